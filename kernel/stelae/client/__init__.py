@@ -1,0 +1,1 @@
+"""Clients: connect, write, scan."""

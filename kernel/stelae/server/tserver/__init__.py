@@ -1,0 +1,1 @@
+"""The tablet server: hosts replicas and serves writes and scans."""

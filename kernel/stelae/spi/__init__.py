@@ -1,0 +1,1 @@
+"""All that an engine plugin may import: ids, errors, contracts, services, hooks."""

@@ -1,0 +1,479 @@
+"""Contract of a consensus engine (contract version 1): a pure core, one per replica.
+
+The core is a state machine with one entrance (``step``) and explicit effects (``take_ready``). It
+starts no thread, opens no socket, reads no clock and holds no entry bodies: it knows op ids, and
+the driver (``stelae.host``) attaches the bytes. The same config, seed, restored state and events
+give the same effects, byte for byte, under any ``PYTHONHASHSEED``.
+
+Ordering and durability (``Ready`` is carried out by the kernel's one executor)
+    1. Readies are carried out in the order of their ids, and become durable in that order.
+    2. Within one Ready: first ``hard_state``, then ``append`` (replacement, then entries), and
+       only when both are durable ``after_persist`` may be sent. ``at_once`` and ``ranges`` depend
+       on nothing that this Ready makes durable, but they wait for earlier Readies' hard states.
+    3. ``Persisted(ready_id)`` attests every id up to it. A Ready that replaced a suffix sets a
+       floor: completions below the floor say nothing about entries. A reply of ``after_persist``
+       whose term is no longer the core's is dropped; the durable watermark is not.
+    4. A ``Range`` names the op ids of both ends. The driver drops it when the log has changed,
+       sends a shorter one when it is over the byte limit, and says so with ``RangeSent``.
+    5. ``commit`` never goes back; entries up to it may be applied in order. ``committed_config``
+       gates log collection, not messages.
+    6. Entries that the core emits carry timestamp 0; the executor stamps them in log order.
+
+Liveness that the kernel coalesces per pair of nodes
+    A leader states ``beats`` (the peers that it keeps alive in its term). The kernel's heartbeat
+    service carries these for all tablets in one message per pair of nodes. Before it delivers a
+    ``Tick`` that reaches a deadline, or a vote request, the driver first delivers what it heard
+    since: ``LeaderAlive`` to followers, ``PeerAlive`` to leaders.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import EmptyConfig
+
+CONSENSUS_CONTRACT_VERSION = 1
+
+
+class Role(StrEnum):
+    """Role of a replica in its config."""
+
+    LEADER = "LEADER"
+    FOLLOWER = "FOLLOWER"
+    LEARNER = "LEARNER"
+    CANDIDATE = "CANDIDATE"
+    NON_PARTICIPANT = "NON_PARTICIPANT"
+
+
+class MemberType(StrEnum):
+    """What a member of a config is for."""
+
+    VOTER = "VOTER"
+    PRE_VOTER = "PRE_VOTER"
+    """A learner that the leader promotes once it has caught up."""
+    NON_VOTER = "NON_VOTER"
+    WITNESS = "WITNESS"
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a config; ``address`` is its last known ``host:port``."""
+
+    node_id: NodeId
+    address: str
+    member_type: MemberType = MemberType.VOTER
+
+
+class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of a tablet's consensus group, sorted by node id.
+
+    ``op_id`` is that of the entry which carried the config, ``OpId(0, 0)`` for an initial config
+    that no entry has carried yet. It is the compare-and-set id of membership changes.
+    """
+
+    op_id: OpId
+    members: tuple[Member, ...]
+
+    def voters(self) -> tuple[NodeId, ...]:
+        """Node ids of the members that count towards a majority."""
+        return tuple(
+            m.node_id
+            for m in self.members
+            if m.member_type in (MemberType.VOTER, MemberType.WITNESS)
+        )
+
+    def member(self, node_id: NodeId) -> Member | None:
+        """The member of that node id, if any."""
+        return next((m for m in self.members if m.node_id == node_id), None)
+
+
+def encode_config(config: TabletConfig) -> bytes:
+    """Return the body of a ``CONFIG`` entry. The op id is not part of it: the entry has it."""
+    return msgspec.msgpack.encode(config.members)
+
+
+def decode_config(entry: Entry) -> TabletConfig:
+    """Return the config that a ``CONFIG`` entry carries.
+
+    Raises:
+        msgspec.DecodeError, msgspec.ValidationError: the body is not a list of members.
+    """
+    members = msgspec.msgpack.decode(entry.body, type=tuple[Member, ...])
+    return TabletConfig(op_id=entry.op_id, members=members)
+
+
+class HardState(msgspec.Struct, frozen=True, gc=False):
+    """What must survive a crash besides the log: the term, and the vote given in it."""
+
+    term: int = 0
+    voted_for: NodeId | None = None
+
+
+class LogView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the core is told of a log at restore; it never reads entries.
+
+    Attributes:
+        base: op id before the first entry that is still there.
+        last: op id of the last durable entry; equals ``base`` for an empty log.
+        term_runs: ``(first index, term)`` of each run of equal terms above ``base``, ascending.
+        configs: every config entry above ``base``, ascending.
+    """
+
+    base: OpId
+    last: OpId
+    term_runs: tuple[tuple[int, int], ...] = ()
+    configs: tuple[TabletConfig, ...] = ()
+
+
+# -- events: what goes into step() ---------------------------------------------------------------
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time has reached ``now_us`` (monotonic microseconds; never goes back)."""
+
+    now_us: int
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A message of this engine arrived from a peer, with the entries that travelled along."""
+
+    sender: NodeId
+    message: msgspec.Struct
+    entries: tuple[Entry, ...] = ()
+
+
+class Proposal(msgspec.Struct, frozen=True, gc=False):
+    """One entry to replicate. ``token`` is the driver's, unique per core; it comes back."""
+
+    token: int
+    kind: EntryKind
+    body: bytes
+
+
+class Propose(msgspec.Struct, frozen=True):
+    """Entries to replicate, in this order."""
+
+    proposals: tuple[Proposal, ...]
+
+
+class ReadRequest(msgspec.Struct, frozen=True, gc=False):
+    """Ask for a read index. Answered by ``Ready.reads_ready`` or a rejection of the token."""
+
+    token: int
+
+
+class Persisted(msgspec.Struct, frozen=True, gc=False):
+    """Every Ready up to ``ready_id`` is durable."""
+
+    ready_id: int
+
+
+class PersistFailed(msgspec.Struct, frozen=True):
+    """Ready ``ready_id`` and all later ones are not durable and never will be.
+
+    The core gives up leadership without sending anything that depends on them; the log now ends
+    at ``durable`` and the core's idea of it is cut to that. Comes before any later ``Persisted``.
+    """
+
+    ready_id: int
+    durable: OpId
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The store has applied every entry up to ``index``."""
+
+    index: int
+
+
+class RangeSent(msgspec.Struct, frozen=True, gc=False):
+    """A range was not sent as asked: it ended at ``through`` (``None``: nothing was sent)."""
+
+    peer: NodeId
+    asked: OpId
+    through: OpId | None
+
+
+class LeaderAlive(msgspec.Struct, frozen=True, gc=False):
+    """Its leader's node named this tablet and term in a heartbeat heard at ``heard_at_us``."""
+
+    leader: NodeId
+    term: int
+    heard_at_us: int
+
+
+class PeerAlive(msgspec.Struct, frozen=True, gc=False):
+    """A peer acknowledged a heartbeat that named this tablet in ``term``."""
+
+    peer: NodeId
+    term: int
+    heard_at_us: int
+
+
+class BeatException(msgspec.Struct, frozen=True, gc=False):
+    """A peer answered a heartbeat of this tablet with an exception.
+
+    ``term`` is the peer's (0 when it has none); ``reason`` is ``"term"``, ``"unknown"`` or
+    ``"failed"``. A higher term makes the leader step down; else it sends a real append.
+    """
+
+    peer: NodeId
+    term: int
+    reason: str
+
+
+class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
+    """The link to a peer is down: what was in flight to it may be lost."""
+
+    peer: NodeId
+
+
+class CopyFinished(msgspec.Struct, frozen=True, gc=False):
+    """A copy to a peer ended; ``through`` is its last op id, ``None`` if it failed."""
+
+    peer: NodeId
+    through: OpId | None
+
+
+class Campaign(msgspec.Struct, frozen=True, gc=False):
+    """Campaign at once. A hinted one counts only where no config was ever agreed."""
+
+    hinted: bool = True
+
+
+class StepDown(msgspec.Struct, frozen=True, gc=False):
+    """Give up leadership (a replica that stops or fails); ignored by others."""
+
+
+Event: TypeAlias = (
+    Tick
+    | Received
+    | Propose
+    | ReadRequest
+    | Persisted
+    | PersistFailed
+    | Applied
+    | RangeSent
+    | LeaderAlive
+    | PeerAlive
+    | BeatException
+    | PeerUnreachable
+    | CopyFinished
+    | Campaign
+    | StepDown
+)
+
+# -- effects: what comes out of take_ready() ------------------------------------------------------
+
+
+class LogAppend(msgspec.Struct, frozen=True, kw_only=True):
+    """Change the log: void everything at or above ``replace_from``, then append ``entries``."""
+
+    entries: tuple[Entry, ...]
+    replace_from: int | None = None
+
+
+class Outbound(msgspec.Struct, frozen=True):
+    """One message to a peer. ``term`` is the core's when it was made."""
+
+    to: NodeId
+    message: msgspec.Struct
+    term: int
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Send ``message`` with the entries after ``prev`` up to and including ``last``."""
+
+    to: NodeId
+    message: msgspec.Struct
+    term: int
+    prev: OpId
+    last: OpId
+
+
+class Beats(msgspec.Struct, frozen=True):
+    """Whom the kernel keeps alive for this tablet; no peers: nobody (not leading)."""
+
+    term: int
+    peers: tuple[NodeId, ...]
+
+
+class ReadReady(msgspec.Struct, frozen=True, gc=False):
+    """The read of ``token`` may be served once ``index`` is applied."""
+
+    token: int
+    index: int
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """The proposal of ``token`` is in the log at ``op_id``; it may still be replaced."""
+
+    token: int
+    op_id: OpId
+
+
+class RejectReason(StrEnum):
+    """Why a proposal or read was not taken."""
+
+    NOT_LEADER = "NOT_LEADER"
+    CONFIGURING = "CONFIGURING"
+    """Leader, but no entry of its own term is committed yet."""
+    OVERLOADED = "OVERLOADED"
+    TOO_LARGE = "TOO_LARGE"
+    LEADERSHIP_LOST = "LEADERSHIP_LOST"
+    """Reads only: the leader stepped down before a majority confirmed it."""
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A proposal or read that was not taken; nothing of it is in the log."""
+
+    token: int
+    reason: RejectReason
+    leader: NodeId | None = None
+
+
+class CopyRequest(msgspec.Struct, frozen=True):
+    """A peer needs entries below the log's base, or does not host the tablet."""
+
+    peer: NodeId
+    first_index: int
+
+
+class Fatal(msgspec.Struct, frozen=True):
+    """A broken invariant: stop this tablet and print the history. Nothing after it is valid."""
+
+    reason: str
+    history: tuple[str, ...]
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """The accumulated effects of one turn; see the module's "Ordering and durability"."""
+
+    id: int
+    hard_state: HardState | None = None
+    append: LogAppend | None = None
+    after_persist: tuple[Outbound, ...] = ()
+    at_once: tuple[Outbound, ...] = ()
+    ranges: tuple[Range, ...] = ()
+    commit: int | None = None
+    committed_config: TabletConfig | None = None
+    beats: Beats | None = None
+    accepted: tuple[Accepted, ...] = ()
+    reads_ready: tuple[ReadReady, ...] = ()
+    copy_requests: tuple[CopyRequest, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    fatal: Fatal | None = None
+
+
+class PeerProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What a leader knows of one peer."""
+
+    node_id: NodeId
+    match_index: int
+    next_index: int
+    state: str
+    """``"PROBE"``, ``"REPLICATE"`` or ``"COPY"``."""
+    in_flight: int
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Immutable snapshot of a core, for people and for checkers."""
+
+    node_id: NodeId
+    role: Role
+    term: int
+    voted_for: NodeId | None
+    leader: NodeId | None
+    last: OpId
+    durable_index: int
+    commit: int
+    applied: int
+    serving: bool
+    """True once an entry of the current term is known to be committed: RUNNING, not CONFIGURING."""
+    config: TabletConfig
+    committed_config: TabletConfig
+    peers: tuple[PeerProgress, ...] = ()
+
+
+class ConsensusCore(ABC):
+    """One replica's consensus state machine. Called from the event loop; never blocks."""
+
+    @abstractmethod
+    def step(self, events: Sequence[Event]) -> None:
+        """Take a batch of events. Peer input never raises; a broken invariant becomes ``Fatal``."""
+
+    @abstractmethod
+    def take_ready(self) -> Ready | None:
+        """Return the effects accumulated since the last call, or ``None`` if there are none."""
+
+    @abstractmethod
+    def next_deadline(self) -> int | None:
+        """Monotonic microseconds at which a ``Tick`` is due; ``None`` when no time matters."""
+
+    @abstractmethod
+    def status(self) -> Status:
+        """A snapshot; cheap enough to call each turn."""
+
+    @abstractmethod
+    def validate_state(self) -> None:
+        """Check every invariant; raises ``AssertionError``. For tests and the simulator."""
+
+
+class ConsensusEngine(ABC):
+    """Makes cores. Subclasses are registered through ``stelae_consensus_engines``."""
+
+    name: ClassVar[str]
+    contract_version: ClassVar[int] = CONSENSUS_CONTRACT_VERSION
+    Config: ClassVar[type[Any]] = EmptyConfig
+    message_types: ClassVar[Mapping[str, type[msgspec.Struct]]]
+    """Message kinds of this engine: the kernel's codec encodes and validates by these types."""
+    is_vote_request: ClassVar[frozenset[str]] = frozenset()
+    """Kinds before whose delivery the driver must deliver what heartbeats it heard."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls,
+        *,
+        node_id: NodeId,
+        hard_state: HardState,
+        log: LogView,
+        commit: int,
+        applied: int,
+        committed_config: TabletConfig,
+        config: Any,
+        rng: random.Random,
+        now_us: int,
+    ) -> ConsensusCore:
+        """Make the core of a replica whose log and metadata are readable.
+
+        Args:
+            commit: highest index known to be committed (what the store flushed, or the log's
+                hint, clamped to ``log.last.index``).
+            applied: highest index the store has applied, at most ``commit``.
+            committed_config: from consensus metadata; the newest config entry in ``log`` wins
+                over it while that entry stands.
+            rng: only ``random()`` and ``getrandbits()`` are used.
+        """
+
+    @classmethod
+    @abstractmethod
+    def restore_voter(
+        cls,
+        *,
+        node_id: NodeId,
+        hard_state: HardState,
+        last: OpId | None,
+        config: Any,
+        now_us: int,
+    ) -> ConsensusCore:
+        """Make the core of a tombstone or a copy under way: it votes and does nothing else.
+
+        ``last`` is the last op id of the log it once had; ``None`` is UNKNOWN: it never votes.
+        """

@@ -1,0 +1,63 @@
+"""Settings of an engine: a frozen dataclass whose fields say unit, default, bounds and reason.
+
+An engine declares its configuration like this, and the kernel fills it from the engine's section
+of ``node.toml``::
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Config:
+        segment_bytes: int = setting(
+            64 << 20, unit="bytes", low=4096, high=1 << 32,
+            reason="large enough that rolling is rare, small enough to collect soon",
+        )
+
+Supported field types: ``bool``, ``int``, ``float``, ``str``, and ``Literal`` of strings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol, runtime_checkable
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a field accepts and why: bounds are inclusive; ``None`` means unbounded."""
+
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+@runtime_checkable
+class EngineConfig(Protocol):
+    """Any frozen dataclass; every field has a default and was declared with :func:`setting`."""
+
+    __dataclass_fields__: dict[str, Any]
+
+
+def setting(
+    default: Any,
+    *,
+    reason: str,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """Declare one field of a ``Config`` dataclass.
+
+    Args:
+        default: value when ``node.toml`` is silent.
+        reason: one sentence for the reference page: why this default, what it trades.
+        unit: ``"bytes"``, ``"ms"``, ``"count"``, or empty for a pure number, text or switch.
+        low: smallest accepted value, inclusive.
+        high: largest accepted value, inclusive.
+    """
+    limits = Limits(unit=unit, low=low, high=high, reason=reason)
+    return dataclasses.field(default=default, metadata={"limits": limits})
+
+
+def limits_of(field: dataclasses.Field[Any]) -> Limits:
+    """Return the limits that :func:`setting` attached to a field, or empty ones."""
+    found = field.metadata.get("limits")
+    return found if isinstance(found, Limits) else Limits()

@@ -1,0 +1,284 @@
+"""Contract of a write-ahead log engine (contract version 1).
+
+Scope: node. One engine instance serves every log of a node; a log is named ``LogId(tablet,
+generation)``. The kernel owns group commit: it reserves order, bounds the queue, groups appends
+over all logs, and calls ``commit`` with the whole group from its one WAL thread.
+
+Ordering and durability
+    1. ``commit(group, sync=True)`` returns only when every append that it reports ``Durable`` is
+       on disk, together with the names of any file it needed.
+    2. Within one log, entries become durable in index order. A crash inside ``commit`` leaves any
+       prefix of what the call was appending, never a gap and never a mixture.
+    3. ``replace_from`` replaces a suffix atomically: after a crash one reads the old suffix or a
+       prefix of the new one that voids the old, never old entries behind new ones. A stored entry
+       at index ``i`` voids every earlier-written entry at or above ``i``.
+    4. The *base op id* of a log is durable before any entry at or below it is removed, so an
+       emptied log never claims to begin at 0.0.
+    5. The commit hint rides along with an append and costs no sync of its own. What is recovered
+       is at most the highest hint ever passed, and at most ``last.index``.
+    6. Damage in a closed file, or before bytes that are known to have been synced, is corruption
+       and is reported as ``Damage``; only an unsynced tail is ever cut silently.
+
+Threads
+    ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and
+    ``close`` are called from one thread and may block. ``op_id_at``, ``read``, ``logs``,
+    ``snapshot`` and ``stats`` may be called from any thread, also while ``commit`` runs, and see
+    durable entries only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias
+
+import msgspec
+
+from stelae.spi.errors import StelaeError, StorageError
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry
+from stelae.spi.services import EngineServices
+
+WAL_CONTRACT_VERSION = 1
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one commit does to one log.
+
+    Attributes:
+        entries: contiguous, in index order; may be empty only when ``replace_from`` is given.
+        replace_from: if given, first void everything at or above this index; ``entries``, if any,
+            begin exactly there. If ``None``, ``entries`` begin right after the log's last entry.
+        commit_hint: the leader's commit index as far as the caller knows it; 0 for unknown.
+    """
+
+    entries: tuple[Entry, ...]
+    replace_from: int | None = None
+    commit_hint: int = 0
+
+
+class Durable(msgspec.Struct, frozen=True, gc=False):
+    """The append is durable (or, without ``sync``, written); ``last`` is the log's last op id."""
+
+    last: OpId
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The append failed; ``durable`` is the last op id that is still good.
+
+    The log refuses further appends until ``repair``. ``error`` is ``Full`` when space may come
+    back, and any other ``StorageError`` when the log's files can no longer be trusted.
+    """
+
+    error: StelaeError
+    durable: OpId
+
+
+Outcome: TypeAlias = Durable | Failed
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a log is corrupt. ``last_good`` is the last op id before the damage."""
+
+    path: str
+    offset: int
+    last_good: OpId
+    detail: str
+
+
+class LogState(msgspec.Struct, frozen=True, kw_only=True):
+    """What recovery found of one log.
+
+    Attributes:
+        base: op id of the last entry that was collected (or the log's starting point).
+        last: op id of the last readable entry; equals ``base`` for an empty log.
+        commit_hint: highest commit index recorded, at most ``last.index``.
+        damage: set when the log is corrupt; such a log refuses appends and reads past it.
+    """
+
+    base: OpId
+    last: OpId
+    commit_hint: int = 0
+    damage: Damage | None = None
+
+
+class SnapshotUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """One immutable piece of a log snapshot: name, length in bytes, hex digest (SHA-256)."""
+
+    name: str
+    size_bytes: int
+    digest: str
+
+
+class WalSnapshot(ABC):
+    """An immutable view of a log from some index on; survives collection and ``close``."""
+
+    @property
+    @abstractmethod
+    def units(self) -> Sequence[SnapshotUnit]:
+        """The pieces, for engines that declare the capability ``files``; else empty."""
+
+    @abstractmethod
+    def entries(self) -> Iterator[Entry]:
+        """Every entry of the view in index order, checksums verified."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of whatever the view holds. Releasing twice is harmless."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyConfig:
+    """Configuration of an engine that has no settings."""
+
+
+class WalEngine(ABC):
+    """All logs of one node. Subclasses are registered through ``stelae_wal_engines``."""
+
+    name: ClassVar[str]
+    """Name under which ``node.toml`` chooses the engine."""
+    contract_version: ClassVar[int] = WAL_CONTRACT_VERSION
+    Config: ClassVar[type[Any]] = EmptyConfig
+    """Frozen dataclass of settings; see ``stelae.spi.settings``."""
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    """Subset of ``{"files", "fake_files", "snapshot"}``: ``files``: snapshots are made of files;
+    ``fake_files``: all I/O goes through ``Files``; ``snapshot``: ``snapshot`` is supported."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
+        """Open the engine's directory, creating it when missing; recovery is complete on return.
+
+        Raises:
+            Locked, Foreign, FutureVersion, Full: nothing else. A corrupt log is listed by
+                ``logs`` with its damage; the others work.
+        """
+
+    @abstractmethod
+    def logs(self) -> Mapping[LogId, LogState]:
+        """A snapshot of every log of the node, damaged ones included."""
+
+    @abstractmethod
+    def create(self, log: LogId, base: OpId) -> None:
+        """Create an empty log that begins after ``base``; durable on return.
+
+        Raises:
+            CallerError: the log exists.
+            StorageError: nothing was created.
+        """
+
+    @abstractmethod
+    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
+        """Append to many logs at once; see "Ordering and durability".
+
+        One outcome per log of ``group``; one bad log does not fail the others. Never raises for
+        an operating error. ``commit({}, sync=True)`` makes all earlier unsynced commits durable.
+        A non-contiguous append, a decreasing term, a replacement at or below the base, an unknown
+        or damaged log are ``Failed`` with ``CallerError`` or ``Corrupt`` and change nothing.
+        """
+
+    @abstractmethod
+    def repair(self, log: LogId) -> OpId:
+        """Make a log that reported ``Failed`` usable again, in fresh space.
+
+        Returns the last durable op id; everything after it is void.
+
+        Raises:
+            StorageError: it cannot be (``Full``: try again later; ``SyncFailed``, ``Corrupt``:
+                the replica must be replaced).
+        """
+
+    @abstractmethod
+    def op_id_at(self, log: LogId, index: int) -> OpId:
+        """Return the op id at ``index``, from ``base.index`` to ``last.index``; scans nothing.
+
+        Raises:
+            Compacted: below the base.
+            CallerError: unknown log, or an index past the last entry.
+        """
+
+    @abstractmethod
+    def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
+        """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
+
+        Durable winners only, checksums verified.
+
+        Raises:
+            Compacted: ``first`` is at or below the base.
+            Corrupt: a checksum fails; names file and offset.
+            CallerError: unknown log, or an empty range, or ``end`` past the last entry.
+        """
+
+    @abstractmethod
+    def collect(self, log: LogId, upto: int) -> OpId:
+        """Allow every entry with index at or below ``upto`` to be removed; return the new base.
+
+        The engine may keep more than it must (whole segments only); the base is durable first.
+        """
+
+    @abstractmethod
+    def drop(self, log: LogId) -> None:
+        """Remove a log and all it holds, durably. Dropping an unknown log is harmless."""
+
+    @abstractmethod
+    def set_aside(self, log: LogId, directory: str) -> None:
+        """Move a log out of the engine into ``directory`` (for quarantine), durably."""
+
+    @abstractmethod
+    def cool(self, log: LogId) -> None:
+        """Keep no buffer, handle or spare space for an idle log; the next use warms it up."""
+
+    @abstractmethod
+    def snapshot(self, log: LogId, first: int) -> WalSnapshot:
+        """An immutable view of the entries from ``first`` to the present last one."""
+
+    @abstractmethod
+    def stats(self) -> dict[str, float]:
+        """Figures for people and metrics: names lower case, units last."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close cleanly: sync, cut preallocated space, release the lock. Closing twice is fine."""
+
+
+def check_append(state: LogState, append: Append) -> str | None:
+    """Say why an append does not fit a log, or ``None`` if it does. Shared by all engines.
+
+    Checks contiguity, terms that do not decrease, and that nothing at or below the base is
+    replaced. It needs the term before ``replace_from`` only to be at most the new entries' term,
+    which engines check where they know it.
+    """
+    start = state.last.index + 1 if append.replace_from is None else append.replace_from
+    if append.replace_from is not None:
+        if append.replace_from <= state.base.index:
+            return f"replacement from {append.replace_from} reaches below the base {state.base}"
+        if append.replace_from > state.last.index + 1:
+            return f"replacement from {append.replace_from} leaves a gap after {state.last}"
+    elif not append.entries:
+        return "nothing to append and nothing to replace"
+    term = state.last.term if append.replace_from is None else state.base.term
+    for offset, entry in enumerate(append.entries):
+        if entry.op_id.index != start + offset:
+            return f"entry {entry.op_id} is not at the expected index {start + offset}"
+        if entry.op_id.term < term:
+            return f"entry {entry.op_id} goes back from term {term}"
+        term = entry.op_id.term
+    return None
+
+
+__all__ = [
+    "WAL_CONTRACT_VERSION",
+    "Append",
+    "Damage",
+    "Durable",
+    "EmptyConfig",
+    "Failed",
+    "LogState",
+    "Outcome",
+    "SnapshotUnit",
+    "StorageError",
+    "WalEngine",
+    "WalSnapshot",
+    "check_append",
+]

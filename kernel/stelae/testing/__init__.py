@@ -1,0 +1,1 @@
+"""Public test kit: conformance suites, fakes and fixtures for pytest."""

@@ -1,0 +1,1 @@
+"""Messages between nodes and from clients, over ZeroMQ."""
