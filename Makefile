@@ -1,0 +1,80 @@
+# The commands of this repository. `make help` lists them.
+#
+# Two stamps say what .venv holds. While one is newer than pyproject.toml and constraints.txt, pip is
+# not called at all; when it is not, pip builds without isolation and finds every pinned
+# distribution already there, so both commands also work again without a network.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
+STAMP_RUN := $(VENV)/.stamp-run
+STAMP_DEV := $(VENV)/.stamp-dev
+GROUPS_TEST := tidy unit traces conformance sim mutants e2e
+GROUPS_MORE := lint format types docs
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check install install-dev ratchet clean $(GROUPS_TEST) $(GROUPS_MORE)
+
+help:
+	@echo "make demo     install, then: three nodes, two leaders killed, every row accounted for"
+	@echo "make test     install what tests need, then run them"
+	@echo "make check    make test, then lint, format, types and docs; prints the time of each group"
+	@echo "make GROUP    one group: $(GROUPS_TEST) $(GROUPS_MORE)"
+	@echo "make ratchet  lower the limits on long functions to what the code has reached"
+	@echo "make clean    remove .venv and everything generated"
+	@echo "ARGS='...' is passed on: make demo ARGS='--json', make unit ARGS='-k clock'"
+
+# ---- environment ------------------------------------------------------------------------------
+
+# The first interpreter that starts and is new enough; PYTHON=... overrides the search.
+$(BIN)/python:
+	@chosen=""; \
+	for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    chosen=$$candidate; break; \
+	  fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	  echo "no Python 3.11 or newer found; install one, or say: make PYTHON=/path/to/python3" >&2; \
+	  exit 2; \
+	fi; \
+	$$chosen -m venv $(VENV) || { \
+	  echo "$$chosen cannot make environments; install its venv package" >&2; \
+	  rm -rf $(VENV); exit 2; \
+	}
+
+$(STAMP_RUN): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) hatchling editables
+	$(INSTALL) --no-build-isolation --editable '.[lmdb,bench]'
+	@touch $@
+
+$(STAMP_DEV): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) hatchling editables
+	$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@ $(STAMP_RUN)
+
+install: $(STAMP_RUN)
+install-dev: $(STAMP_DEV)
+
+# ---- what people run --------------------------------------------------------------------------
+
+demo: $(STAMP_RUN)
+	$(BIN)/stelae demo $(ARGS)
+
+test: $(STAMP_DEV)
+	$(BIN)/python .ci/check.py $(GROUPS_TEST)
+
+check: $(STAMP_DEV)
+	$(BIN)/python .ci/check.py $(GROUPS_TEST) $(GROUPS_MORE)
+
+$(GROUPS_TEST) $(GROUPS_MORE): $(STAMP_DEV)
+	$(BIN)/python .ci/check.py $@ -- $(ARGS)
+
+ratchet: $(STAMP_DEV)
+	$(BIN)/python -m tests.tidy.functions
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find kernel plugins tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
