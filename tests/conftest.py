@@ -1,0 +1,18 @@
+"""What holds for every test: examples are drawn the same way each time, and no clock judges them.
+
+A property test that fails today must fail tomorrow on another machine, so the draws derive from the
+test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "stelae",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("stelae")
