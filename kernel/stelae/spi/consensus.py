@@ -178,12 +178,13 @@ class Persisted(msgspec.Struct, frozen=True, gc=False):
 class PersistFailed(msgspec.Struct, frozen=True):
     """Ready ``ready_id`` and all later ones are not durable and never will be.
 
-    The core gives up leadership without sending anything that depends on them; the log now ends
-    at ``durable`` and the core's idea of it is cut to that. Comes before any later ``Persisted``.
+    The core gives up leadership without sending anything that depends on them; its idea of the
+    log is cut to end at ``durable_index``. That may lie below the commit index: what a majority
+    committed stays committed, and comes again from a leader. Comes before any later ``Persisted``.
     """
 
     ready_id: int
-    durable: OpId
+    durable_index: int
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):

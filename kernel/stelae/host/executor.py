@@ -1,0 +1,337 @@
+"""The one executor of ``Ready``: carries out a core's effects in the order that keeps data safe.
+
+Everything durable of one tablet goes through one ordered pipeline (``durability.md`` rule 1).
+Each Ready is a stage of it and goes through these steps:
+
+1. *hard state*: term and vote go to the metadata writer once everything before is durable, and
+   everything behind waits for them.
+2. *append*: entries are stamped, pinned in the cache, and handed to the log writer. Later Readies
+   may append meanwhile (the log writer keeps the order); that is the pipelining.
+3. *durable*: when the append and everything before it are durable, the core is told, and the
+   replies that depended on it are sent, unless they speak for a term that has passed.
+
+What depends on nothing durable of its own Ready (``at_once``, ``ranges``) leaves at step 2 (with a
+hard state: ``at_once`` at step 1), so it never overtakes the hard state of an earlier Ready.
+
+A pure core: no clock, no thread, no socket. Its ports are Protocols (``ports``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+
+from stelae.host.entry_cache import EntryCache
+from stelae.host.log_writer import LogWriter
+from stelae.host.ports import HardStates, HybridTime, LogReader, PeerNetwork, ReadySink
+from stelae.spi.consensus import (
+    CopyRequest,
+    HardState,
+    LogAppend,
+    Outbound,
+    Persisted,
+    PersistFailed,
+    Range,
+    RangeSent,
+    Ready,
+    TabletConfig,
+)
+from stelae.spi.errors import Compacted, Overloaded, StelaeError
+from stelae.spi.ids import LogId
+from stelae.spi.log import Entry
+from stelae.spi.wal import Failed, Outcome
+
+
+class _Step(IntEnum):
+    WAITING = 0
+    SAVING = 1
+    SAVED = 2
+    APPENDING = 3
+    DURABLE = 4
+
+
+@dataclass(slots=True, eq=False)
+class _Stage:
+    """One Ready under way. A void one sends nothing and appends nothing, but keeps its vote."""
+
+    ready: Ready
+    step: _Step = _Step.WAITING
+    void: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorPorts:
+    """What one executor works with; see ``ports`` for each."""
+
+    writer: LogWriter
+    reader: LogReader
+    hard_states: HardStates
+    network: PeerNetwork
+    time: HybridTime
+    sink: ReadySink
+
+
+class ReadyExecutor:
+    """Carries out the Readies of one replica. All methods are called on the event loop.
+
+    Args:
+        log: the replica's log, open in the writer.
+        ports: disk, network, clock and sink.
+        cache: recent entries; the executor keeps it in step with the log.
+        hard_state: as restored.
+        committed_config: as restored.
+        range_bytes_max: bytes of entries that one message carries, at least one entry.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: LogId,
+        ports: ExecutorPorts,
+        cache: EntryCache,
+        hard_state: HardState,
+        committed_config: TabletConfig,
+        range_bytes_max: int,
+    ) -> None:
+        self._log = log
+        self._ports = ports
+        self._cache = cache
+        self._term = hard_state.term
+        self._submitted_hard_state = hard_state
+        self._config = committed_config
+        self._range_bytes_max = range_bytes_max
+        self._pipeline: deque[_Stage] = deque()
+        self._commit = 0
+        self._kept_through = 0
+        self.stalled = False
+        """True while the log writer pushes back: the replica takes no new input."""
+
+    @property
+    def idle(self) -> bool:
+        """True when every Ready so far is durable."""
+        return not self._pipeline
+
+    def execute(self, ready: Ready) -> None:
+        """Begin to carry out a Ready; ids ascend."""
+        sink = self._ports.sink
+        if ready.fatal is not None:
+            sink.fatal(ready.fatal)
+            return
+        if ready.hard_state is not None:
+            self._term = ready.hard_state.term
+        if ready.commit is not None:
+            self._commit = ready.commit
+        for accepted in ready.accepted:
+            sink.accepted(accepted.token, accepted.op_id)
+        self._pipeline.append(_Stage(ready))
+        self._pump()
+        for rejection in ready.rejections:
+            sink.rejected(rejection)
+        if ready.beats is not None:
+            sink.beats_changed(ready.beats)
+        if ready.commit is not None:
+            sink.committed(ready.commit)
+        if ready.committed_config is not None:
+            self._save_config(ready.committed_config)
+        for read in ready.reads_ready:
+            sink.read_ready(read)
+        for request in ready.copy_requests:
+            sink.copy_requested(request)
+
+    # -- the pipeline ----------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Move every stage as far as it may go, then retire the durable prefix."""
+        position = 0
+        while position < len(self._pipeline):
+            stage = self._pipeline[position]
+            if stage.step is _Step.WAITING:
+                self._begin(stage, at_head=position == 0)
+            if stage.step is _Step.SAVED:
+                self._append(stage)
+            if stage.step < _Step.APPENDING:
+                return
+            if stage.step is _Step.DURABLE and position == 0:
+                self._pipeline.popleft()
+                self._retire(stage)
+            else:
+                position += 1
+
+    def _begin(self, stage: _Stage, *, at_head: bool) -> None:
+        if stage.ready.hard_state is None:
+            self._send_all(stage, stage.ready.at_once)
+            stage.step = _Step.SAVED
+        elif at_head:
+            stage.step = _Step.SAVING
+            self._send_all(stage, stage.ready.at_once)
+            self._save_hard_state(stage, stage.ready.hard_state)
+
+    def _save_hard_state(self, stage: _Stage, hard_state: HardState) -> None:
+        self._submitted_hard_state = hard_state
+
+        def saved(error: StelaeError | None) -> None:
+            if error is not None:
+                self._ports.sink.metadata_failed(error)
+                return
+            stage.step = _Step.SAVED
+            self._pump()
+
+        self._ports.hard_states.save(self._log.tablet_id, hard_state, self._config, saved)
+
+    def _append(self, stage: _Stage) -> None:
+        """Hand the entries to the log writer; stays at its step while the writer pushes back."""
+        change = stage.ready.append
+        if change is None or stage.void:
+            stage.step = _Step.DURABLE
+        else:
+            size = sum(entry.size_bytes for entry in change.entries)
+            try:
+                slot = self._ports.writer.reserve(self._log, size)
+            except Overloaded:
+                self.stalled = True
+                self._ports.writer.when_room(self._resume)
+                return
+            except StelaeError as error:
+                self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
+                return
+            entries = tuple(self._stamped(entry) for entry in change.entries)
+            stage.step = _Step.APPENDING
+            self._cache.append(entries, change.replace_from)
+            self._ports.sink.entries_changed(entries, change.replace_from)
+            self._ports.writer.append_async(
+                slot,
+                entries,
+                replace_from=self._replace_from(change),
+                commit_hint=self._commit,
+                done=lambda outcome: self._appended(stage, outcome),
+            )
+        if not stage.void:
+            for wanted in stage.ready.ranges:
+                self._send_range(wanted)
+
+    def _replace_from(self, change: LogAppend) -> int | None:
+        """After a failed replacement the old suffix may still stand on disk: replace it now."""
+        if change.replace_from is None and change.entries:
+            first = change.entries[0].op_id.index
+            if first <= self._kept_through:
+                self._kept_through = 0
+                return first
+        return change.replace_from
+
+    def _stamped(self, entry: Entry) -> Entry:
+        """Entries of our own leadership get their timestamp here, in log order."""
+        if entry.timestamp:
+            return entry
+        return Entry(entry.op_id, entry.kind, self._ports.time.now(), entry.body)
+
+    def _resume(self) -> None:
+        self.stalled = False
+        self._pump()
+
+    def _appended(self, stage: _Stage, outcome: Outcome) -> None:
+        if stage.void:
+            return
+        if isinstance(outcome, Failed):
+            self._fail(stage, outcome)
+        else:
+            stage.step = _Step.DURABLE
+        self._pump()
+
+    def _retire(self, stage: _Stage) -> None:
+        """A stage at the head is durable: tell the core, send what waited for it."""
+        if stage.void:
+            return
+        ready = stage.ready
+        self._send_all(stage, ready.after_persist)
+        if ready.hard_state is not None or ready.append is not None:
+            self._ports.sink.deliver(Persisted(ready.id))
+
+    def _send_all(self, stage: _Stage, outbounds: tuple[Outbound, ...]) -> None:
+        """Send what the stage owes; a reply tied to a term that has passed is dropped."""
+        if stage.void:
+            return
+        for outbound in outbounds:
+            if outbound.term == self._term:
+                self._ports.network.send(self._log.tablet_id, outbound, ())
+
+    def _fail(self, origin: _Stage, failed: Failed) -> None:
+        """An append failed: no reply that depends on it or on anything later is ever sent.
+
+        Hard states in the pipeline still go to disk: the core has moved to those terms, and a
+        later message of them must find them durable.
+        """
+        durable_index = failed.durable.index
+        for stage in self._pipeline:
+            if stage.ready.id < origin.ready.id:
+                continue
+            stage.void = True
+            if stage.step >= _Step.SAVED:
+                stage.step = _Step.DURABLE
+            if stage.ready.append is not None and stage.ready.append.replace_from is not None:
+                durable_index = min(durable_index, stage.ready.append.replace_from - 1)
+        self._kept_through = failed.durable.index
+        self._cache.cut(durable_index + 1)
+        self._ports.sink.deliver(PersistFailed(origin.ready.id, durable_index))
+        self._ports.sink.log_failed(failed)
+
+    def _save_config(self, config: TabletConfig) -> None:
+        """A committed config becomes durable in metadata; nothing but collection waits for it."""
+        self._config = config
+
+        def saved(error: StelaeError | None) -> None:
+            if error is not None:
+                self._ports.sink.metadata_failed(error)
+            else:
+                self._ports.sink.config_durable(config)
+
+        self._ports.hard_states.save(
+            self._log.tablet_id, self._submitted_hard_state, config, saved
+        )
+
+    # -- ranges ----------------------------------------------------------------------------------
+
+    def _send_range(self, wanted: Range) -> None:
+        first, end = wanted.prev.index + 1, wanted.last.index + 1
+        if not self._stands(wanted):
+            self._ports.sink.deliver(RangeSent(wanted.to, wanted.last, None))
+        elif first == end:
+            self._ship(wanted, [])
+        else:
+            entries = self._cache.get(first, end, self._range_bytes_max)
+            if entries is not None:
+                self._ship(wanted, entries)
+            else:
+                self._read_then_ship(wanted, first, min(end, self._cache.first_index))
+
+    def _stands(self, wanted: Range) -> bool:
+        """Rule 2: both ends are still what the core meant.
+
+        While the term has not passed its leader's log only grows, so what the cache no longer
+        holds (durable and old) cannot have changed either.
+        """
+        if wanted.term != self._term or wanted.last.index >= self._cache.end_index:
+            return False
+        for op_id in (wanted.prev, wanted.last):
+            cached = self._cache.op_id_at(op_id.index)
+            if cached is not None and cached != op_id:
+                return False
+        return True
+
+    def _read_then_ship(self, wanted: Range, first: int, end: int) -> None:
+        def arrived(result: list[Entry] | StelaeError) -> None:
+            if isinstance(result, list) and self._stands(wanted):
+                self._ship(wanted, result)
+                return
+            self._ports.sink.deliver(RangeSent(wanted.to, wanted.last, None))
+            if isinstance(result, Compacted):
+                self._ports.sink.copy_requested(CopyRequest(wanted.to, first))
+
+        self._ports.reader.read(self._log, first, end, self._range_bytes_max, arrived)
+
+    def _ship(self, wanted: Range, entries: list[Entry]) -> None:
+        outbound = Outbound(wanted.to, wanted.message, wanted.term)
+        self._ports.network.send(self._log.tablet_id, outbound, entries)
+        through = entries[-1].op_id if entries else wanted.prev
+        if through != wanted.last:
+            self._ports.sink.deliver(RangeSent(wanted.to, wanted.last, through))

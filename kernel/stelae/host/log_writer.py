@@ -1,0 +1,338 @@
+"""The log writer: order by reservation, group commit over all logs of a node, error fan-out.
+
+``reserve`` fixes the place of an append in its log and ``append_async`` hands over its entries;
+one WAL thread drains whatever is ready into one ``commit`` of the engine. That is the source's
+Reserve/AsyncAppend (seed "consensus", *Group commit implementation details*), with its two open
+ends closed: the queue is bounded in bytes, and one drained group is one vectored write and sync.
+
+The module is a pure core: it starts no thread. Production drives ``take_work`` and ``complete``
+from a thread (``wal_thread``), the simulator from virtual events; both run this same code.
+
+Ordering and durability
+    1. Per log, entries are committed in reservation order; a slot that is reserved but not yet
+       filled holds back the slots behind it in its log, and no other log.
+    2. Every ``done`` is called exactly once, in slot order per log, with ``Durable`` only after
+       the engine reported its bytes durable.
+    3. After a failure every slot of that log, in the group and behind it, gets the same
+       ``Failed``; the log refuses new reservations until ``repair``. Other logs go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stelae.spi.errors import CallerError, Overloaded, StelaeError, Unavailable
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry
+from stelae.spi.wal import Append, Durable, Failed, Outcome, WalEngine
+
+Done: TypeAlias = Callable[[Outcome], None]
+Job: TypeAlias = Callable[[WalEngine], object]
+Completion: TypeAlias = tuple[Callable[..., None], object]
+"""A callback and its one argument, to be run on the event loop."""
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A reserved place in a log. ``bytes`` counts against the queue until it is committed."""
+
+    log: LogId
+    size_bytes: int
+    entries: tuple[Entry, ...] | None = None
+    replace_from: int | None = None
+    commit_hint: int = 0
+    done: Done | None = None
+    void: Failed | None = None
+    """Set when the log failed before the slot was filled."""
+
+
+@dataclass(slots=True)
+class Group:
+    """One drained group: what ``commit`` is called with, and the slots that wait for it."""
+
+    appends: dict[LogId, Append]
+    slots: dict[LogId, list[Slot]]
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Job
+    done: Callable[[object], None]
+
+
+Work: TypeAlias = Group | _Job
+
+
+@dataclass(slots=True)
+class _Log:
+    durable: OpId
+    queue: deque[Slot] = field(default_factory=deque)
+    failed: Failed | None = None
+    committing: bool = False
+
+
+class LogWriter:
+    """Group commit for every log of a node. All methods but two belong to the event loop.
+
+    Args:
+        lock: guards the queues; a real lock where ``take_work`` runs on a thread.
+        wake: tells the driver that ``take_work`` may find something; called with the lock free.
+        post: runs completions on the event loop, in order; called from the driver.
+        queue_bytes_max: bytes that may wait before ``reserve`` pushes back.
+        group_bytes_max: bytes of one group; one larger append still goes alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        lock: AbstractContextManager[object],
+        wake: Callable[[], None],
+        post: Callable[[list[Completion]], None],
+        queue_bytes_max: int,
+        group_bytes_max: int,
+    ) -> None:
+        self._lock = lock
+        self._wake = wake
+        self._post = post
+        self._queue_bytes_max = queue_bytes_max
+        self._group_bytes_max = group_bytes_max
+        self._logs: dict[LogId, _Log] = {}
+        self._jobs: deque[_Job] = deque()
+        self._ready: dict[LogId, None] = {}
+        self._on_room: list[Callable[[], None]] = []
+        self._closing = False
+        self.queued_bytes = 0
+        self.groups = 0
+        self.grouped_appends = 0
+
+    # -- event loop side -------------------------------------------------------------------------
+
+    def open_log(self, log: LogId, durable: OpId) -> None:
+        """Accept appends to a log whose last durable op id is ``durable``."""
+        self._logs[log] = _Log(durable)
+
+    def close_log(self, log: LogId) -> None:
+        """Refuse further appends to a log; what is queued is still committed."""
+        state = self._logs.get(log)
+        if state is not None and state.failed is None:
+            state.failed = Failed(Unavailable("the log is being closed"), state.durable)
+
+    def durable(self, log: LogId) -> OpId:
+        """The last op id of a log that is known to be durable."""
+        return self._logs[log].durable
+
+    def has_room(self) -> bool:
+        """Say whether ``reserve`` would be accepted now."""
+        return self.queued_bytes < self._queue_bytes_max
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back once, on the event loop, after the queue has shrunk below its bound."""
+        self._on_room.append(callback)
+
+    def reserve(self, log: LogId, size_bytes: int) -> Slot:
+        """Fix the place of an append in its log. O(1).
+
+        Args:
+            log: an open log.
+            size_bytes: what the entries will count.
+
+        Raises:
+            Overloaded: the queue is at its bound; try after ``when_room``.
+            Unavailable: the writer is closing.
+            StelaeError: the log failed; the error that failed it.
+        """
+        if self._closing:
+            raise Unavailable("the log writer is closing")
+        state = self._logs.get(log)
+        if state is None:
+            raise CallerError(f"log {log} is not open")
+        slot = Slot(log, size_bytes)
+        with self._lock:
+            if state.failed is not None:
+                raise state.failed.error
+            if not self.has_room():
+                raise Overloaded(
+                    f"{self.queued_bytes} bytes wait for the log; "
+                    f"the bound is {self._queue_bytes_max}"
+                )
+            state.queue.append(slot)
+            self.queued_bytes += size_bytes
+        return slot
+
+    def append_async(
+        self,
+        slot: Slot,
+        entries: tuple[Entry, ...],
+        *,
+        replace_from: int | None = None,
+        commit_hint: int = 0,
+        done: Done,
+    ) -> None:
+        """Fill a slot. ``done`` is called once, on the event loop, when its outcome is known.
+
+        Args:
+            slot: from ``reserve``.
+            entries: contiguous, in index order.
+            replace_from: index from which the log is voided first, or ``None``.
+            commit_hint: the commit index as known now; rides along, costs no sync.
+            done: gets ``Durable`` or ``Failed``; must not block.
+        """
+        with self._lock:
+            slot.replace_from = replace_from
+            slot.commit_hint = commit_hint
+            slot.done = done
+            slot.entries = entries
+            state = self._logs[slot.log]
+            wake = not state.committing and bool(state.queue) and state.queue[0].entries is not None
+            if wake:
+                self._ready[slot.log] = None
+            void = slot.void
+        if void is not None:
+            self._post([(done, void)])
+        elif wake:
+            self._wake()
+
+    def submit_job(self, work: Job, done: Callable[[object], None]) -> None:
+        """Run ``work(engine)`` between groups on the WAL thread; ``done(result)`` on the loop.
+
+        If ``work`` raises a ``StelaeError``, the error object is the result.
+        """
+        with self._lock:
+            self._jobs.append(_Job(work, done))
+        self._wake()
+
+    def repair(self, log: LogId, done: Callable[[object], None]) -> None:
+        """Try to make a failed log usable; the result is its durable ``OpId`` or the error."""
+
+        def finished(result: object) -> None:
+            if isinstance(result, OpId):
+                state = self._logs[log]
+                state.failed = None
+                state.durable = result
+            done(result)
+
+        self.submit_job(lambda engine: engine.repair(log), finished)
+
+    def close(self, done: Callable[[object], None]) -> None:
+        """Refuse new reservations; ``done`` follows once everything filled is committed."""
+        self._closing = True
+        self.submit_job(lambda _engine: None, done)
+
+    # -- driver side (the WAL thread) ------------------------------------------------------------
+
+    def take_work(self) -> Work | None:
+        """Take the next job or group; ``None`` when there is nothing to do.
+
+        While closing, groups go first, so that closing waits for every filled append.
+        """
+        with self._lock:
+            if self._jobs and not (self._closing and self._ready):
+                return self._jobs.popleft()
+            return self._take_group() if self._ready else None
+
+    def perform(self, work: Work, engine: WalEngine) -> list[Completion]:
+        """Do the work (may block) and return what to run on the event loop."""
+        if isinstance(work, _Job):
+            try:
+                result: object = work.work(engine)
+            except StelaeError as error:
+                result = error
+            return [(work.done, result)]
+        outcomes = engine.commit(work.appends, sync=True)
+        return self.complete(work, outcomes)
+
+    def finish(self, completions: list[Completion]) -> None:
+        """Hand completions of ``perform`` to the event loop."""
+        self._post(completions)
+
+    def complete(self, group: Group, outcomes: dict[LogId, Outcome]) -> list[Completion]:
+        """Record the outcome of a group; return the callbacks that it owes, in slot order."""
+        completions: list[Completion] = []
+        with self._lock:
+            self.groups += 1
+            for log, slots in group.slots.items():
+                state = self._logs[log]
+                state.committing = False
+                self._settle(state, slots, outcomes[log], completions)
+                if state.queue and state.queue[0].entries is not None:
+                    self._ready[log] = None
+            if self._on_room and self.has_room():
+                completions.extend((_call, callback) for callback in self._on_room)
+                self._on_room.clear()
+        return completions
+
+    # -- under the lock --------------------------------------------------------------------------
+
+    def _take_group(self) -> Group:
+        group = Group({}, {})
+        budget = self._group_bytes_max
+        for log in list(self._ready):
+            if budget <= 0 and group.slots:
+                break
+            del self._ready[log]
+            state = self._logs[log]
+            slots = _drain(state.queue, budget)
+            budget -= sum(slot.size_bytes for slot in slots)
+            state.committing = True
+            group.slots[log] = slots
+            group.appends[log] = _merge(slots)
+            self.grouped_appends += len(slots)
+        return group
+
+    def _settle(
+        self, state: _Log, slots: list[Slot], outcome: Outcome, completions: list[Completion]
+    ) -> None:
+        if isinstance(outcome, Durable):
+            state.durable = outcome.last
+        else:
+            state.failed = outcome
+            state.durable = outcome.durable
+            slots = slots + list(state.queue)
+            state.queue.clear()
+        for slot in slots:
+            self.queued_bytes -= slot.size_bytes
+            if slot.done is not None:
+                completions.append((slot.done, _outcome_for(slot, outcome)))
+            elif isinstance(outcome, Failed):
+                slot.void = outcome
+
+
+def _outcome_for(slot: Slot, outcome: Outcome) -> Outcome:
+    """A slot of a merged group is durable up to its own last entry, not the group's."""
+    if isinstance(outcome, Durable) and slot.entries:
+        return Durable(slot.entries[-1].op_id)
+    return outcome
+
+
+def _drain(queue: deque[Slot], budget: int) -> list[Slot]:
+    """Take filled slots in order; a replacement only at the head, so that one append holds it."""
+    slots: list[Slot] = []
+    while queue and queue[0].entries is not None:
+        slot = queue[0]
+        if slots and (slot.replace_from is not None or slot.size_bytes > budget):
+            break
+        slots.append(queue.popleft())
+        budget -= slot.size_bytes
+    return slots
+
+
+def _merge(slots: list[Slot]) -> Append:
+    if len(slots) == 1:
+        entries = slots[0].entries
+    else:
+        entries = tuple(entry for slot in slots for entry in slot.entries or ())
+    assert entries is not None
+    return Append(
+        entries=entries,
+        replace_from=slots[0].replace_from,
+        commit_hint=max(slot.commit_hint for slot in slots),
+    )
+
+
+def _call(callback: object) -> None:
+    assert callable(callback)
+    callback()

@@ -1,0 +1,155 @@
+"""What the drivers of a replica need from outside, as Protocols.
+
+Production implements them with an event loop, threads, files and sockets; the simulator with
+virtual ones. The code between is the same, so a bug in a driver is found by simulation too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from stelae.spi.consensus import (
+    Beats,
+    CopyRequest,
+    Event,
+    Fatal,
+    HardState,
+    Outbound,
+    ReadReady,
+    Rejection,
+    TabletConfig,
+)
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import LogId, OpId, TabletId
+from stelae.spi.log import Entry
+from stelae.spi.wal import Failed
+
+
+class Timer(Protocol):
+    """A pending call of ``Turns.call_at``."""
+
+    def cancel(self) -> None:
+        """Make sure that it does not run. Harmless when it has."""
+        ...
+
+
+class Turns(Protocol):
+    """The event loop, as replicas see it."""
+
+    def now_us(self) -> int:
+        """Monotonic microseconds; the same for everything within one turn or later."""
+        ...
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Run ``call`` on the loop after what is running now, before waiting again."""
+        ...
+
+    def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
+        """Run ``call`` on the loop at or after monotonic ``when_us``."""
+        ...
+
+
+class HybridTime(Protocol):
+    """The node's hybrid clock."""
+
+    def now(self) -> int:
+        """The next hybrid timestamp: above every one given or observed before."""
+        ...
+
+
+class PeerNetwork(Protocol):
+    """The way to the same tablet's replicas on other nodes. Never blocks; may lose messages."""
+
+    def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
+        """Queue one consensus message with the entries that travel along."""
+        ...
+
+
+class HardStates(Protocol):
+    """Durable term, vote and committed config of the tablets of a node, ordered per tablet."""
+
+    def save(
+        self,
+        tablet_id: TabletId,
+        hard_state: HardState,
+        committed_config: TabletConfig,
+        done: Callable[[StelaeError | None], None],
+    ) -> None:
+        """Make a record durable; ``done`` once, on the loop, in order, never before it is."""
+        ...
+
+
+class LogReader(Protocol):
+    """Reads of durable entries that may block, run off the loop."""
+
+    def read(
+        self,
+        log: LogId,
+        first: int,
+        end: int,
+        bytes_max: int,
+        done: Callable[[list[Entry] | StelaeError], None],
+    ) -> None:
+        """Read as ``WalEngine.read`` does; ``done`` once, on the loop."""
+        ...
+
+
+class BlockingPool(Protocol):
+    """Threads for store work of many tablets, in order per key."""
+
+    def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run ``work`` off the loop after earlier work of the key; an exception is the result."""
+        ...
+
+
+class ReadySink(Protocol):
+    """Where the executor hands the effects that are not disk or network. On the loop."""
+
+    def deliver(self, event: Event) -> None:
+        """An event for the core."""
+        ...
+
+    def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
+        """The log changed in memory (nothing is durable yet)."""
+        ...
+
+    def committed(self, index: int) -> None:
+        """Entries up to ``index`` may be applied."""
+        ...
+
+    def accepted(self, token: int, op_id: OpId) -> None:
+        """A proposal has its place in the log."""
+        ...
+
+    def rejected(self, rejection: Rejection) -> None:
+        """A proposal or read was not taken."""
+        ...
+
+    def read_ready(self, ready: ReadReady) -> None:
+        """A read index was confirmed."""
+        ...
+
+    def beats_changed(self, beats: Beats) -> None:
+        """Whom to keep alive changed."""
+        ...
+
+    def copy_requested(self, request: CopyRequest) -> None:
+        """A peer cannot be caught up from the log."""
+        ...
+
+    def config_durable(self, config: TabletConfig) -> None:
+        """A committed config is in durable metadata: the log before it may be collected."""
+        ...
+
+    def log_failed(self, failed: Failed) -> None:
+        """An append failed: stop taking input; ``Full`` may be repaired, others may not."""
+        ...
+
+    def metadata_failed(self, error: StelaeError) -> None:
+        """Hard state or config cannot be made durable: the replica has failed."""
+        ...
+
+    def fatal(self, effect: Fatal) -> None:
+        """The core found a broken invariant: stop the tablet."""
+        ...
