@@ -1,0 +1,131 @@
+"""Consensus messages as frames: one guard and one opaque message, then raw entry bodies.
+
+The kernel owns the guard prefix (tablet, term, last op id, config id) and the entries; the message
+between them belongs to the consensus engine, which registered its types. Bodies are not
+re-encoded: small ones are joined into one frame, large ones travel as frames of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from stelae.spi.errors import BadIdentifier, PeerError
+from stelae.spi.ids import OpId, TabletId, tablet_id
+from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
+from stelae.spi.services import Buffer
+
+OWN_FRAME_BYTES_MIN = 64 << 10
+"""From this size a body is a frame of its own: copying it would cost more than a frame."""
+
+
+class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The kernel's prefix of every consensus message."""
+
+    tablet_id: TabletId
+    term: int
+    last: OpId
+    config: OpId
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    guard: Guard
+    kind: str
+    message: msgspec.Raw
+    entries: tuple[tuple[int, int, int, int, int], ...]
+    """``(term, index, kind, timestamp, body bytes)`` of each entry."""
+
+
+class PeerMessage(msgspec.Struct, frozen=True):
+    """A decoded consensus message."""
+
+    guard: Guard
+    kind: str
+    message: msgspec.Struct
+    entries: tuple[Entry, ...]
+
+
+class PeerCodec:
+    """Encodes and validates the messages of one consensus engine.
+
+    Args:
+        message_types: kind to type, as the engine registered them.
+    """
+
+    def __init__(self, message_types: Mapping[str, type[msgspec.Struct]]) -> None:
+        self._kinds = {message_type: kind for kind, message_type in message_types.items()}
+        self._decoders = {
+            kind: msgspec.msgpack.Decoder(message_type)
+            for kind, message_type in message_types.items()
+        }
+        self._encoder = msgspec.msgpack.Encoder()
+        self._head_decoder = msgspec.msgpack.Decoder(_Head)
+
+    def encode(
+        self, guard: Guard, message: msgspec.Struct, entries: Sequence[Entry]
+    ) -> list[Buffer]:
+        """Return the frames: the head, then the bodies."""
+        head = _Head(
+            guard,
+            self._kinds[type(message)],
+            msgspec.Raw(self._encoder.encode(message)),
+            tuple((e.op_id.term, e.op_id.index, e.kind, e.timestamp, len(e.body)) for e in entries),
+        )
+        return [self._encoder.encode(head), *_body_frames(entries)]
+
+    def decode(self, frames: Sequence[Buffer]) -> PeerMessage:
+        """Return the message of such frames.
+
+        Raises:
+            PeerError: they are not what :meth:`encode` makes; nothing of them is used.
+        """
+        try:
+            head = self._head_decoder.decode(frames[0])
+            tablet_id(head.guard.tablet_id)
+            decoder = self._decoders.get(head.kind)
+            if decoder is None:
+                raise PeerError(f"unknown consensus message kind {head.kind[:40]!r}")
+            message = decoder.decode(head.message)
+            return PeerMessage(head.guard, head.kind, message, _entries(head, frames[1:]))
+        except (IndexError, ValueError, BadIdentifier, msgspec.MsgspecError) as error:
+            raise PeerError(f"malformed consensus message: {error}") from error
+
+
+def _body_frames(entries: Sequence[Entry]) -> Iterator[Buffer]:
+    small: list[bytes] = []
+    for entry in entries:
+        if len(entry.body) < OWN_FRAME_BYTES_MIN:
+            small.append(entry.body)
+            continue
+        if small:
+            yield small[0] if len(small) == 1 else b"".join(small)
+            small = []
+        yield entry.body
+    if small:
+        yield small[0] if len(small) == 1 else b"".join(small)
+
+
+def _entries(head: _Head, frames: Sequence[Buffer]) -> tuple[Entry, ...]:
+    entries: list[Entry] = []
+    pieces = iter(frames)
+    frame = memoryview(b"")
+    offset = 0
+    joined = False
+    for term, index, kind, timestamp, size in head.entries:
+        if min(term, index, timestamp, size) < 0 or size > ENTRY_BYTES_MAX:
+            raise PeerError(f"entry {term}.{index} has impossible figures")
+        small = size < OWN_FRAME_BYTES_MIN
+        if not (small and joined):
+            if offset != len(frame):
+                raise PeerError("entry bodies do not fill their frames")
+            frame, offset = memoryview(next(pieces, b"")), 0
+        joined = small
+        if offset + size > len(frame):
+            raise PeerError("entry bodies are shorter than announced")
+        body = bytes(frame[offset : offset + size])
+        offset += size
+        entries.append(Entry(OpId(term, index), EntryKind(kind), timestamp, body))
+    if offset != len(frame) or next(pieces, None) is not None:
+        raise PeerError("entry bodies do not fill their frames")
+    return tuple(entries)
