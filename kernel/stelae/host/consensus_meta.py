@@ -1,0 +1,157 @@
+"""Consensus metadata of a tablet: term, vote, and the committed config with its op id.
+
+Kept for ever, also under a tombstone: a replica that forgot its vote could vote twice.
+
+Ordering and durability
+    Terms never go back, and within one term a vote once given is never changed or taken back;
+    ``save`` refuses such a record before it touches the disk, since only a bug can ask for it. A
+    message that depends on a term or vote may be sent only after ``save`` returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from stelae.host.layout import Layout
+from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, load, save
+from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.errors import StelaeError, StorageError
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.services import Files
+
+
+class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file holds. A config without members means that none was ever committed here."""
+
+    tablet_id: TabletId
+    term: int
+    voted_for: NodeId | None
+    committed_config: TabletConfig
+
+    @property
+    def hard_state(self) -> HardState:
+        """Term and vote, as a consensus core restores them."""
+        return HardState(self.term, self.voted_for)
+
+
+CONSENSUS = Kind("consensus-meta", b"STcm", 1, ConsensusRecord)
+
+
+class VoteRegression(StorageError):
+    """A record that would forget a term or a vote; nothing was written."""
+
+    code = "VOTE_REGRESSION"
+
+
+class ConsensusMetadata:
+    """Reads and replaces one tablet's file. One writer at a time; every call may block."""
+
+    def __init__(
+        self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH
+    ) -> None:
+        self._files = files
+        self._path = layout.consensus_of(tablet)
+        self._tablet = tablet
+        self._crash = crash
+        self._last: ConsensusRecord | None = None
+
+    def load(self) -> ConsensusRecord:
+        """Read the file.
+
+        Raises:
+            MetadataMissing, Corrupt, Foreign, FutureVersion: the replica has failed; it must not
+                vote, because what it promised is unknown.
+        """
+        record = load(self._files, CONSENSUS, self._path)
+        if record.tablet_id != self._tablet:
+            fact = f"consensus metadata of tablet {record.tablet_id} under another name"
+            raise StorageError(fact, path=self._path)
+        self._last = record
+        return record
+
+    def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
+        """Replace the file; durable on return.
+
+        A file that is there already is read first, so that nobody overwrites what they did not know.
+
+        Raises:
+            VoteRegression: the term or the vote would go back.
+            Corrupt, Foreign, FutureVersion: what is there cannot be read; nothing was written.
+            Full, SyncFailed: the old or the new contents stand; the caller must not go on.
+        """
+        record = ConsensusRecord(
+            tablet_id=self._tablet,
+            term=hard_state.term,
+            voted_for=hard_state.voted_for,
+            committed_config=committed_config,
+        )
+        if self._last is None and self._files.exists(self._path):
+            self.load()
+        if self._last is not None:
+            self._refuse_regression(self._last, record)
+        save(self._files, CONSENSUS, self._path, record, self._crash)
+        self._last = record
+
+    def _refuse_regression(self, old: ConsensusRecord, new: ConsensusRecord) -> None:
+        lost_vote = old.voted_for is not None and new.voted_for != old.voted_for
+        if new.term < old.term or (new.term == old.term and lost_vote):
+            raise VoteRegression(
+                f"term {new.term} with vote {new.voted_for} would replace "
+                f"term {old.term} with vote {old.voted_for}",
+                path=self._path,
+            )
+
+
+class KeyedPool(Protocol):
+    """Threads that run the work of one key in order (see ``stelae.host.workers``)."""
+
+    def run(self, key: str, work: Callable[[], None], done: Callable[[object], None]) -> None:
+        """Run ``work`` after earlier work of ``key``; an exception is the result."""
+        ...
+
+
+class HardStateWriter:
+    """Saves the hard states of every tablet of a node, in order per tablet, off the loop."""
+
+    def __init__(
+        self, files: Files, layout: Layout, pool: KeyedPool, crash: CrashPoints = NO_CRASH
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._pool = pool
+        self._crash = crash
+        self._tablets: dict[TabletId, ConsensusMetadata] = {}
+
+    def open(self, tablet: TabletId) -> ConsensusMetadata:
+        """Return the metadata of a tablet, the same object at each call."""
+        found = self._tablets.get(tablet)
+        if found is None:
+            found = ConsensusMetadata(self._files, self._layout, tablet, self._crash)
+            self._tablets[tablet] = found
+        return found
+
+    def save(
+        self,
+        tablet_id: TabletId,
+        hard_state: HardState,
+        committed_config: TabletConfig,
+        done: Callable[[StelaeError | None], None],
+    ) -> None:
+        """Make a record durable; ``done`` once, on the loop, in order, never before it is."""
+        metadata = self.open(tablet_id)
+
+        def finished(result: object) -> None:
+            if result is None or isinstance(result, StelaeError):
+                done(result)
+            else:
+                fact = f"consensus metadata could not be saved: {result!r}"
+                done(StorageError(fact, path=self._layout.consensus_of(tablet_id)))
+
+        self._pool.run(
+            f"consensus/{tablet_id}",
+            lambda: metadata.save(hard_state, committed_config),
+            finished,
+        )

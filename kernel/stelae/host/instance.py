@@ -1,0 +1,222 @@
+"""The node's own files: identity, lock, and the ceiling of its clock.
+
+Ordering and durability
+    1. Format writes the clock and the directories first and the instance file last, so a directory
+       is formatted or it is not; format can be repeated until the instance file is there.
+    2. The cluster id is written once, at format or at the first join, and never changes.
+    3. The clean-shutdown mark is taken away durably before the node does anything else, and set as
+       the last thing of an orderly stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from stelae.host.layout import Layout
+from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, load, save
+from stelae.spi.errors import Locked, StorageError
+from stelae.spi.ids import ClusterId, NodeId, cluster_id, node_id
+from stelae.spi.services import FileLock, Files
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """What the instance file holds.
+
+    Attributes:
+        node_id: permanent name of the node, drawn at format.
+        cluster_id: ``None`` until the node first joins a cluster.
+        wal_engine: name of the log engine that owns ``wals/``; another one may not open it.
+        clean_shutdown: true only between an orderly stop and the next start.
+        boot_id: the machine's boot under which the node last ran; empty when unknown.
+    """
+
+    node_id: NodeId
+    cluster_id: ClusterId | None
+    wal_engine: str
+    clean_shutdown: bool = True
+    boot_id: str = ""
+
+
+class ClockCeiling(msgspec.Struct, frozen=True):
+    """What the clock file holds: no hybrid timestamp above ``ceiling`` was ever given out."""
+
+    ceiling: int
+
+
+INSTANCE = Kind("instance", b"STin", 1, Instance)
+CLOCK = Kind("clock", b"STck", 1, ClockCeiling)
+
+
+class NotFormatted(StorageError):
+    """The directory holds no node."""
+
+    code = "NOT_FORMATTED"
+
+
+class AlreadyFormatted(StorageError):
+    """The directory holds a node already; nothing was changed."""
+
+    code = "ALREADY_FORMATTED"
+
+
+class WrongCluster(StorageError):
+    """The directory belongs to another cluster, or to another log engine."""
+
+    code = "WRONG_CLUSTER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What the last run left behind, as found at start.
+
+    ``amnesia_possible`` is true when the machine may have restarted without a clean stop: then
+    whatever was not synced may be gone (it matters only to logs that do not sync each group).
+    """
+
+    instance: Instance
+    amnesia_possible: bool
+
+
+def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
+    """Keep every other process out of the directory until the lock is released.
+
+    Raises:
+        NotFormatted: there is no such directory.
+        Locked: another process holds it; its process id is named when it can be read.
+    """
+    if not files.exists(layout.root):
+        raise NotFormatted(*_not_formatted(layout))
+    try:
+        lock = files.lock(layout.lock)
+    except Locked as error:
+        raise Locked(_holder(files, layout), path=layout.root) from error
+    # Written in place: a replacement would put another file under the name that is locked.
+    with_pid = files.open(layout.lock, writable=True)
+    try:
+        with_pid.truncate(0)
+        with_pid.pwritev([f"{pid}\n".encode()], 0)
+    finally:
+        with_pid.close()
+    return lock
+
+
+def format_directory(
+    files: Files, layout: Layout, instance: Instance, crash: CrashPoints = NO_CRASH
+) -> None:
+    """Make an empty directory the home of a new node; durable on return.
+
+    Raises:
+        AlreadyFormatted: it is one already, or it holds tablets; nothing was changed.
+        BadIdentifier: the node uuid or the cluster id is not usable.
+    """
+    node_id(instance.node_id)
+    if instance.cluster_id is not None:
+        cluster_id(instance.cluster_id)
+    _refuse_occupied(files, layout)
+    for directory in layout.directories():
+        files.make_directory(directory)
+    files.sync_directory(layout.root)
+    save(files, CLOCK, layout.clock, ClockCeiling(0), crash)
+    save(files, INSTANCE, layout.instance, instance, crash)
+    parent = layout.root.rstrip("/").rpartition("/")[0] or "/"
+    if files.exists(parent):
+        files.sync_directory(parent)
+
+
+class InstanceFile:
+    """The instance file of a running node. Held under the directory's lock; calls may block."""
+
+    def __init__(self, files: Files, layout: Layout, crash: CrashPoints = NO_CRASH) -> None:
+        self._files = files
+        self._layout = layout
+        self._crash = crash
+
+    def load(self) -> Instance:
+        """Read it.
+
+        Raises:
+            NotFormatted: the directory holds no node.
+            Corrupt, Foreign, FutureVersion: the whole node cannot start.
+        """
+        if not self._files.exists(self._layout.instance):
+            raise NotFormatted(*_not_formatted(self._layout))
+        return load(self._files, INSTANCE, self._layout.instance)
+
+    def start(self, *, cluster: ClusterId, wal_engine: str, boot_id: str) -> Start:
+        """Check that the directory is ours, and take the clean-shutdown mark away, durably.
+
+        A node that never joined a cluster takes ``cluster`` as its own.
+
+        Raises:
+            WrongCluster: it belongs to another cluster, or its log was written by another engine.
+        """
+        found = self.load()
+        if found.cluster_id not in (None, cluster):
+            raise WrongCluster(
+                f"this node belongs to cluster {found.cluster_id}, not to {cluster}; "
+                "point [node] directory elsewhere, or correct [cluster] id",
+                path=self._layout.instance,
+            )
+        if found.wal_engine != wal_engine:
+            raise WrongCluster(
+                f"the log here was written by engine {found.wal_engine!r}, not {wal_engine!r}; "
+                "set [engines] wal to it, or format a new directory",
+                path=self._layout.instance,
+            )
+        same_boot = bool(boot_id) and boot_id == found.boot_id
+        running = msgspec.structs.replace(
+            found, cluster_id=cluster, clean_shutdown=False, boot_id=boot_id
+        )
+        save(self._files, INSTANCE, self._layout.instance, running, self._crash)
+        amnesia = not found.clean_shutdown and not same_boot
+        return Start(instance=running, amnesia_possible=amnesia)
+
+    def mark_clean(self) -> None:
+        """Set the clean-shutdown mark: everything written before is durable."""
+        stopped = msgspec.structs.replace(self.load(), clean_shutdown=True)
+        save(self._files, INSTANCE, self._layout.instance, stopped, self._crash)
+
+
+def load_ceiling(files: Files, layout: Layout) -> int:
+    """Return the durable ceiling of the hybrid clock.
+
+    Raises:
+        MetadataMissing, Corrupt, Foreign, FutureVersion: the node cannot start, since it would not
+            know which timestamps it gave out.
+    """
+    return load(files, CLOCK, layout.clock).ceiling
+
+
+def save_ceiling(files: Files, layout: Layout, ceiling: int, crash: CrashPoints = NO_CRASH) -> None:
+    """Make a ceiling durable."""
+    save(files, CLOCK, layout.clock, ClockCeiling(ceiling), crash)
+
+
+def _refuse_occupied(files: Files, layout: Layout) -> None:
+    if files.exists(layout.instance):
+        raise AlreadyFormatted(
+            "this directory holds a node already; choose another, or remove it by hand if its "
+            "data are no longer wanted",
+            path=layout.root,
+        )
+    for directory in (layout.superblocks, layout.consensus, layout.wals):
+        if files.exists(directory) and files.listdir(directory):
+            raise AlreadyFormatted(
+                "the instance file is gone but tablets are still here; move them away first",
+                path=directory,
+            )
+
+
+def _not_formatted(layout: Layout) -> tuple[str]:
+    return (f"{layout.root}: no node here yet; create one with: stelae fs format {layout.root}",)
+
+
+def _holder(files: Files, layout: Layout) -> str:
+    try:
+        pid = files.read_bytes(layout.lock).decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        pid = ""
+    holder = f"process {pid}" if pid.isdigit() else "another process"
+    return f"in use by {holder}; stop it first, or choose another [node] directory"

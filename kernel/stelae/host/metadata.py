@@ -1,0 +1,147 @@
+"""Metadata files: one small record per file, replaced whole, checked on every read.
+
+A file is a 20-byte header and a body::
+
+    magic     4 bytes   what kind of file it is
+    version   u16       of this kind's format
+    reserved  u16       zero
+    length    u64       of the body, in bytes
+    crc       u32       CRC32C of the 16 bytes before it and of the body
+    body                MessagePack
+
+Magic and version stand first, so that any later release can tell what it is looking at.
+
+Ordering and durability
+    ``save`` returns when the new contents are durable; after a crash inside it one reads the old
+    contents or the new, never a mixture. A file that fails its checks is never repaired, guessed
+    at or replaced by a default: the error names it, and whoever asked decides what has failed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import crc32c
+import msgspec
+
+from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError
+from stelae.spi.services import Files
+
+_HEADER = struct.Struct("<4sHHQ")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size + _CRC.size
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+class MetadataMissing(StorageError):
+    """A metadata file that has to be there is not."""
+
+    code = "METADATA_MISSING"
+
+
+class CrashPoints(Protocol):
+    """Where tests stop a process: production passes through, a test may raise."""
+
+    def hit(self, point: str) -> None:
+        """Pass the named point."""
+        ...
+
+
+class NoCrash:
+    """Crash points in production: nothing happens."""
+
+    def hit(self, point: str) -> None:
+        """Pass on."""
+
+
+NO_CRASH = NoCrash()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[Record]):
+    """One kind of metadata file: its name for people, magic, format version and record type."""
+
+    name: str
+    magic: bytes
+    version: int
+    record: type[Record]
+
+    @property
+    def crash_points(self) -> tuple[str, str]:
+        """The named points that ``save`` passes: before anything, and after it is durable."""
+        return (f"{self.name}.before_replace", f"{self.name}.after_replace")
+
+
+def encode(kind: Kind[Record], record: Record) -> bytes:
+    """Return the bytes of a file of this kind."""
+    body = msgspec.msgpack.encode(record)
+    header = _HEADER.pack(kind.magic, kind.version, 0, len(body))
+    crc = crc32c.crc32c(body, crc32c.crc32c(header))
+    return header + _CRC.pack(crc) + body
+
+
+def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
+    """Return the record in ``data``.
+
+    Raises:
+        Corrupt: too short, too long, a checksum fails, or the body is not such a record.
+        Foreign: another kind of file.
+        FutureVersion: written by a release with a newer format of this kind.
+    """
+    if len(data) < HEADER_BYTES:
+        fact = f"{kind.name} file of {len(data)} bytes is shorter than its header"
+        raise Corrupt(fact, path=path, offset=len(data))
+    magic, version, _, length = _HEADER.unpack_from(data)
+    if magic != kind.magic:
+        raise Foreign(f"not a {kind.name} file: it begins with {magic!r}", path=path, offset=0)
+    if version > kind.version:
+        fact = f"{kind.name} format {version} is newer than {kind.version}, the newest known here"
+        raise FutureVersion(fact, path=path, offset=4)
+    body = memoryview(data)[HEADER_BYTES:]
+    if length != len(body):
+        fact = f"{kind.name} body has {len(body)} bytes where the header says {length}"
+        raise Corrupt(fact, path=path, offset=8)
+    (crc,) = _CRC.unpack_from(data, _HEADER.size)
+    if crc32c.crc32c(body, crc32c.crc32c(data[: _HEADER.size])) != crc:
+        raise Corrupt(f"{kind.name} fails its checksum", path=path, offset=_HEADER.size)
+    try:
+        return msgspec.msgpack.decode(body, type=kind.record)
+    except msgspec.MsgspecError as error:
+        fact = f"{kind.name} body is not readable: {error}"
+        raise Corrupt(fact, path=path, offset=HEADER_BYTES) from error
+
+
+def load(files: Files, kind: Kind[Record], path: str) -> Record:
+    """Read one file.
+
+    Raises:
+        MetadataMissing: there is no such file.
+        Corrupt, Foreign, FutureVersion: see :func:`decode`.
+    """
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError as error:
+        raise MetadataMissing(f"there is no {kind.name} file", path=path) from error
+    return decode(kind, data, path)
+
+
+def save(
+    files: Files,
+    kind: Kind[Record],
+    path: str,
+    record: Record,
+    crash: CrashPoints = NO_CRASH,
+) -> None:
+    """Replace one file atomically; durable on return.
+
+    Raises:
+        Full: no space; the old contents stand.
+        SyncFailed: the old or the new contents stand.
+    """
+    before, after = kind.crash_points
+    crash.hit(before)
+    files.replace(path, encode(kind, record))
+    crash.hit(after)

@@ -1,0 +1,133 @@
+"""Superblock of a tablet: that it exists here, what of it is durable, and in which files.
+
+A tablet whose superblock is missing does not exist on this node. There is one writer, the tablet's
+lifecycle driver; a store only proposes an edit, which is taken while the replica is READY.
+
+Ordering and durability
+    ``save`` replaces the whole record atomically, so a store's manifest, the op id flushed with it
+    and the exactly-once results of that same op id always belong together. Files that an edit
+    obsoletes may be removed only after ``save`` returned. The generation never goes back.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from stelae.host.layout import Layout
+from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, load, save
+from stelae.spi.errors import StorageError
+from stelae.spi.ids import ZERO, LogId, OpId, TabletId
+from stelae.spi.services import Files
+
+
+class DataState(StrEnum):
+    """State of a tablet's data. ``DOES_NOT_EXIST`` is the absence of a superblock."""
+
+    DELETED = "DELETED"
+    """A tombstone: it votes by its consensus metadata and keeps its last op id."""
+    COPYING = "COPYING"
+    READY = "READY"
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    """Which keys of the table the tablet holds; the default is all of them.
+
+    ``hash_buckets`` has one bucket number per hash level; ``key_low`` is inclusive, ``key_high``
+    exclusive, both encoded keys, and ``None`` is the open end.
+    """
+
+    hash_buckets: tuple[int, ...] = ()
+    key_low: bytes = b""
+    key_high: bytes | None = None
+
+
+class Superblock(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file holds.
+
+    Attributes:
+        tablet_id, table_name: identity.
+        generation: of the tablet's log on this node; rises when a copy begins.
+        data_state: see ``DataState``.
+        consensus_engine, store_engine: names, fixed for the life of the replica.
+        schemas: every schema version, ascending, each as the body of its SCHEMA entry.
+        partition: which keys.
+        manifest: the store engine's own list of what is live, opaque here.
+        flushed: last op id whose effects are in the files of ``manifest``.
+        results: exactly-once results as of ``flushed``, opaque here.
+        tombstone: last op id of the log when the tablet was deleted; ``"UNKNOWN"`` when it could
+            not be read, after which this replica never votes; ``None`` for a live replica.
+        quarantine: directory where deletion set the data aside, relative to the node's directory.
+    """
+
+    tablet_id: TabletId
+    table_name: str = ""
+    generation: int = 1
+    data_state: DataState = DataState.READY
+    consensus_engine: str = "raft"
+    store_engine: str = "memory"
+    schemas: tuple[bytes, ...] = ()
+    partition: Partition = Partition()
+    manifest: bytes = b""
+    flushed: OpId = ZERO
+    results: bytes = b""
+    tombstone: OpId | Literal["UNKNOWN"] | None = None
+    quarantine: str | None = None
+
+    @property
+    def log_id(self) -> LogId:
+        """Name of the tablet's log in the node's log engine."""
+        return LogId(self.tablet_id, self.generation)
+
+
+SUPERBLOCK = Kind("superblock", b"STsb", 1, Superblock)
+
+
+class SuperblockFile:
+    """Reads and replaces one tablet's superblock. One writer; every call may block."""
+
+    def __init__(
+        self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH
+    ) -> None:
+        self._files = files
+        self._path = layout.superblock_of(tablet)
+        self._tablet = tablet
+        self._crash = crash
+        self._generation: int | None = None
+
+    def load(self) -> Superblock:
+        """Read the file.
+
+        Raises:
+            MetadataMissing: the tablet does not exist on this node.
+            Corrupt, Foreign, FutureVersion: this one tablet has failed.
+        """
+        block = load(self._files, SUPERBLOCK, self._path)
+        if block.tablet_id != self._tablet:
+            fact = f"superblock of tablet {block.tablet_id} under another name"
+            raise StorageError(fact, path=self._path)
+        self._generation = block.generation
+        return block
+
+    def save(self, block: Superblock) -> None:
+        """Replace the file; durable on return.
+
+        A file that is there already is read first, so that nobody overwrites what they did not know.
+
+        Raises:
+            Corrupt, Foreign, FutureVersion: what is there cannot be read; nothing was written.
+            StorageError: of another tablet, or an older generation; nothing was written.
+            Full, SyncFailed: the old or the new contents stand.
+        """
+        if self._generation is None and self._files.exists(self._path):
+            self.load()
+        known = LogId(self._tablet, self._generation or 0)
+        if block.tablet_id != known.tablet_id or block.generation < known.generation:
+            raise StorageError(
+                f"superblock of {block.log_id} may not replace that of {known}",
+                path=self._path,
+            )
+        save(self._files, SUPERBLOCK, self._path, block, self._crash)
+        self._generation = block.generation
