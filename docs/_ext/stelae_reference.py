@@ -1,0 +1,160 @@
+"""Reference pages that are generated from the code, so that they cannot drift from it.
+
+Directives, each with one argument ``module:Name`` or none:
+
+- ``stelae-settings``: the fields of a settings dataclass with unit, default, bounds and reason
+- ``stelae-hooks``: every hook with its exact signature
+- ``stelae-errors``: every error code, by who must act
+- ``stelae-transitions``: a total transition table, from the data that the code runs on
+
+The functions that return Markdown are plain, and the tidy tests call them too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from stelae.spi import errors, hooks
+from stelae.spi.settings import limits_of
+
+
+def named(reference: str) -> Any:
+    """Import what ``module:Name`` names."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of a Markdown table; bars inside cells are escaped."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in rows:
+        cells = (" ".join(cell.replace("|", "\\|").split()) for cell in row)
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def type_name(annotation: Any) -> str:
+    """A type as a reader of ``node.toml`` knows it."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Literal:
+        return " or ".join(f'`"{value}"`' for value in typing.get_args(annotation))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(type_name(a) for a in typing.get_args(annotation))
+    known = {bool: "switch", int: "integer", float: "number", str: "text", type(None): "absent"}
+    return known.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def default_text(field: dataclasses.Field[Any]) -> str:
+    """The default of a field as ``node.toml`` would write it."""
+    if field.default is not dataclasses.MISSING:
+        value = field.default
+    elif field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    else:
+        return "required"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
+
+
+def bounds_text(field: dataclasses.Field[Any]) -> str:
+    """The accepted range of a field, inclusive."""
+    limits = limits_of(field)
+    low = "" if limits.low is None else f"{limits.low:g}" if limits.low < 1e6 else f"{limits.low}"
+    high = "" if limits.high is None else f"{limits.high}"
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else ""
+
+
+def settings_lines(config: type[Any]) -> list[str]:
+    """The settings of one dataclass as a table."""
+    hints = typing.get_type_hints(config)
+    rows = []
+    for field in dataclasses.fields(config):
+        limits = limits_of(field)
+        kind = f"{type_name(hints[field.name])} {limits.unit}".strip()
+        rows.append(
+            (f"`{field.name}`", kind, default_text(field), bounds_text(field), limits.reason)
+        )
+    if not rows:
+        return ["This engine has no settings."]
+    return table(("setting", "type", "default", "bounds", "why"), rows)
+
+
+def hook_signature(function: Callable[..., Any]) -> str:
+    """``stelae_wal_engines() -> Sequence[type[WalEngine]]``, exactly as declared."""
+    return f"{function.__name__}{inspect.signature(function)}".replace("'", "")
+
+
+def all_hooks() -> list[Callable[..., Any]]:
+    """Every hook specification, in source order."""
+    marked = vars(hooks).values()
+    return [f for f in marked if inspect.isfunction(f) and hasattr(f, f"{hooks.PROJECT}_spec")]
+
+
+def hooks_lines() -> list[str]:
+    """Every hook: signature, then what it is for."""
+    lines: list[str] = []
+    for function in all_hooks():
+        lines += ["```python", hook_signature(function), "```", ""]
+        lines += [inspect.cleandoc(function.__doc__ or ""), ""]
+    return lines
+
+
+def error_classes(root: type[errors.StelaeError] = errors.StelaeError) -> Iterator[Any]:
+    """The error classes of ``stelae.spi.errors``, each branch after its head."""
+    for child in root.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield child
+            yield from error_classes(child)
+
+
+def errors_lines() -> list[str]:
+    """Every error code with its class, its branch and its meaning."""
+    rows = []
+    for error in error_classes():
+        branch = next(
+            b for b in reversed(error.__mro__) if b in errors.StelaeError.__subclasses__()
+        )
+        meaning = inspect.cleandoc(error.__doc__ or "").split("\n\n")[0].replace("``", "`")
+        rows.append((f"`{error.code}`", f"`{error.__name__}`", f"`{branch.__name__}`", meaning))
+    return table(("code", "class", "branch", "meaning"), rows)
+
+
+class Generated(SphinxDirective):
+    """A directive whose content is Markdown made by a function."""
+
+    optional_arguments = 1
+    make: Callable[..., list[str]]
+
+    def run(self) -> list[nodes.Node]:
+        """Make the Markdown and let the page's own parser read it."""
+        lines = type(self).make(*(named(argument) for argument in self.arguments))
+        holder = nodes.container()
+        self.state.nested_parse(StringList(lines, source=self.get_location()), 0, holder)
+        return holder.children
+
+
+def directive(make: Callable[..., list[str]]) -> type[Generated]:
+    """A directive class around a function that returns Markdown."""
+    return type(f"Generated_{make.__name__}", (Generated,), {"make": staticmethod(make)})
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directives."""
+    app.add_directive("stelae-settings", directive(settings_lines))
+    app.add_directive("stelae-hooks", directive(hooks_lines))
+    app.add_directive("stelae-errors", directive(errors_lines))
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
