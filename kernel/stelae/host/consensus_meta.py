@@ -75,7 +75,7 @@ class ConsensusMetadata:
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
         """Replace the file; durable on return.
 
-        A file that is there already is read first, so that nobody overwrites what they did not know.
+        A file that is there already is read first: nobody overwrites what they did not know.
 
         Raises:
             VoteRegression: the term or the vote would go back.

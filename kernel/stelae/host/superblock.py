@@ -114,7 +114,7 @@ class SuperblockFile:
     def save(self, block: Superblock) -> None:
         """Replace the file; durable on return.
 
-        A file that is there already is read first, so that nobody overwrites what they did not know.
+        A file that is there already is read first: nobody overwrites what they did not know.
 
         Raises:
             Corrupt, Foreign, FutureVersion: what is there cannot be read; nothing was written.

@@ -1,0 +1,240 @@
+"""The node's hybrid clock: physical microseconds and a logical counter in one integer.
+
+A timestamp is ``physical_us << 12 | logical``. Timestamps given out rise strictly, also across
+restarts and whatever the wall clock does.
+
+Ordering and durability
+    1. No timestamp above the *durable ceiling* is ever given out. The ceiling is raised ahead of
+       use, off the loop, in steps of ``step_ms``; the next one is asked for when half a step is
+       left, so a running node does not wait for it. While a raise is late, time goes on in logical
+       steps below the old ceiling.
+    2. A new clock starts above the stored ceiling, hence above all that an earlier run gave out.
+    3. A timestamp from a peer that is further ahead than ``clock_error_ms_max`` is refused before
+       the clock moves. One above the durable ceiling is refused too, and the ceiling is raised
+       for it, so that a repetition succeeds.
+
+Wall clocks that jump (behaviour D6)
+    The wall clock is believed while it agrees with the monotonic clock to ``clock_error_ms_max``
+    from one reading to the next. After a larger jump either way the clock goes on from where it
+    was at the monotonic clock's pace, and ``jumped_us`` says by how much the wall differs. The new
+    wall time is adopted when a peer's timestamp bears it out, or at restart.
+
+Pure: time comes from the ``Clock`` handed in, and saving is asked for by a callback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stelae.spi.errors import ClockError
+from stelae.spi.services import Clock
+from stelae.spi.settings import setting
+
+LOGICAL_BITS = 12
+"""Room for 4096 timestamps within one microsecond."""
+
+SaveCeiling: TypeAlias = Callable[[int, Callable[[object], None]], None]
+"""``save(ceiling, done)``: make it durable off the loop, then ``done(None)`` or ``done(error)``."""
+
+_RETRY_US = 100_000
+"""Pause after a failed save of the ceiling: a full disk must not become a busy loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockSettings:
+    """Section ``[clock]`` of ``node.toml``."""
+
+    clock_error_ms_max: int = setting(
+        10_000,
+        unit="ms",
+        low=100,
+        high=3_600_000,
+        reason="a peer further ahead than this is refused: no clock may drag a cluster along",
+    )
+    step_ms: int = setting(
+        4_000,
+        unit="ms",
+        low=20,
+        high=600_000,
+        reason="one small write per half step; a restart begins at most this far ahead of the "
+        "wall clock, so it is capped at half of clock_error_ms_max",
+    )
+
+    @property
+    def error_us_max(self) -> int:
+        """``clock_error_ms_max`` in microseconds."""
+        return self.clock_error_ms_max * 1000
+
+    @property
+    def step_us(self) -> int:
+        """``step_ms`` in microseconds, capped so that peers accept a restarted node."""
+        return min(self.step_ms, self.clock_error_ms_max // 2) * 1000
+
+
+def timestamp(physical_us: int, logical: int = 0) -> int:
+    """Return the hybrid timestamp of a wall time in microseconds and a logical count."""
+    return physical_us << LOGICAL_BITS | logical
+
+
+def physical_us(stamp: int) -> int:
+    """Return the physical part of a hybrid timestamp, in microseconds since the Unix epoch."""
+    return stamp >> LOGICAL_BITS
+
+
+def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
+    """Return the ceiling that has to be durable before a clock may start.
+
+    Args:
+        stored: the ceiling found on disk; 0 for a new node.
+
+    Raises:
+        ClockError: the stored ceiling lies further ahead than this machine's clock can be wrong.
+            Starting would give out timestamps that every peer refuses.
+    """
+    wall = clock.wall_us()
+    ahead = physical_us(stored) - wall
+    if ahead > settings.error_us_max + settings.step_us:
+        raise ClockError(
+            f"this node gave out timestamps {ahead // 1000} ms ahead of the machine's clock, more "
+            f"than clock_error_ms_max = {settings.clock_error_ms_max}; set the machine's clock, "
+            "or wait until it has caught up"
+        )
+    return timestamp(max(wall, physical_us(stored)) + settings.step_us)
+
+
+class HybridClock:
+    """One per node, used on the event loop only."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        settings: ClockSettings,
+        stored: int,
+        ceiling: int,
+        save: SaveCeiling,
+    ) -> None:
+        """Start above ``stored``, below ``ceiling``.
+
+        Args:
+            stored: the ceiling of the earlier run.
+            ceiling: what :func:`first_ceiling` said; it is durable already.
+            save: makes a later ceiling durable.
+        """
+        self._clock = clock
+        self._error_us = settings.error_us_max
+        self._step_us = settings.step_us
+        self._save = save
+        self._last = stored
+        self._ceiling = ceiling
+        self._saving = False
+        self._retry_at_us = 0
+        self._physical_us = clock.wall_us()
+        self._monotonic_us = clock.monotonic_us()
+        self.jumped_us = 0
+        """How far the wall clock is from the believed time; 0 while it is believed."""
+        self.refused = 0
+        """How many peer timestamps were refused."""
+
+    @property
+    def last(self) -> int:
+        """The highest timestamp given out or observed."""
+        return self._last
+
+    @property
+    def ceiling(self) -> int:
+        """The durable ceiling."""
+        return self._ceiling
+
+    def now(self) -> int:
+        """Return the next timestamp: above every one given out or observed before.
+
+        Raises:
+            ClockError: every timestamp below the durable ceiling is used up, because the ceiling
+                could not be saved for a long time.
+        """
+        physical = self._read()
+        stamp = physical << LOGICAL_BITS
+        if stamp <= self._last:
+            stamp = self._last + 1
+        self._reserve(stamp >> LOGICAL_BITS)
+        if stamp > self._ceiling:
+            stamp = self._last + 1
+            if stamp > self._ceiling:
+                raise ClockError("the clock's ceiling cannot be raised: its file is not writable")
+        self._last = stamp
+        return stamp
+
+    def observe(self, stamp: int) -> None:
+        """Take note of a peer's timestamp: later ones of ours are above it.
+
+        Raises:
+            ClockError: it is too far ahead, or above the durable ceiling (which is then raised).
+                The clock has not moved.
+        """
+        if stamp <= self._last:
+            return
+        peer_us = stamp >> LOGICAL_BITS
+        ahead_us = peer_us - self._read()
+        if ahead_us > self._error_us and self._wall_agrees(peer_us):
+            self._adopt_wall()
+            ahead_us = 0
+        if ahead_us > self._error_us:
+            self.refused += 1
+            raise ClockError(
+                f"a timestamp {ahead_us // 1000} ms ahead of this node's clock; "
+                f"at most {self._error_us // 1000} ms are accepted"
+            )
+        self._reserve(peer_us)
+        if stamp > self._ceiling:
+            self.refused += 1
+            raise ClockError("a timestamp above the clock's durable ceiling, which is being raised")
+        self._last = stamp
+
+    def keep_ahead(self) -> None:
+        """Raise the ceiling if it is due; called now and then on a node that is otherwise idle.
+
+        Without it the first message after a long silence would meet an old ceiling.
+        """
+        self._reserve(max(self._read(), self._last >> LOGICAL_BITS))
+
+    def _read(self) -> int:
+        """Return believed wall time in microseconds."""
+        wall, monotonic = self._clock.wall_us(), self._clock.monotonic_us()
+        expected = self._physical_us + monotonic - self._monotonic_us
+        off = wall - expected
+        if -self._error_us <= off <= self._error_us:
+            believed, self.jumped_us = wall, 0
+        else:
+            believed, self.jumped_us = expected, off
+        self._physical_us, self._monotonic_us = believed, monotonic
+        return believed
+
+    def _wall_agrees(self, peer_us: int) -> bool:
+        """Say whether a wall time that we distrust is borne out by a peer's timestamp."""
+        return self.jumped_us > 0 and abs(self._clock.wall_us() - peer_us) <= self._error_us
+
+    def _adopt_wall(self) -> None:
+        self._physical_us = self._clock.wall_us()
+        self._monotonic_us = self._clock.monotonic_us()
+        self.jumped_us = 0
+
+    def _reserve(self, wanted_us: int) -> None:
+        """Ask for a higher ceiling when less than half a step is left above ``wanted_us``."""
+        if self._saving or (wanted_us + self._step_us // 2) << LOGICAL_BITS <= self._ceiling:
+            return
+        if self._monotonic_us < self._retry_at_us:
+            return
+        target = timestamp(wanted_us + self._step_us)
+        self._saving = True
+
+        def saved(result: object) -> None:
+            self._saving = False
+            if result is None:
+                self._ceiling = max(self._ceiling, target)
+            else:
+                self._retry_at_us = self._clock.monotonic_us() + _RETRY_US
+
+        self._save(target, saved)
