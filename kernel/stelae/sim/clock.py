@@ -1,0 +1,42 @@
+"""A node's virtual clock: monotonic time follows the scheduler, wall time may be wrong.
+
+``jump`` moves the wall clock of one node; ``set_right`` ends the disturbance. The monotonic clock
+starts anew, at an arbitrary value, with each start of the node's process, as on a rebooted machine.
+"""
+
+from __future__ import annotations
+
+from stelae.sim.scheduler import Scheduler
+
+EPOCH_US = 1_700_000_000_000_000
+"""Wall time at the start of every run (microseconds since 1970)."""
+
+
+class VirtualClock:
+    """The ``Clock`` of one node (see ``stelae.spi.services``)."""
+
+    def __init__(self, scheduler: Scheduler, *, error_us: int) -> None:
+        self._scheduler = scheduler
+        self._error_us = error_us
+        self._jumped_us = 0
+        self._booted_us = 0
+
+    def monotonic_us(self) -> int:
+        """Microseconds since this node last started."""
+        return self._scheduler.now_us - self._booted_us
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970 as this node believes; at least 1."""
+        return max(1, EPOCH_US + self._scheduler.now_us + self._error_us + self._jumped_us)
+
+    def reboot(self) -> None:
+        """Begin the monotonic clock anew: the node's process starts."""
+        self._booted_us = self._scheduler.now_us
+
+    def jump(self, by_us: int) -> None:
+        """Move the wall clock by ``by_us`` microseconds, either way."""
+        self._jumped_us += by_us
+
+    def set_right(self) -> None:
+        """Undo every jump."""
+        self._jumped_us = 0

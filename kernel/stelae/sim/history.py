@@ -1,0 +1,102 @@
+"""What clients asked and were told, in the order in which it happened.
+
+Writes carry values that are never repeated, so a value names the write it came from: that is what
+makes checking a history against the log linear in its length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+
+class Action(StrEnum):
+    """What an operation does to its key."""
+
+    INSERT = "insert"
+    UPSERT = "upsert"
+    UPDATE = "update"
+    DELETE = "delete"
+    READ = "read"
+
+
+class AnswerKind(StrEnum):
+    """What a client was told."""
+
+    DONE = "done"
+    """A write that was applied, perhaps with a row error; or a read with its value."""
+    MISMATCH = "mismatch"
+    """The same identity was used with another payload."""
+    STALE = "stale"
+    """A repetition of something that was forgotten as settled."""
+    RETRY = "retry"
+    """Not taken, or not known to be taken; ask again, perhaps elsewhere."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer to one attempt.
+
+    Attributes:
+        node: position of the node that answered.
+        row_error: code of the row's error for a write that was applied but changed nothing.
+        value: what a read saw; ``None`` for no row.
+        leader: position of the node to ask next, if one is known.
+    """
+
+    kind: AnswerKind
+    node: int
+    row_error: str | None = None
+    value: str | None = None
+    leader: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One operation of one client, over all its attempts.
+
+    Attributes:
+        sequence: number of a write; 0 for reads, which have no identity.
+        first_incomplete: as sent with the first attempt.
+        invoked: order of its beginning among all beginnings and ends of the run.
+        answered: order of its end; ``None`` while it is open.
+    """
+
+    client: str
+    sequence: int
+    action: Action
+    key: int
+    value: str
+    invoked: int = 0
+    answered: int | None = None
+    answer: Answer | None = None
+
+    @property
+    def is_write(self) -> bool:
+        """True for everything that has a place in the log."""
+        return self.action is not Action.READ
+
+
+@dataclass(slots=True)
+class History:
+    """All operations of a run."""
+
+    operations: list[Operation] = field(default_factory=list)
+    clock: int = 0
+
+    def begin(self, operation: Operation) -> None:
+        """Record that a client begins an operation."""
+        self.clock += 1
+        operation.invoked = self.clock
+        self.operations.append(operation)
+
+    def end(self, operation: Operation, answer: Answer) -> None:
+        """Record the final answer."""
+        self.clock += 1
+        operation.answered = self.clock
+        operation.answer = answer
+
+    def acknowledged(self) -> list[Operation]:
+        """Writes that were answered as done, in the order of their beginnings."""
+        return [o for o in self.operations if o.is_write and o.answer is not None]

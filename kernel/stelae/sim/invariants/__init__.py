@@ -1,0 +1,41 @@
+"""The invariants of a replicated tablet, one file each, named after their sources."""
+
+from __future__ import annotations
+
+from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
+from stelae.sim.invariants.base import AppliedRequest, Invariant, Violation
+from stelae.sim.invariants.commit_rule import CommitRule
+from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
+from stelae.sim.invariants.election_safety import ElectionSafety
+from stelae.sim.invariants.exactly_once import ExactlyOnce
+from stelae.sim.invariants.hybrid_time import HybridTime
+from stelae.sim.invariants.leader_append_only import LeaderAppendOnly
+from stelae.sim.invariants.leader_completeness import LeaderCompleteness
+from stelae.sim.invariants.linearizability import Linearizability
+from stelae.sim.invariants.log_base import LogBase
+from stelae.sim.invariants.log_durability import LogDurability
+from stelae.sim.invariants.log_matching import LogMatching
+from stelae.sim.invariants.persist_before_send import PersistBeforeSend
+from stelae.sim.invariants.state_machine_safety import StateMachineSafety
+from stelae.sim.invariants.terms_and_votes import TermsAndVotes
+
+INVARIANTS: tuple[type[Invariant], ...] = (
+    ElectionSafety,
+    LeaderAppendOnly,
+    TermsAndVotes,
+    PersistBeforeSend,
+    LogBase,
+    LogDurability,
+    LogMatching,
+    CommitRule,
+    LeaderCompleteness,
+    ConfigFollowsLog,
+    HybridTime,
+    StateMachineSafety,
+    ExactlyOnce,
+    AcknowledgedWrites,
+    Linearizability,
+)
+"""In the order in which they judge one fact: causes before their consequences."""
+
+__all__ = ["INVARIANTS", "AppliedRequest", "Invariant", "Violation"]

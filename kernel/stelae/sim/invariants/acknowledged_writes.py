@@ -1,0 +1,57 @@
+"""No acknowledged write is ever lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from stelae.sim.history import Answer, AnswerKind, Operation
+from stelae.sim.invariants.base import AppliedRequest, Invariant
+from stelae.sim.world import NodeView, World
+from stelae.spi.ids import OpId
+from stelae.spi.log import Entry
+
+
+class AcknowledgedWrites(Invariant):
+    """A write is answered only when its entry is durable on a majority, and stays committed.
+
+    At the end every acknowledged write is found in the agreed log of every live replica.
+    """
+
+    name: ClassVar[str] = "acknowledged_writes"
+    source: ClassVar[str] = "architecture.md section 2; behaviours.md C2 and W2"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        self._places: dict[tuple[str, int], OpId] = {}
+        self._acknowledged: list[tuple[str, int]] = []
+
+    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+        """Remember where each write took effect first."""
+        for request in requests:
+            self._places.setdefault((request.client, request.sequence), entry.op_id)
+
+    def on_answered(self, operation: Operation, answer: Answer) -> None:
+        """Judge a positive answer at the moment it is given."""
+        if not operation.is_write or answer.kind is not AnswerKind.DONE:
+            return
+        identity = (operation.client, operation.sequence)
+        place = self._places.get(identity)
+        if place is None:
+            self.fail(f"write {identity} is acknowledged but was applied nowhere")
+            return
+        copies = self.world.durable_copies(place)
+        if copies < self.world.majority():
+            self.fail(f"write {identity} at {place} is acknowledged, durable on {copies} nodes")
+        self._acknowledged.append(identity)
+
+    def at_end(self) -> None:
+        """Every acknowledged write stands in the log of every live replica."""
+        for identity in self._acknowledged:
+            place = self._places[identity]
+            for node in self.world.nodes:
+                if node.status is not None and node.durable_at(place.index) != place:
+                    self.fail(
+                        f"acknowledged write {identity} at {place} is lost on {node.position}"
+                    )
+                    return

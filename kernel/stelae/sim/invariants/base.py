@@ -1,0 +1,97 @@
+"""What an invariant is: an object that is shown what happens, and says when it must not.
+
+An invariant overrides the hooks that concern it and calls ``fail``. It never raises into the code
+under test: that code might swallow it, and an exception is a different finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from stelae.sim.history import Answer, Operation
+from stelae.sim.log_model import LogModel
+from stelae.sim.world import Needs, NodeView, World
+from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry
+from stelae.spi.wal import Append, LogState, Outcome
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invariant that did not hold, and when."""
+
+    invariant: str
+    detail: str
+    at_us: int
+
+
+class AppliedRequest(msgspec.Struct, frozen=True):
+    """One request of a log entry as a replica applied it.
+
+    Attributes:
+        op_id: of the entry that carried it.
+        order: its place within the entry.
+        skipped: true when the replica took it for a repetition and changed nothing.
+        result: ``None`` for success, else what was wrong with the row.
+    """
+
+    op_id: OpId
+    order: int
+    client: str
+    sequence: int
+    skipped: bool
+    result: str | None
+
+
+class Invariant:
+    """Base of all invariants: hooks that do nothing, and ``fail``.
+
+    Hooks of a node get its view as it was *before* the fact, except ``on_status``.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    """Where the rule is from: a paper's section, a rule of the design."""
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        self.world = world
+        self._report = report
+
+    def fail(self, detail: str) -> None:
+        """Report a violation; the first one ends the run."""
+        self._report(self.name, detail)
+
+    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+        """A node has started: what its disk gave back, before the view is reset."""
+
+    def on_ready(self, node: NodeView, ready: Ready) -> None:
+        """A core gave out its effects."""
+
+    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+        """A core's snapshot changed; ``node`` is up to date."""
+
+    def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+        """A consensus message goes on the wire; ``needs`` must be durable by now."""
+
+    def on_recovered(
+        self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel
+    ) -> None:
+        """A log engine has recovered a log, the replicated one or another."""
+
+    def on_wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
+        """The replicated log has answered an append."""
+
+    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+        """A replica has applied one entry."""
+
+    def on_invoked(self, operation: Operation) -> None:
+        """A client has begun an operation."""
+
+    def on_answered(self, operation: Operation, answer: Answer) -> None:
+        """A client has its answer, from the node at ``answer.node``."""
+
+    def at_end(self) -> None:
+        """The run is over, healed and quiet."""

@@ -1,0 +1,54 @@
+"""When an entry counts as committed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stelae.sim.invariants.base import Invariant
+from stelae.sim.world import NodeView
+from stelae.spi.consensus import HardState, LogView, Ready
+from stelae.spi.ids import OpId
+
+
+class CommitRule(Invariant):
+    """Commit needs an entry of the leader's own term that is durable on a majority.
+
+    The first core to call an index committed is a leader: at that moment the entry there must be
+    of its current term and durable on a majority. All later claims must agree with the first.
+    Commit never goes back while a core runs.
+    """
+
+    name: ClassVar[str] = "commit_rule"
+    source: ClassVar[str] = "Raft section 5.4.2; durability.md rule 9"
+
+    def on_ready(self, node: NodeView, ready: Ready) -> None:
+        """Judge a commit index that goes up."""
+        commit = ready.commit
+        if commit is None:
+            return
+        if commit < node.commit:
+            self.fail(f"node {node.position}: commit goes back from {node.commit} to {commit}")
+        op_id = node.op_id_after(ready, commit)
+        if op_id is None:
+            self.fail(f"node {node.position} commits {commit}, which is not in its log")
+        elif commit > len(self.world.committed):
+            self._judge_first(node, ready, op_id)
+        elif op_id != self.world.committed[commit - 1]:
+            agreed = self.world.committed[commit - 1]
+            self.fail(f"node {node.position} commits {op_id} at {commit}, others {agreed}")
+
+    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+        """What a start takes for committed must have been committed."""
+        if commit > len(self.world.committed):
+            self.fail(
+                f"node {node.position} starts with commit {commit}, "
+                f"only {len(self.world.committed)} are committed"
+            )
+
+    def _judge_first(self, node: NodeView, ready: Ready, op_id: OpId) -> None:
+        term = (ready.hard_state or node.hard_state).term
+        if op_id.term != term:
+            self.fail(f"node {node.position} in term {term} commits {op_id} of an older term")
+        copies = self.world.durable_copies(op_id)
+        if copies < self.world.majority():
+            self.fail(f"node {node.position} commits {op_id}, which is durable on {copies} nodes")

@@ -1,0 +1,40 @@
+"""The config in force is the newest one in the log."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stelae.sim.invariants.base import Invariant
+from stelae.sim.world import NodeView
+from stelae.spi.consensus import Ready, Status
+
+
+class ConfigFollowsLog(Invariant):
+    """A config counts from its append on, and no longer once its entry is replaced.
+
+    What is announced as committed config is in the log and at or below the commit index.
+    """
+
+    name: ClassVar[str] = "config_follows_log"
+    source: ClassVar[str] = "durability.md rule 11; Raft section 6"
+
+    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+        """Compare the core's config with the newest in its log."""
+        newest = node.configs[-1].op_id if node.configs else None
+        if newest is None and node.committed_config is not None:
+            newest = node.committed_config.op_id
+        if newest is not None and status.config.op_id != newest:
+            self.fail(
+                f"node {node.position} works under config {status.config.op_id}, "
+                f"its log says {newest}"
+            )
+
+    def on_ready(self, node: NodeView, ready: Ready) -> None:
+        """A committed config stands in the log, at or below commit."""
+        config = ready.committed_config
+        if config is None:
+            return
+        commit = node.commit if ready.commit is None else ready.commit
+        index = config.op_id.index
+        if index > commit or node.op_id_after(ready, index) != config.op_id:
+            self.fail(f"node {node.position} calls config {config.op_id} committed at {commit}")

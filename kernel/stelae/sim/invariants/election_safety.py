@@ -1,0 +1,29 @@
+"""At most one leader per term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from stelae.sim.invariants.base import Invariant
+from stelae.sim.world import NodeView, World
+from stelae.spi.consensus import Role, Status
+
+
+class ElectionSafety(Invariant):
+    """No two nodes ever lead in the same term, however far apart in time."""
+
+    name: ClassVar[str] = "election_safety"
+    source: ClassVar[str] = "Raft section 5.2, figure 3"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        self._leaders: dict[int, int] = {}
+
+    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+        """A leader claims its term for good."""
+        if status.role is not Role.LEADER:
+            return
+        holder = self._leaders.setdefault(status.term, node.position)
+        if holder != node.position:
+            self.fail(f"nodes {holder} and {node.position} both lead in term {status.term}")

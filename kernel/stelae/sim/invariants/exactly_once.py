@@ -1,0 +1,47 @@
+"""A write takes effect once, however often it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from stelae.sim.history import Answer, AnswerKind, Operation
+from stelae.sim.invariants.base import AppliedRequest, Invariant
+from stelae.sim.world import NodeView, World
+from stelae.spi.ids import OpId
+from stelae.spi.log import Entry
+
+
+class ExactlyOnce(Invariant):
+    """One effect per (client, sequence), and every repetition gets the first answer."""
+
+    name: ClassVar[str] = "exactly_once"
+    source: ClassVar[str] = "durability.md rule 16; behaviours.md C17"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        self._effects: dict[tuple[str, int], tuple[OpId, str | None]] = {}
+
+    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+        """An identity that already took effect at another place must be skipped."""
+        for request in requests:
+            identity = (request.client, request.sequence)
+            if request.skipped:
+                if identity not in self._effects:
+                    self.fail(f"node {node.position} skips {identity}, which never took effect")
+                continue
+            effect = self._effects.setdefault(identity, (entry.op_id, request.result))
+            if effect[0] != entry.op_id:
+                self.fail(
+                    f"node {node.position} applies {identity} at {entry.op_id}, "
+                    f"it already took effect at {effect[0]}"
+                )
+
+    def on_answered(self, operation: Operation, answer: Answer) -> None:
+        """The answer is that of the one effect, also for repetitions."""
+        if not operation.is_write or answer.kind is not AnswerKind.DONE:
+            return
+        identity = (operation.client, operation.sequence)
+        effect = self._effects.get(identity)
+        if effect is not None and effect[1] != answer.row_error:
+            self.fail(f"{identity} is answered {answer.row_error}, its effect was {effect[1]}")

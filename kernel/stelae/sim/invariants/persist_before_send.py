@@ -1,0 +1,37 @@
+"""Nothing is said before what it depends on is durable."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stelae.sim.invariants.base import Invariant
+from stelae.sim.world import Needs, NodeView
+from stelae.spi.consensus import HardState, Outbound
+
+
+class PersistBeforeSend(Invariant):
+    """A message leaves only when the hard state and the log that it depends on are on disk.
+
+    Messages of ``after_persist`` depend on their own Ready, the others on the Readies before it.
+    What was replaced in the meantime need not be durable any more.
+    """
+
+    name: ClassVar[str] = "persist_before_send"
+    source: ClassVar[str] = "durability.md rule 1; contract consensus, Ordering and durability"
+
+    def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+        """Judge a message when it leaves."""
+        what = f"node {node.position} sends {type(outbound.message).__name__}"
+        if _is_behind(node.saved, needs.hard_state):
+            self.fail(f"{what} that needs {needs.hard_state}, on disk is {node.saved}")
+        last = needs.last
+        stands = node.op_id_at(last.index) == last
+        if stands and node.durable_at(last.index) != last:
+            self.fail(f"{what} that needs {last} before it is durable")
+
+
+def _is_behind(saved: HardState, needed: HardState) -> bool:
+    """Say whether the saved hard state does not yet cover the needed one."""
+    if saved.term != needed.term:
+        return saved.term < needed.term
+    return needed.voted_for not in (None, saved.voted_for)

@@ -1,0 +1,63 @@
+"""Terms and votes never go back, also across crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from stelae.sim.invariants.base import Invariant
+from stelae.sim.world import Needs, NodeView, World
+from stelae.spi.consensus import HardState, LogView, Outbound, Ready
+from stelae.spi.ids import NodeId
+
+
+class TermsAndVotes(Invariant):
+    """One vote per term for ever, terms that only rise, and nothing said before it is durable.
+
+    What a message on the wire depended on is *exposed*: a later start of the node must find at
+    least that term and, within it, the same vote.
+    """
+
+    name: ClassVar[str] = "terms_and_votes"
+    source: ClassVar[str] = "Raft figure 2 (persistent state); durability.md rules 1 and 9"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        self._votes: dict[tuple[int, int], NodeId] = {}
+
+    def on_ready(self, node: NodeView, ready: Ready) -> None:
+        """Terms rise within a run of the core; a vote, once given, stands for its term."""
+        new = ready.hard_state
+        if new is None:
+            return
+        old = node.hard_state
+        if new.term < old.term:
+            self.fail(f"node {node.position} goes back from term {old.term} to {new.term}")
+        elif new.term == old.term and old.voted_for not in (None, new.voted_for):
+            self.fail(
+                f"node {node.position} changes its vote of term {new.term} "
+                f"from {old.voted_for} to {new.voted_for}"
+            )
+
+    def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+        """Remember what the message gives away."""
+        told = needs.hard_state
+        if told.voted_for is None:
+            return
+        first = self._votes.setdefault((node.position, told.term), told.voted_for)
+        if first != told.voted_for:
+            self.fail(
+                f"node {node.position} has shown votes for {first} and {told.voted_for} "
+                f"in term {told.term}"
+            )
+
+    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+        """What was exposed must have been durable."""
+        told = node.exposed
+        if hard_state.term < told.term:
+            self.fail(
+                f"node {node.position} starts in term {hard_state.term} "
+                f"after messages of term {told.term}"
+            )
+        elif hard_state.term == told.term and told.voted_for not in (None, hard_state.voted_for):
+            self.fail(f"node {node.position} has forgotten its vote of term {told.term}")

@@ -1,0 +1,85 @@
+"""The character of one run, drawn from its seed: how slow, how lossy, how busy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stelae.sim.draw import between, chance, pick, skewed, stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Figures that stay the same for a whole run. Times are in microseconds.
+
+    Attributes:
+        election_timeout_ms: T of the consensus engine.
+        delay_us: smallest and largest one-way network delay (mostly near the smallest).
+        loss, duplication: probability per message during the safety phase.
+        sync_us, metadata_us: shortest and longest group commit and metadata save.
+        apply_us: shortest and longest pause before a group of commits is applied.
+        clients, in_flight_max: how many clients, and how many writes each keeps open.
+        think_us: shortest and longest pause between two operations of a client.
+        keys: size of the key space; small, so that operations meet.
+        value_bytes_max: longest value written.
+        reads, repeats: share of reads; share of finished writes that are sent once more.
+        segment_bytes: small, so that logs roll often.
+        append_bytes_max: bytes of entries in one message, so that followers are fed piecemeal.
+        queue_bytes_max: bound of the log writer's queue, so that it pushes back at times.
+        clock_error_us: how far each node's wall clock is off from the start.
+        safety_us: length of the phase with faults.
+        faults: how many faults are planned.
+    """
+
+    election_timeout_ms: int
+    delay_us: tuple[int, int]
+    loss: float
+    duplication: float
+    sync_us: tuple[int, int]
+    metadata_us: tuple[int, int]
+    apply_us: tuple[int, int]
+    clients: int
+    in_flight_max: int
+    think_us: tuple[int, int]
+    keys: int
+    value_bytes_max: int
+    reads: float
+    repeats: float
+    segment_bytes: int
+    append_bytes_max: int
+    queue_bytes_max: int
+    clock_error_us: tuple[int, int, int]
+    safety_us: int
+    faults: int
+
+
+def draw_profile(seed: int) -> Profile:
+    """Return the profile of a seed."""
+    rng = stream(seed, "profile")
+    low = between(rng, 50, 2_000)
+    sync = between(rng, 50, 2_000)
+    return Profile(
+        election_timeout_ms=pick(rng, (150, 300, 500, 1_000)),
+        delay_us=(low, low + skewed(rng, 100, 40_000)),
+        loss=pick(rng, (0.0, 0.0, 0.005, 0.02, 0.08)),
+        duplication=pick(rng, (0.0, 0.005, 0.02, 0.08)),
+        sync_us=(sync, sync + skewed(rng, 100, 30_000)),
+        metadata_us=(sync, sync + skewed(rng, 100, 60_000)),
+        apply_us=(10, 10 + skewed(rng, 10, 20_000)),
+        clients=between(rng, 2, 4),
+        in_flight_max=between(rng, 1, 6),
+        think_us=(500, between(rng, 20_000, 120_000)),
+        keys=between(rng, 2, 12),
+        value_bytes_max=pick(rng, (16, 64, 400)),
+        reads=pick(rng, (0.1, 0.3, 0.5)),
+        repeats=pick(rng, (0.0, 0.1, 0.3)),
+        segment_bytes=pick(rng, (4_096, 8_192, 32_768)),
+        append_bytes_max=pick(rng, (512, 2_048, 65_536)),
+        queue_bytes_max=pick(rng, (2_048, 16_384, 1 << 20)),
+        clock_error_us=(
+            between(rng, -200_000, 200_000),
+            between(rng, -200_000, 200_000),
+            0 if chance(rng, 0.5) else between(rng, -2_000_000, 2_000_000),
+        ),
+        safety_us=between(rng, 12_000_000, 20_000_000),
+        faults=between(rng, 6, 16),
+    )

@@ -1,0 +1,142 @@
+"""The tap on a consensus engine: the same engine, with everything that it does shown to the watch."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from stelae.sim.watch import Watch
+from stelae.sim.world import Needs, NodeView
+from stelae.spi.consensus import (
+    ConsensusCore,
+    ConsensusEngine,
+    Event,
+    HardState,
+    LogView,
+    PersistFailed,
+    Ready,
+    Status,
+    TabletConfig,
+)
+from stelae.spi.ids import NodeId
+
+MESSAGES_REMEMBERED_MAX = 4_096
+"""Messages whose needs are kept: more than can wait for a disk at any time."""
+
+VALIDATE_EVERY = 16
+"""One in so many turns also checks the core's own invariants: all of them would double the time."""
+
+
+class CoreTap(ConsensusCore):
+    """One core, seen through. Behaves exactly like ``inner``."""
+
+    def __init__(self, inner: ConsensusCore, node: NodeView, watch: Watch) -> None:
+        self._inner = inner
+        self._node = node
+        self._watch = watch
+        self._turns = 0
+        self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
+
+    def needs_of(self, message: msgspec.Struct) -> Needs:
+        """What must be durable before ``message``, a message of this core, may leave."""
+        known = self._needs.get(id(message))
+        return known[1] if known is not None else Needs(HardState())
+
+    def step(self, events: Sequence[Event]) -> None:
+        """Pass events on; the view of the log follows a failed append at once."""
+        for event in events:
+            self._watch.coverage.hit(f"event.{type(event).__name__}")
+            if isinstance(event, PersistFailed):
+                self._node.cut(event.durable.index + 1)
+        self._inner.step(events)
+
+    def take_ready(self) -> Ready | None:
+        """Pass effects on, after showing them."""
+        ready = self._inner.take_ready()
+        if ready is not None:
+            self._remember(ready)
+            self._watch.ready(self._node, ready)
+        self._watch.status(self._node, self._inner.status())
+        self._turns += 1
+        if self._turns % VALIDATE_EVERY == 0:
+            self._inner.validate_state()
+        return ready
+
+    def next_deadline(self) -> int | None:
+        """As ``inner``."""
+        return self._inner.next_deadline()
+
+    def status(self) -> Status:
+        """As ``inner``."""
+        return self._inner.status()
+
+    def validate_state(self) -> None:
+        """As ``inner``."""
+        self._inner.validate_state()
+
+    def _remember(self, ready: Ready) -> None:
+        """Note what the messages of a Ready depend on. The view has not yet followed it."""
+        free = Needs(self._node.hard_state)
+        for outbound in ready.at_once:
+            self._note(outbound.message, free)
+        for wanted in ready.ranges:
+            self._note(wanted.message, free)
+        if ready.after_persist:
+            hard_state = ready.hard_state or self._node.hard_state
+            bound = Needs(hard_state, self._node.last_after(ready))
+            for outbound in ready.after_persist:
+                self._note(outbound.message, bound)
+
+    def _note(self, message: msgspec.Struct, needs: Needs) -> None:
+        self._needs[id(message)] = (message, needs)
+        if len(self._needs) > MESSAGES_REMEMBERED_MAX:
+            self._needs.popitem(last=False)
+
+
+def tapped(
+    engine: type[ConsensusEngine], node: NodeView, watch: Watch
+) -> tuple[type[ConsensusEngine], list[CoreTap]]:
+    """Return an engine that makes tapped cores, and the list that will hold them."""
+    cores: list[CoreTap] = []
+
+    class TappedEngine(engine):  # type: ignore[misc, valid-type]
+        """The engine under test; only ``restore`` is seen through."""
+
+        name: ClassVar[str] = engine.name
+
+        @classmethod
+        def restore(
+            cls,
+            *,
+            node_id: NodeId,
+            hard_state: HardState,
+            log: LogView,
+            commit: int,
+            applied: int,
+            committed_config: TabletConfig,
+            config: Any,
+            rng: random.Random,
+            now_us: int,
+        ) -> ConsensusCore:
+            """As the engine, with a tap on the result."""
+            watch.restarted(node, hard_state, log, commit, committed_config)
+            core = super().restore(
+                node_id=node_id,
+                hard_state=hard_state,
+                log=log,
+                commit=commit,
+                applied=applied,
+                committed_config=committed_config,
+                config=config,
+                rng=rng,
+                now_us=now_us,
+            )
+            tap = CoreTap(core, node, watch)
+            cores.append(tap)
+            return tap
+
+    return TappedEngine, cores

@@ -1,0 +1,133 @@
+"""The tap on a log engine: keeps a model of every log and shows what the engine did with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from stelae.sim.log_model import LogModel
+from stelae.sim.watch import Watch
+from stelae.sim.world import NodeView
+from stelae.spi.ids import LogId, OpId, TabletId
+from stelae.spi.log import Entry
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import Append, Durable, LogState, Outcome, WalEngine, WalSnapshot
+
+READ_BYTES_MAX = 1 << 30
+
+
+class WalTap(WalEngine):
+    """One node's log engine, seen through. Behaves exactly like ``inner``.
+
+    Args:
+        models: what each log of this node must hold; outlives the engine.
+        replicated: the tablet whose log the replicas agree on; the others are the node's own.
+    """
+
+    name: ClassVar[str] = "tap"
+
+    def __init__(
+        self,
+        inner: WalEngine,
+        node: NodeView,
+        watch: Watch,
+        models: dict[LogId, LogModel],
+        replicated: TabletId,
+    ) -> None:
+        self._inner = inner
+        self._node = node
+        self._watch = watch
+        self._models = models
+        self._replicated = replicated
+        for log, state in sorted(inner.logs().items()):
+            self._recovered(log, state)
+        for log in sorted(set(models) - set(inner.logs())):
+            watch.report("log_durability", f"log {log} of node {node.position} is gone")
+
+    @classmethod
+    def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
+        """A tap is put on an engine that is open already."""
+        raise TypeError("put a tap on an open engine")
+
+    def logs(self) -> Mapping[LogId, LogState]:
+        """As ``inner``."""
+        return self._inner.logs()
+
+    def create(self, log: LogId, base: OpId) -> None:
+        """As ``inner``; a model begins."""
+        self._inner.create(log, base)
+        self._models[log] = LogModel(base=base)
+
+    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
+        """As ``inner``; only a synced commit counts as durable."""
+        for log, append in group.items():
+            self._models[log].begin(append)
+        outcomes = self._inner.commit(group, sync=sync)
+        for log, outcome in outcomes.items():
+            if not sync:
+                continue
+            if isinstance(outcome, Durable):
+                self._models[log].succeed()
+            if log.tablet_id == self._replicated:
+                self._watch.wal(self._node, group[log], outcome)
+        return outcomes
+
+    def repair(self, log: LogId) -> OpId:
+        """As ``inner``; what it found must be what is durable, or part of what was under way."""
+        durable = self._inner.repair(log)
+        self._recovered(log, self._inner.logs()[log])
+        if log.tablet_id == self._replicated:
+            self._node.durable = [entry.op_id for entry in self._models[log].entries]
+        return durable
+
+    def op_id_at(self, log: LogId, index: int) -> OpId:
+        """As ``inner``."""
+        return self._inner.op_id_at(log, index)
+
+    def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
+        """As ``inner``."""
+        return self._inner.read(log, first, end, bytes_max)
+
+    def collect(self, log: LogId, upto: int) -> OpId:
+        """As ``inner``; the base may have moved so far, after any crash too."""
+        model = self._models[log]
+        model.collectable = max(model.collectable, upto)
+        return self._inner.collect(log, upto)
+
+    def drop(self, log: LogId) -> None:
+        """As ``inner``."""
+        self._inner.drop(log)
+        self._models.pop(log, None)
+
+    def set_aside(self, log: LogId, directory: str) -> None:
+        """As ``inner``."""
+        self._inner.set_aside(log, directory)
+        self._models.pop(log, None)
+
+    def cool(self, log: LogId) -> None:
+        """As ``inner``."""
+        self._inner.cool(log)
+
+    def snapshot(self, log: LogId, first: int) -> WalSnapshot:
+        """As ``inner``."""
+        return self._inner.snapshot(log, first)
+
+    def stats(self) -> dict[str, float]:
+        """As ``inner``."""
+        return self._inner.stats()
+
+    def close(self) -> None:
+        """As ``inner``."""
+        self._inner.close()
+
+    def _recovered(self, log: LogId, state: LogState) -> None:
+        """Read back everything and show it beside the model."""
+        model = self._models.get(log)
+        if model is None:
+            # The crash came after the log was made and before its maker could say so.
+            model = self._models[log] = LogModel(base=state.base)
+        found: list[Entry] = []
+        first, end = state.base.index + 1, state.last.index + 1
+        if first < end and state.damage is None:
+            found = self._inner.read(log, first, end, READ_BYTES_MAX)
+        self._watch.recovered(self._node, log, state, found, model)

@@ -1,0 +1,156 @@
+"""The watch: shows every fact to the invariants that care, then lets the world follow.
+
+The first violation stands; whoever runs the simulation stops at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stelae.sim.coverage import Coverage
+from stelae.sim.history import Answer, Operation
+from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Violation
+from stelae.sim.log_model import LogModel
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.world import Needs, NodeView, World
+from stelae.spi.consensus import (
+    HardState,
+    LogView,
+    Outbound,
+    Ready,
+    Status,
+    TabletConfig,
+    decode_config,
+)
+from stelae.spi.ids import LogId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Append, Durable, LogState, Outcome
+
+Hook = Callable[..., None]
+
+
+class Watch:
+    """All invariants of one run over one world."""
+
+    def __init__(self, world: World, scheduler: Scheduler, coverage: Coverage) -> None:
+        self.world = world
+        self.coverage = coverage
+        self.violation: Violation | None = None
+        self._scheduler = scheduler
+        self._invariants = [make(world, self.report) for make in INVARIANTS]
+        self._on_restart = self._hooks("on_restart")
+        self._on_ready = self._hooks("on_ready")
+        self._on_status = self._hooks("on_status")
+        self._on_sent = self._hooks("on_sent")
+        self._on_recovered = self._hooks("on_recovered")
+        self._on_wal = self._hooks("on_wal")
+        self._on_applied = self._hooks("on_applied")
+        self._on_invoked = self._hooks("on_invoked")
+        self._on_answered = self._hooks("on_answered")
+
+    def report(self, invariant: str, detail: str) -> None:
+        """Keep a violation, unless there is an earlier one."""
+        if self.violation is None:
+            at_us = self._scheduler.now_us
+            self.violation = Violation(invariant=invariant, detail=detail, at_us=at_us)
+
+    def restarted(
+        self,
+        node: NodeView,
+        hard_state: HardState,
+        log: LogView,
+        commit: int,
+        committed_config: TabletConfig,
+    ) -> None:
+        """A core was made from what the disk gave back."""
+        for hook in self._on_restart:
+            hook(node, hard_state, log, commit)
+        node.restore(hard_state, log, committed_config)
+        node.commit = commit
+
+    def ready(self, node: NodeView, ready: Ready) -> None:
+        """A core gave out effects."""
+        self._count(ready)
+        for hook in self._on_ready:
+            hook(node, ready)
+        node.follow(ready, _configs(ready))
+        if ready.commit is not None:
+            self._committed(node, ready)
+
+    def status(self, node: NodeView, status: Status) -> None:
+        """A core's snapshot, taken after its effects."""
+        before, node.status = node.status, status
+        if before is None or before.role is not status.role or before.term != status.term:
+            origin = before.role if before is not None else "START"
+            self.coverage.hit(f"role.{origin}>{status.role}")
+            self._scheduler.note(f"{node.position} {status.role} {status.term}")
+        for hook in self._on_status:
+            hook(node, before, status)
+
+    def sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+        """A message goes on the wire."""
+        for hook in self._on_sent:
+            hook(node, outbound, needs)
+        node.expose(needs.hard_state)
+
+    def recovered(
+        self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel
+    ) -> None:
+        """A log engine has opened a log."""
+        for hook in self._on_recovered:
+            hook(node, log, state, found, model)
+
+    def wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
+        """The replicated log of a node has answered."""
+        for hook in self._on_wal:
+            hook(node, append, outcome)
+        if isinstance(outcome, Durable):
+            node.persisted(append.replace_from, append.entries)
+
+    def applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+        """A replica has applied an entry."""
+        for hook in self._on_applied:
+            hook(node, entry, requests)
+
+    def invoked(self, operation: Operation) -> None:
+        """A client has begun an operation."""
+        for hook in self._on_invoked:
+            hook(operation)
+
+    def answered(self, operation: Operation, answer: Answer) -> None:
+        """A client has an answer."""
+        for hook in self._on_answered:
+            hook(operation, answer)
+
+    def at_end(self) -> None:
+        """The run is over, healed and quiet."""
+        for invariant in self._invariants:
+            invariant.at_end()
+
+    def _hooks(self, name: str) -> list[Hook]:
+        """The bound hooks of that name that some invariant overrides."""
+        default: Any = getattr(Invariant, name)
+        return [
+            getattr(invariant, name)
+            for invariant in self._invariants
+            if getattr(type(invariant), name) is not default
+        ]
+
+    def _count(self, ready: Ready) -> None:
+        for field in ready.__struct_fields__:
+            value = getattr(ready, field)
+            if value is not None and value != ():
+                self.coverage.hit(f"ready.{field}")
+
+    def _committed(self, node: NodeView, ready: Ready) -> None:
+        """Only now does the view have the entries that this Ready appended and committed."""
+        assert ready.commit is not None
+        node.commit = max(node.commit, ready.commit)
+        self.world.learn_commit(node, ready.commit)
+
+
+def _configs(ready: Ready) -> list[TabletConfig]:
+    if ready.append is None:
+        return []
+    return [decode_config(e) for e in ready.append.entries if e.kind is EntryKind.CONFIG]
