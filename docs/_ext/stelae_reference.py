@@ -5,7 +5,7 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-settings``: the fields of a settings dataclass with unit, default, bounds and reason
 - ``stelae-hooks``: every hook with its exact signature
 - ``stelae-errors``: every error code, by who must act
-- ``stelae-transitions``: a total transition table, from the data that the code runs on
+- ``stelae-startup``: the table that decides what becomes of a replica at start
 
 The functions that return Markdown are plain, and the tidy tests call them too.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import pkgutil
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from stelae.host import startup
 from stelae.spi import errors, hooks
 from stelae.spi.settings import limits_of
 
@@ -113,12 +115,23 @@ def hooks_lines() -> list[str]:
     return lines
 
 
-def error_classes(root: type[errors.StelaeError] = errors.StelaeError) -> Iterator[Any]:
-    """The error classes of ``stelae.spi.errors``, each branch after its head."""
+ERROR_PACKAGES = ("stelae.spi", "stelae.wire", "stelae.host", "stelae.client", "stelae.local")
+"""Where errors that users meet are defined, besides the plugins' own."""
+
+
+def error_classes() -> list[type[errors.StelaeError]]:
+    """Every error class that has a code of its own, each branch after its head."""
+    for name in ERROR_PACKAGES:
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(module.name)
+    return [e for e in _descendants(errors.StelaeError) if e.__module__.startswith("stelae.")]
+
+
+def _descendants(root: type[errors.StelaeError]) -> Iterator[type[errors.StelaeError]]:
     for child in root.__subclasses__():
-        if child.__module__ == errors.__name__:
-            yield child
-            yield from error_classes(child)
+        yield child
+        yield from _descendants(child)
 
 
 def errors_lines() -> list[str]:
@@ -131,6 +144,25 @@ def errors_lines() -> list[str]:
         meaning = inspect.cleandoc(error.__doc__ or "").split("\n\n")[0].replace("``", "`")
         rows.append((f"`{error.code}`", f"`{error.__name__}`", f"`{branch.__name__}`", meaning))
     return table(("code", "class", "branch", "meaning"), rows)
+
+
+def startup_lines() -> list[str]:
+    """The start-up table, one row for each of its letters."""
+    rows = []
+    for row in startup.ROWS:
+        found = (
+            _members(row.blocks, startup.Block),
+            _members(row.metas, startup.Meta),
+            _members(row.logs, startup.Log),
+        )
+        rows.append((row.letter, *found, f"`{row.action}`", row.why))
+    head = ("row", "superblock", "consensus metadata", "log", "action", "because")
+    return table(head, rows)
+
+
+def _members(chosen: frozenset[Any], every: type[Any]) -> str:
+    """The members of a set in the order of their enumeration; all of them is "any"."""
+    return "any" if chosen == frozenset(every) else ", ".join(m for m in every if m in chosen)
 
 
 class Generated(SphinxDirective):
@@ -157,4 +189,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("stelae-settings", directive(settings_lines))
     app.add_directive("stelae-hooks", directive(hooks_lines))
     app.add_directive("stelae-errors", directive(errors_lines))
+    app.add_directive("stelae-startup", directive(startup_lines))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
