@@ -1,0 +1,116 @@
+"""Turns of the event loop: what one turn produced is stepped once and sent once.
+
+``defer`` runs calls at the end of the turn, in order; ``defer_last`` runs when those are done.
+Replicas step in ``defer`` and links flush in ``defer_last``: so everything that a turn brought in
+becomes one batch for each core, and everything that the cores answer one message per peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from stelae.host.ports import Timer
+from stelae.spi.services import Clock, Metrics
+
+log = logging.getLogger(__name__)
+
+LAG_PROBE_US = 100_000
+"""How often the loop's lag is measured."""
+
+
+class LoopTurns:
+    """``Turns`` on an asyncio loop. Not shared between loops.
+
+    Args:
+        loop: the running loop.
+        clock: gives monotonic time; the loop's own timers only wake it.
+        on_error: called with what a deferred call raised, which is always a defect.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._on_error = on_error
+        self._first: deque[Callable[[], None]] = deque()
+        self._last: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+
+    def now_us(self) -> int:
+        """Monotonic microseconds."""
+        return self._clock.monotonic_us()
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Run at the end of this turn, in order."""
+        self._first.append(call)
+        self._schedule()
+
+    def defer_last(self, call: Callable[[], None]) -> None:
+        """Run at the end of this turn, after all that was deferred."""
+        self._last.append(call)
+        self._schedule()
+
+    def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
+        """Run on the loop at or after ``when_us``."""
+        delay_us = max(0, when_us - self._clock.monotonic_us())
+        return self._loop.call_later(delay_us / 1e6, self._guarded, call)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Run on the loop soon; callable from any thread. Lost when the loop has closed."""
+        try:
+            self._loop.call_soon_threadsafe(self._guarded, call)
+        except RuntimeError:
+            log.debug("the loop has closed; a completion is dropped")
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        first, last = self._first, self._last
+        while first or last:
+            self._guarded((first or last).popleft())
+        self._scheduled = False
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            log.exception("a call on the event loop raised")
+            self._on_error(error)
+
+
+class LagProbe:
+    """Measures how late the loop runs its timers, as ``loop_lag_ms`` (last) and its maximum."""
+
+    def __init__(self, turns: LoopTurns, metrics: Metrics) -> None:
+        self._turns = turns
+        self._metrics = metrics
+        self._due_us = 0
+        self._timer: Timer | None = None
+        self.lag_ms_max = 0.0
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._due_us = self._turns.now_us() + LAG_PROBE_US
+        self._timer = self._turns.call_at(self._due_us, self._measure)
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _measure(self) -> None:
+        lag_ms = max(0, self._turns.now_us() - self._due_us) / 1000
+        self.lag_ms_max = max(self.lag_ms_max, lag_ms)
+        self._metrics.gauge("loop_lag_ms", lag_ms)
+        self._metrics.gauge("loop_lag_ms_max", self.lag_ms_max)
+        self.start()

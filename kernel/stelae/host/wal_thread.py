@@ -1,0 +1,100 @@
+"""The one thread that calls the log engine, and the reads that go beside it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.loop import LoopTurns
+from stelae.host.ports import BlockingPool
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import LogId
+from stelae.spi.log import Entry
+from stelae.spi.wal import WalEngine
+
+log = logging.getLogger(__name__)
+
+
+class WalThread:
+    """Drains a :class:`LogWriter` into an engine on a thread of its own.
+
+    Args:
+        engine: the node's log engine, used by this thread alone from ``start`` on.
+        turns: where completions run.
+        queue_bytes_max, group_bytes_max: bounds of the writer.
+        on_crash: called on the loop if the engine raised what its contract does not allow;
+            nothing can be promised about the logs after that.
+    """
+
+    def __init__(
+        self,
+        engine: WalEngine,
+        turns: LoopTurns,
+        *,
+        queue_bytes_max: int,
+        group_bytes_max: int,
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self._engine = engine
+        self._turns = turns
+        self._on_crash = on_crash
+        self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.writer = LogWriter(
+            lock=threading.Lock(),
+            wake=self._wake,
+            post=self._post,
+            queue_bytes_max=queue_bytes_max,
+            group_bytes_max=group_bytes_max,
+        )
+        self._thread = threading.Thread(target=self._run, name="wal", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the work in hand. Call it when the writer has closed."""
+        self._tokens.put(False)
+        self._thread.join()
+
+    def _wake(self) -> None:
+        self._tokens.put(True)
+
+    def _post(self, completions: list[Completion]) -> None:
+        def run() -> None:
+            for callback, argument in completions:
+                callback(argument)
+
+        self._turns.post(run)
+
+    def _run(self) -> None:
+        try:
+            while self._tokens.get():
+                while (work := self.writer.take_work()) is not None:
+                    self.writer.finish(self.writer.perform(work, self._engine))
+        except BaseException as error:
+            log.exception("the log engine broke its contract")
+            crash = error
+            self._turns.post(lambda: self._on_crash(crash))
+
+
+class EngineReader:
+    """``LogReader`` on a pool: reads that may block run beside the WAL thread."""
+
+    def __init__(self, engine: WalEngine, pool: BlockingPool) -> None:
+        self._engine = engine
+        self._pool = pool
+
+    def read(
+        self,
+        log: LogId,
+        first: int,
+        end: int,
+        bytes_max: int,
+        done: Callable[[list[Entry] | StelaeError], None],
+    ) -> None:
+        """Read off the loop; ``done`` on the loop, in order per log."""
+        self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)

@@ -1,0 +1,231 @@
+"""A local cluster: several node processes on loopback, below one folder.
+
+The folder is the cluster: ``cluster.json`` names its nodes, so that another process finds it
+again, and each node has a folder with ``node.toml``, its data and its log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stelae.local.node_process import NodeProcess
+from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.ids import NodeId, TabletId
+
+CLUSTER_FILE = "cluster.json"
+
+
+class ClusterExists(CallerError):
+    """The folder already holds a cluster or other files."""
+
+    code = "CLUSTER_EXISTS"
+
+
+class NotACluster(CallerError):
+    """The folder holds no cluster."""
+
+    code = "NOT_A_CLUSTER"
+
+
+class FormatFailed(StelaeError):
+    """A node's directory could not be formatted."""
+
+    code = "FORMAT_FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TabletSpec:
+    """The one tablet of a cluster without masters.
+
+    Attributes:
+        tablet_id: its name.
+        columns: ``{"name", "type", "nullable"}`` of each column, in order.
+        key: names of the key columns, in order.
+    """
+
+    tablet_id: TabletId
+    columns: Sequence[Mapping[str, Any]]
+    key: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """What a local cluster is made of; ``settings`` are sections merged into every ``node.toml``.
+
+    ``engines`` maps kind to engine name (``{"wal": "segmented"}``); what is left out keeps the
+    node's default.
+    """
+
+    node_count: int = 3
+    engines: Mapping[str, str] | None = None
+    settings: Mapping[str, Mapping[str, Any]] | None = None
+
+
+class LocalCluster:
+    """Node processes below one folder. Make one with :meth:`create` or :meth:`open`."""
+
+    def __init__(self, directory: Path, tablet_id: TabletId, nodes: list[NodeProcess]) -> None:
+        self.directory = directory
+        self.tablet_id = tablet_id
+        self.nodes = nodes
+
+    @classmethod
+    def create(cls, directory: Path, tablet: TabletSpec, options: ClusterOptions) -> LocalCluster:
+        """Format the nodes of a new cluster; nothing is started.
+
+        Raises:
+            ClusterExists: the folder is not empty.
+            FormatFailed: with what ``stelae fs format`` said.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ClusterExists(
+                f"{directory} is not empty; choose a new folder, or remove it if its data are no "
+                "longer wanted"
+            )
+        cluster_id = f"local-{secrets.token_hex(6)}"
+        nodes = [
+            NodeProcess(
+                f"node-{number + 1}",
+                NodeId(secrets.token_hex(16)),
+                f"127.0.0.1:{port}",
+                directory / f"node-{number + 1}",
+            )
+            for number, port in enumerate(_free_ports(options.node_count))
+        ]
+        for node in nodes:
+            node.directory.mkdir()
+            node.config_path.write_text(_node_toml(node, nodes, cluster_id, tablet, options))
+            _format(node, cluster_id, options)
+        cluster = cls(directory, tablet.tablet_id, nodes)
+        cluster._write_file(cluster_id)
+        return cluster
+
+    @classmethod
+    def open(cls, directory: Path) -> LocalCluster:
+        """Find a cluster that another process made. Its processes are not ours to stop.
+
+        Raises:
+            NotACluster: there is none in that folder.
+        """
+        path = directory / CLUSTER_FILE
+        try:
+            found = json.loads(path.read_text())
+            nodes = [
+                NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"])
+                for n in found["nodes"]
+            ]
+            return cls(directory, TabletId(found["tablet_id"]), nodes)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NotACluster(
+                f"{directory} holds no local cluster ({CLUSTER_FILE} is missing or unreadable); "
+                "make one with: stelae demo --keep DIR"
+            ) from error
+
+    @property
+    def addresses(self) -> list[str]:
+        """``host:port`` of every node."""
+        return [node.address for node in self.nodes]
+
+    def node(self, node_id: NodeId) -> NodeProcess:
+        """The node of that uuid."""
+        return next(node for node in self.nodes if node.node_id == node_id)
+
+    def start(self, *, outlive: bool = False) -> None:
+        """Start every node; see ``NodeProcess.start``."""
+        for node in self.nodes:
+            node.start(outlive=outlive)
+
+    def check(self) -> None:
+        """See that every node that was started still runs.
+
+        Raises:
+            NodeExited: one does not.
+        """
+        for node in self.nodes:
+            node.check()
+
+    def stop(self) -> None:
+        """Stop every node in an orderly way, side by side; kills what does not stop in time."""
+        for node in self.nodes:
+            node.ask_to_stop()
+        for node in self.nodes:
+            node.wait()
+
+    def _write_file(self, cluster_id: str) -> None:
+        found = {
+            "cluster_id": cluster_id,
+            "tablet_id": self.tablet_id,
+            "nodes": [
+                {"name": n.name, "node_id": n.node_id, "address": n.address} for n in self.nodes
+            ],
+        }
+        (self.directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago; a node that finds its port taken says so and ends."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def _format(node: NodeProcess, cluster_id: str, options: ClusterOptions) -> None:
+    command = [sys.executable, "-m", "stelae", "fs", "format", str(node.directory / "data")]
+    command += ["--uuid", node.node_id, "--cluster", cluster_id]
+    wal = (options.engines or {}).get("wal")
+    if wal:
+        command += ["--wal", wal]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    if done.returncode != 0:
+        raise FormatFailed(f"{node.name} could not be formatted: {done.stderr.strip()}")
+
+
+def _node_toml(
+    node: NodeProcess,
+    nodes: list[NodeProcess],
+    cluster_id: str,
+    tablet: TabletSpec,
+    options: ClusterOptions,
+) -> str:
+    sections: dict[str, Mapping[str, Any]] = {
+        "node": {"directory": str((node.directory / "data").resolve()), "listen": node.address},
+        "cluster": {"id": cluster_id},
+        "tablet": {
+            "id": tablet.tablet_id,
+            "key": list(tablet.key),
+            "columns": list(tablet.columns),
+            "members": [{"uuid": n.node_id, "address": n.address} for n in nodes],
+        },
+    }
+    if options.engines:
+        sections["engines"] = options.engines
+    for name, values in (options.settings or {}).items():
+        sections[name] = {**sections.get(name, {}), **values}
+    return "\n".join(
+        f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
+        for name, values in sections.items()
+    )
+
+
+def _toml(value: Any) -> str:
+    """Write a value as TOML. JSON's strings, numbers and switches are valid TOML as they are."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value)
