@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from tests.tidy.imports import home, imported, refusal
 from tests.tidy.tree import ROOT, parsed, python_files, rules
 

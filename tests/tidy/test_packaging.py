@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+
 from tests.tidy.tree import ROOT, files
 
 GROUP = "stelae.plugins"

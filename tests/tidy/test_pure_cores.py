@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+
 from tests.tidy.imports import imported
 from tests.tidy.tree import ROOT, parsed, rules
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.tidy.tree import ROOT, files
 
 _HOMES = "|".join(["home", "root", "work", "opt", "mnt", "Users"])

@@ -1,0 +1,176 @@
+"""Docs that cannot drift: what the code declares is on the page that promises to list it.
+
+The pages are generated where they can be. What is declared is therefore read here from the syntax
+trees, by another way than the generator's, so that a hole in the generator is found too.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.tidy.tree import ROOT, files, parsed, python_files
+
+REFERENCE = ROOT / "docs/reference"
+PAGES = [path for path in files() if path.suffix == ".md" and path.parts[0] != "changelog"]
+SHORT = {"README.md": 120, "CONTRIBUTING.md": 120}
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    """The Sphinx extension that generates reference pages."""
+    path = ROOT / "docs/_ext/stelae_reference.py"
+    spec = importlib.util.spec_from_file_location("stelae_reference", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(name: str) -> str:
+    return (REFERENCE / name).read_text()
+
+
+def module_name(path: Path) -> str:
+    inner = path.parts[1:] if path.parts[0] == "kernel" else path.parts[2:]
+    return ".".join(inner).removesuffix(".py").removesuffix(".__init__")
+
+
+def classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class of kernel and plugins as ``module:Name``, with its tree."""
+    for path in python_files("kernel", "plugins"):
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef):
+                yield f"{module_name(path)}:{node.name}", node
+
+
+def settings_fields() -> dict[str, list[str]]:
+    """The names of the fields that are declared with ``setting``, by class."""
+    found: dict[str, list[str]] = {}
+    for reference, node in classes():
+        for field in node.body:
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(field.value, ast.Call)
+                and isinstance(field.value.func, ast.Name)
+                and field.value.func.id == "setting"
+            ):
+                found.setdefault(reference, []).append(field.target.id)
+    return found
+
+
+def metric_names() -> Iterator[str]:
+    """Every literal name given to ``count`` or ``gauge`` of something called metrics."""
+    for path in python_files("kernel", "plugins"):
+        for node in ast.walk(parsed(path)):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("count", "gauge")
+                and ast.unparse(node.func.value).endswith("metrics")
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                yield str(node.args[0].value)
+
+
+def error_codes() -> Iterator[str]:
+    """Every code that a class declares whose name or base says that it is an error."""
+    for _, node in classes():
+        for field in node.body:
+            if (
+                isinstance(field, ast.Assign)
+                and ast.unparse(field.targets[0]) == "code"
+                and isinstance(field.value, ast.Constant)
+                and node.bases
+            ):
+                yield str(field.value.value)
+
+
+def test_every_setting_is_on_the_settings_page(generator: ModuleType) -> None:
+    text = page("settings.md")
+    declared = settings_fields()
+    assert declared
+    missing = [
+        reference for reference in declared if f"{{stelae-settings}} {reference}\n" not in text
+    ]
+    assert not missing, f"docs/reference/settings.md lacks: {missing}"
+    for reference, names in declared.items():
+        lines = generator.settings_lines(generator.named(reference))
+        listed = {line.split("`")[1] for line in lines if line.startswith("| `")}
+        assert set(names) <= listed, reference
+
+
+def test_every_setting_says_why(generator: ModuleType) -> None:
+    for reference in settings_fields():
+        for line in generator.settings_lines(generator.named(reference))[2:]:
+            assert re.split(r"(?<!\\)\|", line)[5].strip(), f"{reference} {line}: no reason"
+
+
+def test_every_hook_is_on_the_hooks_page_with_its_signature(generator: ModuleType) -> None:
+    assert "{stelae-hooks}" in page("hooks.md")
+    text = "\n".join(generator.hooks_lines())
+    specs = [
+        node
+        for node in parsed(Path("kernel/stelae/spi/hooks.py")).body
+        if isinstance(node, ast.FunctionDef)
+        and "hookspec" in [ast.unparse(d) for d in node.decorator_list]
+    ]
+    assert specs
+    for node in specs:
+        returns = ast.unparse(node.returns) if node.returns else ""
+        assert f"{node.name}({ast.unparse(node.args)}) -> {returns}" in text
+
+
+def test_every_error_code_is_on_the_errors_page(generator: ModuleType) -> None:
+    assert "{stelae-errors}" in page("errors.md")
+    text = "\n".join(generator.errors_lines())
+    codes = set(error_codes())
+    assert codes
+    assert not {code for code in codes if f"`{code}`" not in text}
+
+
+def test_every_metric_is_on_the_metrics_page() -> None:
+    text = page("metrics.md")
+    names = set(metric_names())
+    assert names
+    assert not sorted(name for name in names if f"`{name}`" not in text)
+
+
+def test_every_module_of_the_contracts_has_its_page() -> None:
+    text = "".join(path.read_text() for path in (REFERENCE / "contracts").glob("*.md"))
+    modules = {module_name(path) for path in python_files("kernel") if path.parts[2] == "spi"}
+    missing = {m for m in modules - {"stelae.spi"} if f".. automodule:: {m}\n" not in text}
+    assert not missing
+
+
+def test_paths_that_the_docs_name_exist() -> None:
+    named = re.compile(r"`((?:kernel|plugins|tests|docs|changelog|\.ci)/[\w./-]*)`")
+    found = [
+        f"{path}: {match}"
+        for path in PAGES
+        for match in named.findall((ROOT / path).read_text())
+        if not (ROOT / match).exists()
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_durability_rule_names_a_test_that_holds_it() -> None:
+    text = (ROOT / "docs/explanation/durability.md").read_text()
+    rules, _, table = text.partition("## Where each rule is held")
+    numbers = re.findall(r"^\*\*(\d+)\.", rules, re.MULTILINE)
+    assert len(numbers) >= 13
+    held = dict(re.findall(r"^\| (\d+) \|(.*)$", table, re.MULTILINE))
+    assert [n for n in numbers if "`tests/" not in held.get(n, "")] == []
+
+
+@pytest.mark.parametrize(("name", "limit"), SHORT.items())
+def test_the_first_pages_stay_short(name: str, limit: int) -> None:
+    assert len((ROOT / name).read_text().splitlines()) <= limit
