@@ -172,7 +172,9 @@ class ReadyExecutor:
 
         def saved(error: StelaeError | None) -> None:
             if error is not None:
-                self._ports.sink.metadata_failed(error)
+                self._ports.sink.metadata_failed(
+                    error, lambda: self._save_hard_state(stage, hard_state)
+                )
                 return
             stage.step = _Step.SAVED
             self._pump()
@@ -281,13 +283,11 @@ class ReadyExecutor:
 
         def saved(error: StelaeError | None) -> None:
             if error is not None:
-                self._ports.sink.metadata_failed(error)
+                self._ports.sink.metadata_failed(error, lambda: self._save_config(config))
             else:
                 self._ports.sink.config_durable(config)
 
-        self._ports.hard_states.save(
-            self._log.tablet_id, self._submitted_hard_state, config, saved
-        )
+        self._ports.hard_states.save(self._log.tablet_id, self._submitted_hard_state, config, saved)
 
     # -- ranges ----------------------------------------------------------------------------------
 

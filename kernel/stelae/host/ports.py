@@ -146,8 +146,11 @@ class ReadySink(Protocol):
         """An append failed: stop taking input; ``Full`` may be repaired, others may not."""
         ...
 
-    def metadata_failed(self, error: StelaeError) -> None:
-        """Hard state or config cannot be made durable: the replica has failed."""
+    def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
+        """Hard state or config is not durable; nothing that depends on it goes out meanwhile.
+
+        ``retry`` saves again, for a disk that was full.
+        """
         ...
 
     def fatal(self, effect: Fatal) -> None:

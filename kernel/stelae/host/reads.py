@@ -1,0 +1,73 @@
+"""Reads that wait for a confirmed read index, and then for it to be applied (C14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stelae.host.tokens import Tokens
+from stelae.spi.consensus import ReadRequest
+from stelae.spi.errors import StelaeError
+
+ReadDone: TypeAlias = Callable[[int | StelaeError], None]
+
+
+@dataclass(slots=True)
+class _Confirmed:
+    index: int
+    done: ReadDone
+
+
+class ReadIndexes:
+    """Pending reads of one replica.
+
+    Args:
+        tokens: the replica's source of tokens.
+        snapshot: gives the hybrid timestamp of the last applied entry.
+    """
+
+    def __init__(self, tokens: Tokens, snapshot: Callable[[], int]) -> None:
+        self._tokens = tokens
+        self._snapshot = snapshot
+        self._unconfirmed: dict[int, ReadDone] = {}
+        self._waiting: list[_Confirmed] = []
+
+    def request(self, done: ReadDone) -> ReadRequest:
+        """Return the event that asks for a read index on behalf of ``done``."""
+        token = self._tokens.next()
+        self._unconfirmed[token] = done
+        return ReadRequest(token)
+
+    def confirmed(self, token: int, index: int, applied_index: int) -> None:
+        """A majority confirmed ``index``; answer now if it is applied, else when it is."""
+        done = self._unconfirmed.pop(token)
+        if index <= applied_index:
+            done(self._snapshot())
+        else:
+            self._waiting.append(_Confirmed(index, done))
+
+    def applied(self, index: int) -> None:
+        """Everything up to ``index`` is applied: answer the reads that waited for it."""
+        if not self._waiting:
+            return
+        due = [read for read in self._waiting if read.index <= index]
+        self._waiting = [read for read in self._waiting if read.index > index]
+        for read in due:
+            read.done(self._snapshot())
+
+    def failed(self, token: int, error: StelaeError) -> bool:
+        """Answer one read with an error; False if the token is not a read's."""
+        done = self._unconfirmed.pop(token, None)
+        if done is None:
+            return False
+        done(error)
+        return True
+
+    def fail_all(self, error: StelaeError) -> None:
+        """Answer every pending read with an error."""
+        pending = [*self._unconfirmed.values(), *(read.done for read in self._waiting)]
+        self._unconfirmed.clear()
+        self._waiting.clear()
+        for done in pending:
+            done(error)

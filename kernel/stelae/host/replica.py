@@ -1,0 +1,438 @@
+"""One replica of a tablet: its core, and everything that turns the core's effects into facts.
+
+The replica collects events during a turn of the loop, steps its core once with all of them, and
+gives each Ready to the executor. It holds no rule of consensus and no rule of durability: those
+are the core's and the executor's. Its own are the replica's state and what it refuses in it.
+
+States: ``CONFIGURING`` until an entry of the current term is known to be committed, then
+``RUNNING`` (``durability.md`` rule 10); ``FAILED`` when its log or metadata can no longer be
+trusted (rule 7), or an invariant broke. A full disk only *suspends* it: input is refused until the
+log has been repaired in fresh space (W8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+from stelae.host.apply import Applier
+from stelae.host.executor import ReadyExecutor
+from stelae.host.heartbeats import HeartbeatService
+from stelae.host.log_writer import LogWriter
+from stelae.host.peer_codec import PeerMessage
+from stelae.host.ports import Timer, Turns
+from stelae.host.reads import ReadIndexes
+from stelae.host.writes import WritePath
+from stelae.spi.consensus import (
+    Applied,
+    Beats,
+    ConsensusCore,
+    CopyRequest,
+    Event,
+    Fatal,
+    ReadReady,
+    Received,
+    Rejection,
+    Role,
+    Status,
+    StepDown,
+    TabletConfig,
+    Tick,
+)
+from stelae.spi.errors import Full, NotLeader, Overloaded, StelaeError, Unavailable
+from stelae.spi.ids import LogId, NodeId, OpId, TabletId
+from stelae.spi.log import Entry
+from stelae.spi.services import Metrics
+from stelae.spi.wal import Failed
+from stelae.spi.write import WriteReply, WriteRequest
+
+log = logging.getLogger(__name__)
+
+REPAIR_INTERVAL_US = 500_000
+"""How often a replica whose disk was full tries again."""
+
+
+class ReplicaState(StrEnum):
+    """What a replica is doing (seed "consensus", *Peers in the config*)."""
+
+    BOOTSTRAPPING = "BOOTSTRAPPING"
+    CONFIGURING = "CONFIGURING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    FAILED = "FAILED"
+
+
+class ReplicaObserver(Protocol):
+    """Told of transitions; must not raise and must not block."""
+
+    def status_changed(self, tablet_id: TabletId, before: Status | None, after: Status) -> None:
+        """Role, term or leader changed."""
+        ...
+
+    def replica_failed(self, tablet_id: TabletId, reason: str) -> None:
+        """The replica is FAILED and serves nobody."""
+        ...
+
+
+class Replica:
+    """Drives one core. All methods are called on the event loop.
+
+    Built by ``bootstrap``; the executor and the applier call back through ``ReadySink``.
+
+    Args:
+        log: the replica's log.
+        core: restored.
+        vote_kinds: message kinds before whose delivery heartbeats heard must be delivered.
+        turns, writer, heartbeats, metrics, observer: the node's.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: LogId,
+        core: ConsensusCore,
+        vote_kinds: frozenset[str],
+        turns: Turns,
+        writer: LogWriter,
+        heartbeats: HeartbeatService,
+        metrics: Metrics,
+        observer: ReplicaObserver,
+    ) -> None:
+        self.log = log
+        self.core = core
+        self.status = core.status()
+        self.failure = ""
+        self._vote_kinds = vote_kinds
+        self._turns = turns
+        self._writer = writer
+        self._heartbeats = heartbeats
+        self._metrics = metrics
+        self._observer = observer
+        self._heard: list[Event] = []
+        self._events: list[Event] = []
+        self._turn_due = False
+        self._stopping = False
+        self._suspended = False
+        self._timer: Timer | None = None
+        self._timer_us = 0
+
+    def wire(
+        self, executor: ReadyExecutor, applier: Applier, writes: WritePath, reads: ReadIndexes
+    ) -> None:
+        """Connect the parts that call back into the replica; once, before ``start``."""
+        self.executor = executor
+        self.applier = applier
+        self.writes = writes
+        self.reads = reads
+
+    def start(self) -> None:
+        """Begin to take part."""
+        log.info(
+            "replica starts tablet=%s term=%d last=%s commit=%d",
+            self.tablet_id,
+            self.status.term,
+            self.status.last,
+            self.status.commit,
+        )
+        self._schedule_turn()
+
+    def stop(self) -> None:
+        """Stop taking part: pending callers get an error, timers end. Log and store stay open."""
+        if self._stopping:
+            return
+        if not self.failure:
+            self.core.step([StepDown()])
+        self._stopping = True
+        self._close_down(Unavailable("the replica is stopping"))
+
+    @property
+    def tablet_id(self) -> TabletId:
+        """The tablet."""
+        return self.log.tablet_id
+
+    @property
+    def state(self) -> ReplicaState:
+        """What the replica is doing."""
+        if self.failure:
+            return ReplicaState.FAILED
+        if self._stopping:
+            return ReplicaState.STOPPING
+        return ReplicaState.RUNNING if self.status.serving else ReplicaState.CONFIGURING
+
+    @property
+    def suspended(self) -> bool:
+        """True while the disk is full and input is refused."""
+        return self._suspended
+
+    # -- input -----------------------------------------------------------------------------------
+
+    def receive(self, sender: NodeId, received: PeerMessage) -> None:
+        """Take a consensus message. Entries are refused while they could not be kept."""
+        if self._closed:
+            return
+        if received.entries and not self._takes_input:
+            self._metrics.count("consensus_messages_refused")
+            return
+        if received.kind in self._vote_kinds:
+            self._hear_leader()
+        self.deliver(Received(sender, received.message, received.entries))
+
+    def write(
+        self, request: WriteRequest, done: Callable[[WriteReply | StelaeError], None]
+    ) -> None:
+        """Replicate the operations of a request; ``done`` once, with a reply or an error.
+
+        A reply means that every operation in it is decided: committed by a majority and applied,
+        or refused for good. An error means that the caller should retry under the same identity.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            done(refusal)
+            return
+        self.writes.add(request, done)
+        self._schedule_turn()
+
+    def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
+        """Confirm leadership and wait until everything committed before the call is applied.
+
+        ``done`` gets the hybrid timestamp of the last applied entry, at which a scan is
+        linearizable (C14), or an error.
+        """
+        refusal = self._refusal(needs_room=False)
+        if refusal is not None:
+            done(refusal)
+            return
+        self.deliver(self.reads.request(done))
+
+    def deliver(self, event: Event) -> None:
+        """Queue an event for the core's next step."""
+        self._events.append(event)
+        self._schedule_turn()
+
+    # -- the turn --------------------------------------------------------------------------------
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._turns.defer(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        if self._closed:
+            return
+        # What was heard counts before the clock does: else a busy node would campaign.
+        events: list[Event] = [*self._heard, Tick(self._turns.now_us()), *self._events]
+        self._heard = []
+        self._events = []
+        proposals = self.writes.take_proposals()
+        if proposals is not None:
+            events.append(proposals)
+        self.core.step(events)
+        while (ready := self.core.take_ready()) is not None:
+            self.executor.execute(ready)
+            if self._closed:
+                return
+        self._note_status()
+        self._arm_timer()
+
+    def _note_status(self) -> None:
+        before, after = self.status, self.core.status()
+        self.status = after
+        if (before.role, before.term, before.leader, before.serving) == (
+            after.role,
+            after.term,
+            after.leader,
+            after.serving,
+        ):
+            return
+        log.info(
+            "replica changes tablet=%s role=%s->%s term=%d->%d leader=%s serving=%s",
+            self.tablet_id,
+            before.role,
+            after.role,
+            before.term,
+            after.term,
+            after.leader,
+            after.serving,
+        )
+        if before.role != after.role and before.role is Role.LEADER:
+            self._metrics.count("leaderships_lost")
+        self._observer.status_changed(self.tablet_id, before, after)
+
+    def _arm_timer(self) -> None:
+        """Sleep until the core's deadline; a timer that is early enough already is kept."""
+        deadline = self.core.next_deadline()
+        if deadline is None or (self._timer is not None and self._timer_us <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_us = deadline
+        self._timer = self._turns.call_at(deadline, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        if self._closed:
+            return
+        if self.status.role is Role.LEADER:
+            self._heard.extend(self._heartbeats.peers_alive(self.tablet_id, self.status.term))
+        else:
+            self._hear_leader()
+        self._schedule_turn()
+
+    def _hear_leader(self) -> None:
+        heard = self._heartbeats.leader_alive(self.tablet_id, self.status.leader)
+        if heard is not None:
+            self._heard.append(heard)
+
+    # -- refusals --------------------------------------------------------------------------------
+
+    @property
+    def _closed(self) -> bool:
+        return self._stopping or bool(self.failure)
+
+    @property
+    def _takes_input(self) -> bool:
+        return not self._suspended and not self.executor.stalled and self._writer.has_room()
+
+    def _refusal(self, *, needs_room: bool = True) -> StelaeError | None:
+        if self.failure:
+            return Unavailable(f"the replica has failed: {self.failure}")
+        if self._stopping:
+            return Unavailable("the replica is stopping")
+        status = self.status
+        if status.role is not Role.LEADER:
+            return NotLeader(status.leader)
+        if not status.serving:
+            return Unavailable("the tablet is CONFIGURING: no entry of this term is committed yet")
+        if needs_room and not self._takes_input:
+            if self._suspended:
+                return Overloaded("the disk is full; writes resume when there is space")
+            return Overloaded("the log queue is full")
+        return None
+
+    # -- ReadySink -------------------------------------------------------------------------------
+
+    def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
+        """The log changed: callers whose entries were replaced must ask the new leader."""
+        if replace_from is not None:
+            self.writes.replaced(replace_from, NotLeader(self.core.status().leader, "replaced"))
+        self.applier.advance()
+
+    def committed(self, index: int) -> None:
+        """Apply up to ``index`` as far as the entries are here."""
+        self.applier.commit_to(index)
+
+    def accepted(self, token: int, op_id: OpId) -> None:
+        """A proposal has its place in the log."""
+        self.writes.accepted(token, op_id)
+
+    def rejected(self, rejection: Rejection) -> None:
+        """A proposal or read was not taken."""
+        error = _rejection_error(rejection)
+        if not self.reads.failed(rejection.token, error):
+            self.writes.rejected(rejection.token, error)
+
+    def read_ready(self, ready: ReadReady) -> None:
+        """A read index was confirmed; it is answered when applied that far."""
+        self.reads.confirmed(ready.token, ready.index, self.applier.applied.index)
+
+    def beats_changed(self, beats: Beats) -> None:
+        """Whom to keep alive changed."""
+        self._heartbeats.set_beats(self.tablet_id, beats)
+
+    def copy_requested(self, request: CopyRequest) -> None:
+        """A peer is behind the log's base, or has no replica: it needs a tablet copy."""
+        self._metrics.count("copies_needed")
+        log.warning(
+            "replica needs a copy tablet=%s peer=%s first_index=%d",
+            self.tablet_id,
+            request.peer,
+            request.first_index,
+        )
+
+    def config_durable(self, config: TabletConfig) -> None:
+        """A committed config is in durable metadata."""
+        self.applier.config_durable(config.op_id)
+
+    def entries_applied(self, applied: OpId) -> None:
+        """The applier has gone further."""
+        self.reads.applied(applied.index)
+        self.deliver(Applied(applied.index))
+
+    def log_failed(self, failed: Failed) -> None:
+        """An append failed: callers hear of it; a full disk is retried, anything else is final."""
+        self.writes.replaced(failed.durable.index + 1, Unavailable(str(failed.error)))
+        if not isinstance(failed.error, Full):
+            self.fail(f"the log cannot be trusted beyond {failed.durable}: {failed.error}")
+        elif not self._suspended:
+            self._suspended = True
+            log.warning("disk full tablet=%s durable=%s", self.tablet_id, failed.durable)
+            self._later(self._repair)
+
+    def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
+        """Term, vote or config is not durable."""
+        if isinstance(error, Full):
+            self._later(retry)
+        else:
+            self.fail(f"consensus metadata cannot be saved: {error}")
+
+    def fatal(self, effect: Fatal) -> None:
+        """A broken invariant: stop, and print how it came to be."""
+        log.error("invariant broken tablet=%s: %s", self.tablet_id, effect.reason)
+        for line in effect.history:
+            log.error("  %s", line)
+        self.fail(f"invariant broken: {effect.reason}")
+
+    # -- failure and repair ----------------------------------------------------------------------
+
+    def fail(self, reason: str) -> None:
+        """Stop this replica for good; the node and its other tablets go on."""
+        if self.failure:
+            return
+        self.failure = reason
+        log.error("replica failed tablet=%s reason=%s", self.tablet_id, reason)
+        self._metrics.count("replicas_failed")
+        self._close_down(Unavailable(f"the replica has failed: {reason}"))
+        self._observer.replica_failed(self.tablet_id, reason)
+
+    def _close_down(self, error: StelaeError) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._events = []
+        self._heartbeats.set_beats(self.tablet_id, Beats(self.status.term, ()))
+        self.writes.fail_all(error)
+        self.reads.fail_all(error)
+
+    def _later(self, call: Callable[[], None]) -> None:
+        def run() -> None:
+            if not self._closed:
+                call()
+
+        self._turns.call_at(self._turns.now_us() + REPAIR_INTERVAL_US, run)
+
+    def _repair(self) -> None:
+        def repaired(result: object) -> None:
+            if isinstance(result, OpId):
+                self._suspended = False
+                log.info("disk has space again tablet=%s durable=%s", self.tablet_id, result)
+                self._schedule_turn()
+            elif isinstance(result, Full):
+                self._later(self._repair)
+            else:
+                self.fail(f"the log cannot be repaired: {result}")
+
+        self._writer.repair(self.log, repaired)
+
+
+def _rejection_error(rejection: Rejection) -> StelaeError:
+    reason = rejection.reason.value
+    match reason:
+        case "OVERLOADED" | "TOO_LARGE":
+            return Overloaded(f"the proposal was not taken: {reason}")
+        case "CONFIGURING":
+            return Unavailable("the tablet is CONFIGURING")
+        case _:
+            return NotLeader(rejection.leader, reason)
