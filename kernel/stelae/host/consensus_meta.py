@@ -11,12 +11,12 @@ Ordering and durability
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, load, save
+from stelae.host.ports import BlockingPool
 from stelae.spi.consensus import HardState, TabletConfig
 from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import NodeId, TabletId
@@ -105,19 +105,11 @@ class ConsensusMetadata:
             )
 
 
-class KeyedPool(Protocol):
-    """Threads that run the work of one key in order (see ``stelae.host.workers``)."""
-
-    def run(self, key: str, work: Callable[[], None], done: Callable[[object], None]) -> None:
-        """Run ``work`` after earlier work of ``key``; an exception is the result."""
-        ...
-
-
 class HardStateWriter:
     """Saves the hard states of every tablet of a node, in order per tablet, off the loop."""
 
     def __init__(
-        self, files: Files, layout: Layout, pool: KeyedPool, crash: CrashPoints = NO_CRASH
+        self, files: Files, layout: Layout, pool: BlockingPool, crash: CrashPoints = NO_CRASH
     ) -> None:
         self._files = files
         self._layout = layout

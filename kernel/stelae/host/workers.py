@@ -44,10 +44,12 @@ class WorkerPool:
         If ``work`` raises, the exception is the result. Never raises itself: when the queue is
         full the result is ``Overloaded``, after ``close`` it is ``Unavailable``.
         """
-        refusal = self._admit()
-        if refusal is None:
-            self._executor.submit(self._run, work, done)
-        else:
+        with self._lock:
+            refusal = self._refusal()
+            if refusal is None:
+                self._pending += 1
+                self._executor.submit(self._run, work, done)
+        if refusal is not None:
             self._finish(refusal, done)
 
     def close(self) -> None:
@@ -56,14 +58,12 @@ class WorkerPool:
             self._closed = True
         self._executor.shutdown(wait=True)
 
-    def _admit(self) -> Exception | None:
-        with self._lock:
-            if self._closed:
-                return Unavailable("the node is stopping; its workers take nothing new")
-            if self._pending >= self._queue_count_max:
-                return Overloaded(f"{self._pending} pieces of background work are waiting already")
-            self._pending += 1
-            return None
+    def _refusal(self) -> Exception | None:
+        if self._closed:
+            return Unavailable("the node is stopping; its workers take nothing new")
+        if self._pending >= self._queue_count_max:
+            return Overloaded(f"{self._pending} pieces of background work are waiting already")
+        return None
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any], None] | None) -> None:
         try:

@@ -1,0 +1,155 @@
+"""``node.toml``: everything a node has to be told, read once, typed, and checked to the last key.
+
+Whatever is wrong gives one ``ConfigError`` with file and line, the fact, what is known instead, and
+the next step; nothing has been opened or created by then. Engines are looked up here, so that a
+missing plugin is reported at the line that asks for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from stelae.host.config_sections import (
+    LogSettings,
+    NodeSection,
+    TabletSection,
+    WorkerSettings,
+    read_node,
+    read_tablet,
+)
+from stelae.host.config_source import Source, fill, typed
+from stelae.host.hybrid_clock import ClockSettings
+from stelae.host.registry import Registry
+from stelae.host.registry_contracts import EngineKind
+from stelae.host.toml_locator import Path
+from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
+from stelae.spi.ids import ClusterId, cluster_id
+from stelae.spi.settings import setting
+from stelae.wire.settings import WireSettings
+
+_SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers")
+_PICKED = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineNames:
+    """Section ``[engines]``: which plugin does what."""
+
+    wal: str = setting("segmented", reason="one directory per tablet, the source's layout")
+    consensus: str = setting("raft", reason="the reference engine")
+    store: str = setting("memory", reason="rows in memory, rebuilt from the log at start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """An engine that was picked: its name, its class, and its filled ``Config``."""
+
+    name: str
+    engine: type[Any]
+    config: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """A whole ``node.toml``. ``node.directory`` is absolute here."""
+
+    path: str
+    node: NodeSection
+    cluster_id: ClusterId
+    tablet: TabletSection | None
+    wal: Picked
+    consensus: Picked
+    store: Picked
+    wire: WireSettings
+    log: LogSettings
+    clock: ClockSettings
+    workers: WorkerSettings
+
+
+def load_config(path: str, registry: Registry) -> NodeConfig:
+    """Read a file.
+
+    Raises:
+        ConfigError: it cannot be read, or something in it cannot be used.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        hint = "Give the path of a node.toml with --config."
+        raise ConfigError(f"cannot be read: {error.strerror}", where=path, hint=hint) from error
+    except UnicodeDecodeError as error:
+        hint = "TOML files are UTF-8."
+        raise ConfigError(f"not UTF-8 at byte {error.start}", where=path, hint=hint) from error
+    return parse_config(text, path, registry)
+
+
+def parse_config(text: str, path: str, registry: Registry) -> NodeConfig:
+    """Read the text of a file; ``path`` is its name in messages, and what ``directory`` is
+    relative to.
+
+    Raises:
+        ConfigError: something in it cannot be used.
+    """
+    source = Source.parse(text, path)
+    source.check_keys((), (*_SECTIONS, *EngineKind))
+    _check_registry(source, registry)
+    node = read_node(source)
+    wire = fill(source, ("wire",), WireSettings, leave_out=frozenset({"insecure_listen"}))
+    wal, consensus, store = (_pick(source, registry, kind) for kind in _PICKED)
+    return NodeConfig(
+        path=path,
+        node=dataclasses.replace(node, directory=_absolute(path, node.directory)),
+        cluster_id=_cluster(source),
+        tablet=read_tablet(source),
+        wal=wal,
+        consensus=consensus,
+        store=store,
+        wire=dataclasses.replace(wire, insecure_listen=node.insecure_listen),
+        log=fill(source, ("log",), LogSettings),
+        clock=fill(source, ("clock",), ClockSettings),
+        workers=fill(source, ("workers",), WorkerSettings),
+    )
+
+
+def _absolute(path: str, directory: str) -> str:
+    beside = os.path.dirname(os.path.abspath(path))
+    return os.path.normpath(os.path.join(beside, os.path.expanduser(directory)))
+
+
+def _cluster(source: Source) -> ClusterId:
+    path: Path = ("cluster",)
+    table = source.table(path, required=True)
+    source.check_keys(path, ("id",))
+    if "id" not in table:
+        raise source.error(path, "[cluster] lacks the key 'id'", 'Add a line: id = "..."')
+    try:
+        return cluster_id(typed(source, (*path, "id"), table["id"], str))
+    except BadIdentifier as error:
+        raise source.error((*path, "id"), str(error), "Choose another id.") from error
+
+
+def _check_registry(source: Source, registry: Registry) -> None:
+    """Refuse ambiguous installations, and sections of engines that nobody offers."""
+    try:
+        registry.check_names()
+    except PluginError as error:
+        raise source.error(("engines",), str(error), _LIST) from error
+    for kind in EngineKind:
+        source.check_keys((kind.value,), registry.names(kind))
+
+
+_LIST = "See what is installed with: stelae plugins list"
+
+
+def _pick(source: Source, registry: Registry, kind: EngineKind) -> Picked:
+    name = getattr(fill(source, ("engines",), EngineNames), kind.value)
+    try:
+        engine = registry.engine(kind, name)
+    except PluginError as error:
+        raise source.error(("engines", kind.value), str(error), _LIST) from error
+    config = fill(source, (kind.value, name), engine.Config)
+    return Picked(name=name, engine=engine, config=config)

@@ -1,0 +1,240 @@
+"""The kernel's own sections of ``node.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stelae.host.config_source import Source, fill, typed
+from stelae.host.toml_locator import Path
+from stelae.spi.consensus import Member, TabletConfig
+from stelae.spi.errors import BadIdentifier
+from stelae.spi.ids import ZERO, NodeId, TabletId, node_id, tablet_id
+from stelae.spi.settings import setting
+
+_LOOPBACK = ("localhost", "127.", "[::1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSection:
+    """Section ``[node]``.
+
+    Attributes:
+        directory: where the node keeps everything; relative to the file.
+        listen: ``host:port``; port 0 lets the system choose.
+        insecure_listen: says in as many words that others than this machine may connect although
+            there is no security yet.
+    """
+
+    directory: str
+    listen: str
+    insecure_listen: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Section ``[log]``: group commit of the whole node."""
+
+    sync: Literal["always", "interval", "never"] = setting(
+        "always",
+        reason="an acknowledged write survives a crash of the machine only with 'always'",
+    )
+    sync_interval_ms: int = setting(
+        100,
+        unit="ms",
+        low=1,
+        high=60_000,
+        reason="with sync = 'interval', how much a crash of the machine may cost",
+    )
+    queue_bytes_max: int = setting(
+        64 << 20,
+        unit="bytes",
+        low=64 << 10,
+        high=16 << 30,
+        reason="appends that wait for the disk; beyond it writers are pushed back",
+    )
+    group_bytes_max: int = setting(
+        8 << 20,
+        unit="bytes",
+        low=4096,
+        high=1 << 30,
+        reason="one write and sync; larger groups add latency and save little",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Section ``[workers]``: threads of the node's pools."""
+
+    background_threads: int = setting(
+        2, unit="count", low=1, high=256, reason="preallocation, compaction and other long work"
+    )
+    metadata_threads: int = setting(
+        2,
+        unit="count",
+        low=1,
+        high=64,
+        reason="votes and superblocks; apart from the log, so that elections never stall it",
+    )
+    apply_threads: int = setting(
+        2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSpec:
+    """One column of ``[tablet] columns``; ``type`` is a name of the data types."""
+
+    name: str
+    type: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TabletSection:
+    """Section ``[tablet]``: the one tablet of a cluster that has no masters yet.
+
+    ``members`` are in the order of the file; the first is the hinted leader, which counts only
+    where no config was ever agreed on.
+    """
+
+    id: TabletId
+    columns: tuple[ColumnSpec, ...]
+    key: tuple[str, ...]
+    members: tuple[Member, ...]
+
+    @property
+    def hinted_leader(self) -> NodeId:
+        """Who campaigns first in a new tablet."""
+        return self.members[0].node_id
+
+    def initial_config(self) -> TabletConfig:
+        """The config that stands in consensus metadata before the first start."""
+        ordered = tuple(sorted(self.members, key=lambda member: member.node_id))
+        return TabletConfig(op_id=ZERO, members=ordered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MemberSpec:
+    uuid: str
+    address: str
+
+
+def read_node(source: Source) -> NodeSection:
+    """Read ``[node]``; refuses an address that cannot be, or that anyone could reach."""
+    path: Path = ("node",)
+    source.table(path, required=True)
+    section = fill(source, path, NodeSection)
+    if not section.directory:
+        raise source.error((*path, "directory"), "directory is empty", "Name a directory.")
+    check_address(source, (*path, "listen"), section.listen, port_min=0)
+    if not section.listen.startswith(_LOOPBACK) and not section.insecure_listen:
+        raise source.error(
+            (*path, "listen"),
+            f"{section.listen} can be reached from other machines, and there is no security yet",
+            "Listen on 127.0.0.1, or say insecure_listen = true in [node] to accept that.",
+        )
+    return section
+
+
+def read_tablet(source: Source) -> TabletSection | None:
+    """Read ``[tablet]`` if it is there."""
+    path: Path = ("tablet",)
+    if "tablet" not in source.tables:
+        return None
+    source.check_keys(path, ("id", "columns", "key", "members"))
+    table = source.table(path)
+    for name in ("id", "columns", "key", "members"):
+        if name not in table:
+            hint = f"Add a line: {name} = ..."
+            raise source.error(path, f"[tablet] lacks the key {name!r}", hint)
+    columns = _columns(source, (*path, "columns"), table)
+    return TabletSection(
+        id=_tablet_id(source, (*path, "id"), table["id"]),
+        columns=columns,
+        key=_key(source, (*path, "key"), table, columns),
+        members=_members(source, (*path, "members"), table),
+    )
+
+
+def check_address(source: Source, path: Path, address: str, *, port_min: int = 1) -> None:
+    """Refuse what is not ``host:port``. Names need not resolve yet."""
+    host, _, port = address.rpartition(":")
+    bare = ":" in host and not host.startswith("[")
+    if not host or bare or not port.isascii() or not port.isdigit():
+        hint = "Write host:port, for example 127.0.0.1:7050 or [::1]:7050."
+        raise source.error(path, f"{address!r} is not an address", hint)
+    if not port_min <= int(port) <= 65535:
+        hint = f"Choose one from {port_min} to 65535."
+        raise source.error(path, f"there is no port {port}", hint)
+
+
+def _tablet_id(source: Source, path: Path, value: object) -> TabletId:
+    try:
+        return tablet_id(typed(source, path, value, str))
+    except BadIdentifier as error:
+        raise source.error(path, str(error), "Choose another id.") from error
+
+
+def _columns(source: Source, path: Path, table: Mapping[str, Any]) -> tuple[ColumnSpec, ...]:
+    found = [fill(source, item, ColumnSpec) for item in _items(source, path, table, dict)]
+    _refuse_repeats(source, path, [column.name for column in found], "column name")
+    return tuple(found)
+
+
+def _key(
+    source: Source, path: Path, table: Mapping[str, Any], columns: tuple[ColumnSpec, ...]
+) -> tuple[str, ...]:
+    by_name = {column.name: column for column in columns}
+    names = []
+    for position, item in enumerate(_items(source, path, table, str)):
+        name = str(table["key"][position])
+        if name not in by_name:
+            known = ", ".join(by_name)
+            raise source.error(item, f"the key names no column: {name!r}", f"Known: {known}.")
+        if by_name[name].nullable:
+            hint = "Remove nullable from the column, or leave it out of the key."
+            raise source.error(item, f"key column {name!r} is nullable", hint)
+        names.append(name)
+    _refuse_repeats(source, path, names, "key column")
+    return tuple(names)
+
+
+def _members(source: Source, path: Path, table: Mapping[str, Any]) -> tuple[Member, ...]:
+    found = []
+    for item in _items(source, path, table, dict):
+        spec = fill(source, item, _MemberSpec)
+        check_address(source, (*item, "address"), spec.address)
+        try:
+            found.append(Member(node_id=node_id(spec.uuid), address=spec.address))
+        except BadIdentifier as error:
+            hint = "Print the uuid of a formatted node with: stelae fs uuid DIRECTORY"
+            raise source.error((*item, "uuid"), str(error), hint) from error
+    _refuse_repeats(source, path, [member.node_id for member in found], "uuid")
+    _refuse_repeats(source, path, [member.address for member in found], "address")
+    if len(found) % 2 == 0:
+        raise source.error(
+            path,
+            f"{len(found)} members: an even number survives no more failures than one fewer",
+            f"Use {len(found) - 1} or {len(found) + 1} members.",
+        )
+    return tuple(found)
+
+
+def _items(source: Source, path: Path, table: Mapping[str, Any], wanted: type) -> list[Path]:
+    """Return the paths of the elements of a non-empty array whose elements are all ``wanted``."""
+    values = typed(source, path, table[str(path[-1])], list)
+    if not values:
+        raise source.error(path, f"{path[-1]} is empty", "At least one is needed.")
+    items: list[Path] = [(*path, position) for position in range(len(values))]
+    for item, value in zip(items, values, strict=True):
+        typed(source, item, value, wanted)
+    return items
+
+
+def _refuse_repeats(source: Source, path: Path, names: list[Any], what: str) -> None:
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            hint = "Each has to be there once."
+            raise source.error((*path, position), f"{what} {name!r} is repeated", hint)

@@ -1,0 +1,162 @@
+"""A configuration file as it was read: its tables, and the line of everything in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from stelae.host.toml_locator import Path, locate
+from stelae.spi.errors import ConfigError
+from stelae.spi.settings import limits_of
+
+Section = TypeVar("Section")
+
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file: ``name`` is its path as the user gave it, ``lines`` the line of each key."""
+
+    name: str
+    tables: Mapping[str, Any]
+    lines: Mapping[Path, int]
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Source:
+        """Read a document.
+
+        Raises:
+            ConfigError: it is not TOML.
+        """
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            place = re.search(r"\s*\(at line (\d+), column \d+\)", str(error))
+            where = f"{name}:{place[1]}" if place else name
+            fact = str(error).replace(place[0], "") if place else str(error)
+            hint = "the file has to be TOML: see https://toml.io"
+            raise ConfigError(f"this is not TOML: {fact}", where=where, hint=hint) from error
+        return cls(name, tables, locate(text))
+
+    def where(self, path: Path) -> str:
+        """Return ``file:line`` of a key, or of the nearest table around it that is there."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return f"{self.name}:{self.lines[path]}" if path else self.name
+
+    def error(self, path: Path, fact: str, hint: str = "") -> ConfigError:
+        """Return an error about the key at ``path``, to be raised."""
+        return ConfigError(fact, where=self.where(path), hint=hint)
+
+    def table(self, path: Path, *, required: bool = False) -> Mapping[str, Any]:
+        """Return the table at ``path``; an absent one is empty unless it is required."""
+        found: Any = self.tables
+        for key in path:
+            if key not in found:
+                if required:
+                    raise self.error(path, f"there is no section {dotted(path)}", "Add it.")
+                return {}
+            found = found[key]
+            if not isinstance(found, dict):
+                raise self.error(path, f"{dotted(path)} has to be a section, not a value")
+        return typing.cast(Mapping[str, Any], found)
+
+    def check_keys(self, path: Path, known: Iterable[str]) -> None:
+        """Refuse keys that nobody would read, with the likeliest of those that are known."""
+        names = sorted(known)
+        for key in self.table(path):
+            if key not in names:
+                close = difflib.get_close_matches(key, names, n=1)
+                guess = f"Did you mean {close[0]!r}? " if close else ""
+                place = dotted(path) if path else "the file"
+                listed = ", ".join(names) if names else "none, it has no settings"
+                raise self.error(
+                    (*path, key), f"unknown key {key!r} in {place}", f"{guess}Known: {listed}."
+                )
+
+
+def dotted(path: Path) -> str:
+    """Return a path as the header of its section."""
+    return "[" + ".".join(str(part) for part in path) + "]"
+
+
+def fill(
+    source: Source, path: Path, cls: type[Section], *, leave_out: frozenset[str] = frozenset()
+) -> Section:
+    """Make a settings dataclass from the section at ``path``; absent keys take their defaults.
+
+    Args:
+        leave_out: fields that do not belong into this section.
+
+    Raises:
+        ConfigError: unknown key, wrong type, out of bounds, or a required key is missing.
+    """
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(typing.cast(Any, cls))
+        if field.name not in leave_out
+    }
+    source.check_keys(path, fields)
+    table, hints = source.table(path), get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in table:
+            values[name] = _value(source, (*path, name), table[name], hints[name], field)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            hint = f"Add a line: {name} = ..."
+            raise source.error(path, f"{dotted(path)} lacks the key {name!r}", hint)
+    return cls(**values)
+
+
+def typed(source: Source, path: Path, value: object, wanted: Any) -> Any:
+    """Return ``value`` if it is of the wanted type (``bool``, ``int``, ``float``, ``str``, list).
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        names = _NAMES | {list: "an array", dict: "a table"}
+        fact = f"{path[-1]} has to be {names[wanted]}, not {_shown(value)}"
+        raise source.error(path, fact, "Correct the value.")
+    return value
+
+
+def _value(
+    source: Source, path: Path, value: object, hint: Any, field: dataclasses.Field[Any]
+) -> Any:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        if value not in choices or not isinstance(value, str):
+            listed = ", ".join(repr(choice) for choice in choices)
+            fact = f"{path[-1]} cannot be {_shown(value)}"
+            raise source.error(path, fact, f"Known: {listed}.")
+        return value
+    checked = typed(source, path, value, hint)
+    limits = limits_of(field)
+    low, high = limits.low, limits.high
+    if (low is not None and checked < low) or (high is not None and checked > high):
+        unit = f" {limits.unit}" if limits.unit else ""
+        fact = f"{path[-1]} = {_shown(value)} is out of bounds"
+        bounds = f"{_bound(low)} to {_bound(high)}{unit}"
+        raise source.error(path, fact, f"Accepted: {bounds}; the default is {field.default}.")
+    return checked
+
+
+def _bound(limit: float | None) -> str:
+    return "any" if limit is None else f"{limit:g}" if isinstance(limit, float) else str(limit)
+
+
+def _shown(value: object) -> str:
+    return repr(value) if not isinstance(value, bool) else str(value).lower()

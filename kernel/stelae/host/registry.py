@@ -1,0 +1,269 @@
+"""The registry of plugins: which engines exist, and the class of the one that was picked.
+
+An object that is handed around; there is no global one. Names are known from entry points without
+importing anything, so a plugin that cannot be imported matters only when it is picked. Fakes and
+tests register their modules directly and need no entry points.
+
+``pluggy`` checks and keeps the hook functions; engines are chosen by name, never by the order in
+which plugins happen to be registered.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pluggy
+
+from stelae.host.registry_contracts import CONTRACTS, EngineKind, check_engine
+from stelae.host.registry_plugins import (
+    EntryPoint,
+    check_hooks,
+    installed_entry_points,
+    load_entry_point,
+    origin,
+)
+from stelae.spi import hooks
+from stelae.spi.errors import PluginError
+from stelae.spi.extras import MissingExtra
+from stelae.spi.hooks import LeaderChanged, ServiceFactory, TabletStateChanged
+
+log = logging.getLogger(__name__)
+
+
+class UnknownEngine(PluginError):
+    """No plugin offers an engine of that name. ``known`` are the names that can be picked."""
+
+    code = "UNKNOWN_ENGINE"
+
+    def __init__(self, kind: EngineKind, name: str, known: list[str], broken: list[str]) -> None:
+        self.known = known
+        listed = ", ".join(known) if known else "none"
+        text = f"there is no {kind} engine {name!r}; known {kind} engines: {listed}"
+        if broken:
+            text += f"; installed but broken: {', '.join(broken)}"
+        super().__init__(text)
+
+
+class DuplicateEngine(PluginError):
+    """Two plugins offer an engine of the same kind and name, so neither can be chosen."""
+
+    code = "DUPLICATE_ENGINE"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One name that can be picked, for lists: where it comes from, without importing it."""
+
+    kind: str
+    name: str
+    origin: str
+    value: str
+
+
+class Registry:
+    """What plugins have registered. Used while starting, on one thread."""
+
+    def __init__(self, entry_points: Iterable[EntryPoint] = ()) -> None:
+        self._manager = pluggy.PluginManager(hooks.PROJECT)
+        self._manager.add_hookspecs(hooks)
+        self._points: dict[str, list[EntryPoint]] = defaultdict(list)
+        for point in entry_points:
+            self._points[point.name].append(point)
+        self._engines: dict[tuple[EngineKind, str], tuple[type[Any], str]] = {}
+
+    @classmethod
+    def installed(cls) -> Registry:
+        """Return a registry that knows every plugin installed in this environment."""
+        return cls(installed_entry_points())
+
+    def register(self, plugin: object, name: str = "") -> None:
+        """Register a plugin: a module, or any object with hook functions. Once per object.
+
+        Raises:
+            PluginError: it registers nothing, a hook of it is misspelt, asynchronous or has
+                default arguments, or an engine of it does not fulfil its contract.
+            DuplicateEngine: another plugin has registered an engine of that kind and name.
+        """
+        if self._manager.is_registered(plugin):
+            return
+        name = name or str(getattr(plugin, "__name__", type(plugin).__name__))
+        check_hooks(self._manager, plugin, name)
+        engines = self._collect(plugin, name)
+        try:
+            self._manager.register(plugin)
+            self._manager.check_pending()
+        except (pluggy.PluginValidationError, ValueError) as error:
+            self._manager.unregister(plugin)
+            raise PluginError(f"plugin {name}: {error}") from error
+        for key, engine in engines.items():
+            self._engines[key] = (engine, name)
+
+    def names(self, kind: EngineKind) -> list[str]:
+        """Return the names of that kind that can be picked, sorted; imports nothing."""
+        announced = {p.partition(".")[2] for p in self._points if p.startswith(f"{kind}.")}
+        return sorted(announced | {name for of, name in self._engines if of is kind})
+
+    def offers(self) -> list[Offer]:
+        """Return every name, installed or registered here, sorted; imports nothing."""
+        found = {
+            Offer(*_split(point.name), origin(point), point.value)
+            for points in self._points.values()
+            for point in points
+        }
+        for (kind, name), (engine, plugin) in self._engines.items():
+            if f"{kind}.{name}" not in self._points:
+                found.add(Offer(kind, name, plugin, f"{engine.__module__}:{engine.__qualname__}"))
+        return sorted(found, key=lambda offer: (offer.kind, offer.name, offer.origin))
+
+    def check_names(self) -> None:
+        """Refuse an installation in which a name is not unique; called when a node starts.
+
+        Raises:
+            DuplicateEngine: names both distributions.
+        """
+        for name in sorted(self._points):
+            self._refuse_duplicate(name)
+
+    def engine(self, kind: EngineKind, name: str) -> type[Any]:
+        """Return the engine class of that name, importing its plugin if need be.
+
+        Raises:
+            UnknownEngine: nobody offers it; says who is known and who is broken.
+            DuplicateEngine: two plugins offer it.
+            BrokenPlugin, MissingExtra: its plugin, or a package it needs, cannot be imported.
+            PluginError: its plugin breaks the contract.
+        """
+        key = (kind, name)
+        full_name = f"{kind}.{name}"
+        self._refuse_duplicate(full_name)
+        if key not in self._engines and full_name in self._points:
+            self._load(self._points[full_name][0])
+            if key not in self._engines:
+                offered = [f"{of}.{other}" for of, other in self._engines] or ["nothing"]
+                raise PluginError(
+                    f"plugin {full_name} of {origin(self._points[full_name][0])} registers no "
+                    f"{kind} engine {name!r}; registered so far: {', '.join(sorted(offered))}"
+                )
+        if key not in self._engines:
+            raise self._unknown(kind, name)
+        engine, _ = self._engines[key]
+        for module, extra in getattr(engine, "optional_modules", {}).items():
+            if importlib.util.find_spec(module) is None:
+                raise MissingExtra(module, extra, wanted_by=f"{kind} engine {name!r}")
+        return engine
+
+    def load_kind(self, kind: str) -> list[PluginError]:
+        """Load every plugin whose entry point begins with ``kind.``; return what went wrong.
+
+        For plugins that nobody picks by name: ``service`` and ``cli``.
+        """
+        problems: list[PluginError] = []
+        for name in sorted(self._points):
+            if _split(name)[0] == kind:
+                try:
+                    self._refuse_duplicate(name)
+                    self._load(self._points[name][0])
+                except PluginError as error:
+                    problems.append(error)
+        return problems
+
+    def services(self) -> list[ServiceFactory]:
+        """Return the factories of every service that was registered, in order of registration.
+
+        Raises:
+            PluginError: a hook raised.
+        """
+        found: list[ServiceFactory] = []
+        for implementation in self._manager.hook.stelae_services.get_hookimpls():
+            name = self._manager.get_name(implementation.plugin) or "?"
+            found.extend(_call(implementation.function, "stelae_services", name))
+        return found
+
+    def extend_cli(self, app: Any) -> list[PluginError]:
+        """Let every registered plugin add its commands to ``app``; return what went wrong."""
+        problems: list[PluginError] = []
+        for implementation in self._manager.hook.stelae_cli.get_hookimpls():
+            try:
+                implementation.function(*[app][: len(implementation.argnames)])
+            except Exception as error:
+                name = self._manager.get_name(implementation.plugin)
+                problems.append(PluginError(f"plugin {name}: stelae_cli raised {error!r}"))
+        return problems
+
+    def tablet_state_changed(self, event: TabletStateChanged) -> None:
+        """Tell the observers; one that raises is logged and the others still hear of it."""
+        self._notify("stelae_tablet_state_changed", event)
+
+    def leader_changed(self, event: LeaderChanged) -> None:
+        """Tell the observers; one that raises is logged and the others still hear of it."""
+        self._notify("stelae_leader_changed", event)
+
+    def _notify(self, hook: str, event: object) -> None:
+        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
+            try:
+                implementation.function(*[event][: len(implementation.argnames)])
+            except Exception:
+                plugin = self._manager.get_name(implementation.plugin)
+                log.exception("an observer raised", extra={"hook": hook, "plugin": plugin})
+
+    def _load(self, point: EntryPoint) -> None:
+        self.register(load_entry_point(point), point.name)
+
+    def _collect(self, plugin: object, plugin_name: str) -> dict[tuple[EngineKind, str], type[Any]]:
+        """Call the registration hooks of one plugin; changes nothing here."""
+        found: dict[tuple[EngineKind, str], type[Any]] = {}
+        for kind, contract in CONTRACTS.items():
+            if self._manager.parse_hookimpl_opts(plugin, contract.hook) is None:
+                continue
+            for candidate in _call(getattr(plugin, contract.hook), contract.hook, plugin_name):
+                engine = check_engine(kind, candidate, plugin_name)
+                key = (kind, engine.name)
+                other = self._engines.get(key, (None, plugin_name))[1]
+                if key in found or key in self._engines:
+                    raise DuplicateEngine(
+                        f"{kind} engine {engine.name!r} is registered by {other} and again by "
+                        f"{plugin_name}; uninstall or rename one of them"
+                    )
+                found[key] = engine
+        return found
+
+    def _refuse_duplicate(self, full_name: str) -> None:
+        points = self._points.get(full_name, [])
+        if len(points) > 1:
+            where = " and ".join(f"{origin(point)} ({point.value})" for point in points)
+            raise DuplicateEngine(
+                f"plugin {full_name} is announced by {where}; uninstall one of them"
+            )
+
+    def _unknown(self, kind: EngineKind, name: str) -> UnknownEngine:
+        """Sort the other names of the kind into those that load and those that do not."""
+        known, broken = [], []
+        for other in self.names(kind):
+            try:
+                self.engine(kind, other)
+                known.append(other)
+            except PluginError as error:
+                broken.append(f"{other} ({error})")
+        return UnknownEngine(kind, name, known, broken)
+
+
+def _split(full_name: str) -> tuple[str, str]:
+    kind, _, name = full_name.partition(".")
+    return kind, name
+
+
+def _call(function: Callable[[], Any], hook: str, plugin: str) -> Sequence[Any]:
+    try:
+        answer = function()
+    except Exception as error:
+        raise PluginError(f"plugin {plugin}: {hook} raised {type(error).__name__}: {error}") from (
+            error
+        )
+    if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
+        raise PluginError(f"plugin {plugin}: {hook} returned {answer!r}, not a sequence")
+    return answer
