@@ -58,7 +58,8 @@ class Operation:
 
     Attributes:
         sequence: number of a write; 0 for reads, which have no identity.
-        first_incomplete: as sent with the first attempt.
+        imposed: true for a write that reuses the identity of another with another payload.
+        settled: true once the client has said that it will not ask for this answer again.
         invoked: order of its beginning among all beginnings and ends of the run.
         answered: order of its end; ``None`` while it is open.
     """
@@ -68,6 +69,8 @@ class Operation:
     action: Action
     key: int
     value: str
+    imposed: bool = False
+    settled: bool = False
     invoked: int = 0
     answered: int | None = None
     answer: Answer | None = None

@@ -1,8 +1,8 @@
 """The virtual network: every directed link has its own delay, loss and cut.
 
-A message is bytes, as on a real wire, and arrives after a drawn delay, perhaps twice, perhaps never,
-perhaps after one sent later. What is cut while it is under way is lost. A message outlives the
-process that sent it, and reaches whichever process runs at its target: consensus has to bear that.
+A message arrives after a drawn delay, perhaps twice, perhaps never, perhaps after one sent later.
+What is cut while it is under way is lost. A message outlives the process that sent it, and reaches
+whichever process runs at its target: consensus has to bear that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The faults of one run as data: drawn at the start, so that a run can be shrunk by leaving some out.
+"""The faults of one run as data, drawn at the start: a run is shrunk by leaving some out.
 
 A fault names its victim by position, not by node: ``LEADER`` is whoever leads when it strikes.
 """

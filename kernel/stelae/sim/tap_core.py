@@ -1,4 +1,4 @@
-"""The tap on a consensus engine: the same engine, with everything that it does shown to the watch."""
+"""The tap on a consensus engine: the same engine, and the watch sees all that it does."""
 
 from __future__ import annotations
 

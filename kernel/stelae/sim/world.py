@@ -14,6 +14,8 @@ from stelae.spi.consensus import HardState, LogView, Ready, Status, TabletConfig
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry
 
+NOTHING_SAID = HardState()
+
 
 @dataclass(slots=True)
 class NodeView:
@@ -37,9 +39,9 @@ class NodeView:
     base: OpId = ZERO
     log: list[OpId] = field(default_factory=list)
     durable: list[OpId] = field(default_factory=list)
-    hard_state: HardState = HardState()
-    saved: HardState = HardState()
-    exposed: HardState = HardState()
+    hard_state: HardState = NOTHING_SAID
+    saved: HardState = NOTHING_SAID
+    exposed: HardState = NOTHING_SAID
     configs: list[TabletConfig] = field(default_factory=list)
     committed_config: TabletConfig | None = None
     commit: int = 0
@@ -117,7 +119,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What must be durable before a message may leave: term and vote, and the log up to ``last``."""
+    """What must be durable before a message leaves: term and vote, the log up to ``last``."""
 
     hard_state: HardState
     last: OpId = ZERO

@@ -38,10 +38,17 @@ class ExactlyOnce(Invariant):
                 )
 
     def on_answered(self, operation: Operation, answer: Answer) -> None:
-        """The answer is that of the one effect, also for repetitions."""
-        if not operation.is_write or answer.kind is not AnswerKind.DONE:
+        """The answer is that of the one effect, also for repetitions and impositions."""
+        if not operation.is_write:
             return
         identity = (operation.client, operation.sequence)
-        effect = self._effects.get(identity)
-        if effect is not None and effect[1] != answer.row_error:
-            self.fail(f"{identity} is answered {answer.row_error}, its effect was {effect[1]}")
+        if answer.kind is AnswerKind.DONE:
+            if operation.imposed:
+                self.fail(f"{identity} with another payload is answered as if it were the first")
+            effect = self._effects.get(identity)
+            if effect is not None and effect[1] != answer.row_error:
+                self.fail(f"{identity} is answered {answer.row_error}, its effect was {effect[1]}")
+        elif answer.kind is AnswerKind.MISMATCH and not operation.imposed:
+            self.fail(f"{identity} is refused as another payload, it is the first")
+        elif answer.kind is AnswerKind.STALE and not operation.settled:
+            self.fail(f"{identity} is called stale; its client has not settled it")

@@ -12,9 +12,9 @@ from stelae.spi.log import Entry
 
 
 class Place(NamedTuple):
-    """Where a write took effect: index of its entry, then its order within it."""
+    """Where a write took effect: index of its log entry, then its order within it."""
 
-    index: int
+    entry: int
     order: int
 
 

@@ -1,0 +1,217 @@
+"""Carries out a fault plan, and undoes each fault when its time is up.
+
+A fault *bites*, and is counted, when it changes something: pausing a node that is down does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, assert_never
+
+from stelae.sim.coverage import Coverage
+from stelae.sim.network import Link, Network
+from stelae.sim.plan import LEADER, NODES, Fault, FaultKind
+from stelae.sim.scheduler import Scheduler
+
+SLOW_SYNC_US = 1_000_000
+"""Longest sync of a slow disk: as long as the longest election timeout."""
+
+Undo: TypeAlias = Callable[[], None]
+
+
+class Victim(Protocol):
+    """One node, as faults see it."""
+
+    @property
+    def up(self) -> bool:
+        """True while a process runs, standing still or not."""
+        ...
+
+    def start(self) -> None:
+        """Start a process if none runs and the node was not given up."""
+        ...
+
+    def crash(self) -> None:
+        """Lose power: what was not synced is lost, torn or reordered."""
+        ...
+
+    def crash_after(self, operations: int | None) -> None:
+        """Lose power within the disk operation after so many more; ``None`` calls that off."""
+        ...
+
+    def kill(self) -> None:
+        """End the process; the disk keeps all that was written."""
+        ...
+
+    def pause(self) -> None:
+        """Let the process stand still."""
+        ...
+
+    def resume(self) -> None:
+        """Let it go on, if it stands still."""
+        ...
+
+    def slow_disk(self, extra_us: int) -> None:
+        """Let every piece of disk work take up to so much longer."""
+        ...
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Leave no space, or some again."""
+        ...
+
+    def fail_sync(self) -> None:
+        """Let the next sync of the replicated log fail."""
+        ...
+
+    def jump_clock(self, by_us: int) -> None:
+        """Move the wall clock."""
+        ...
+
+    def set_clock_right(self) -> None:
+        """Undo all jumps."""
+        ...
+
+
+class FaultDriver:
+    """Strikes and undoes the faults of a plan.
+
+    Args:
+        leader: says which node leads now, by position, if one does.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        network: Network,
+        nodes: Sequence[Victim],
+        leader: Callable[[], int | None],
+        coverage: Coverage,
+    ) -> None:
+        self._scheduler = scheduler
+        self._network = network
+        self._nodes = nodes
+        self._leader = leader
+        self._coverage = coverage
+        self._healed = False
+
+    def schedule(self, plan: Sequence[Fault]) -> None:
+        """Let every fault strike at its time."""
+        for fault in plan:
+            self._scheduler.at(fault.at_us, f"fault.{fault.kind}", self._striker(fault))
+
+    def heal(self) -> None:
+        """End every fault, planned ones included: links, disks and clocks are well, all run."""
+        self._healed = True
+        self._network.heal()
+        for node in self._nodes:
+            node.crash_after(None)
+            node.slow_disk(0)
+            node.fill_disk(full=False)
+            node.set_clock_right()
+            node.resume()
+            node.start()
+
+    def _striker(self, fault: Fault) -> Callable[[], None]:
+        def strike() -> None:
+            if self._healed:
+                return
+            undo = self._strike(fault)
+            if undo is None:
+                return
+            self._coverage.hit(f"fault.{fault.kind}")
+            label = f"undo.{fault.kind}"
+            self._scheduler.after(fault.duration_us, label, lambda: self._undo(undo))
+
+        return strike
+
+    def _undo(self, undo: Undo) -> None:
+        if not self._healed:
+            undo()
+
+    def _strike(self, fault: Fault) -> Undo | None:
+        """Do it; return how to undo it, or ``None`` if it could not bite."""
+        position = self._position(fault)
+        node = self._nodes[position]
+        kind = fault.kind
+        if kind is FaultKind.LOSSY or kind is FaultKind.SLOW_LINKS:
+            return self._disturb(kind)
+        links = _links(kind, position, fault.amount)
+        if links:
+            self._network.cut(links)
+            return lambda: self._network.mend(links)
+        return self._strike_node(node, fault) if node.up else None
+
+    def _strike_node(self, node: Victim, fault: Fault) -> Undo:
+        match fault.kind:
+            case FaultKind.CRASH:
+                node.crash()
+            case FaultKind.KILL:
+                node.kill()
+            case FaultKind.CRASH_IN_COMMIT:
+                node.crash_after(fault.amount)
+            case FaultKind.PAUSE:
+                node.pause()
+                return node.resume
+            case FaultKind.SLOW_DISK:
+                node.slow_disk(SLOW_SYNC_US)
+                return lambda: node.slow_disk(0)
+            case FaultKind.DISK_FULL:
+                node.fill_disk(full=True)
+                return lambda: node.fill_disk(full=False)
+            case FaultKind.SYNC_FAILED:
+                node.fail_sync()
+                return lambda: None
+            case FaultKind.CLOCK_JUMP:
+                node.jump_clock(fault.amount)
+                return node.set_clock_right
+            case (
+                FaultKind.PARTITION
+                | FaultKind.PARTITION_IN
+                | FaultKind.PARTITION_OUT
+                | FaultKind.CUT_LINK
+                | FaultKind.LOSSY
+                | FaultKind.SLOW_LINKS
+            ):
+                raise ValueError(f"{fault.kind} does not strike a node")
+            case _:
+                assert_never(fault.kind)
+        return node.start
+
+    def _disturb(self, kind: FaultKind) -> Undo:
+        network = self._network
+        if kind is FaultKind.LOSSY:
+            network.lossy += 1
+
+            def undo() -> None:
+                network.lossy -= 1
+        else:
+            network.slow += 1
+
+            def undo() -> None:
+                network.slow -= 1
+
+        return undo
+
+    def _position(self, fault: Fault) -> int:
+        if fault.victim != LEADER:
+            return fault.victim
+        leader = self._leader()
+        return leader if leader is not None else fault.number % NODES
+
+
+def _links(kind: FaultKind, position: int, amount: int) -> list[Link]:
+    """The directed links between nodes that a fault cuts; none for other kinds of fault."""
+    others = [other for other in range(NODES) if other != position]
+    incoming = [(other, position) for other in others]
+    outgoing = [(position, other) for other in others]
+    match kind:
+        case FaultKind.PARTITION:
+            return incoming + outgoing
+        case FaultKind.PARTITION_IN:
+            return incoming
+        case FaultKind.PARTITION_OUT:
+            return outgoing
+        case FaultKind.CUT_LINK:
+            return [(position, others[amount % len(others)])]
+        case _:
+            return []

@@ -1,0 +1,237 @@
+"""One run of a node's process: its event loop, its threads and its timers, all virtual.
+
+Everything that the process does is an event of the scheduler. A process that has ended runs nothing
+any more; one that stands still runs what fell due, in order, when it goes on. Work that production
+does on threads (log writer, metadata pool, apply) is split into two events, the work itself and its
+completion on the loop, so that a crash can come between them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from stelae.host.log_writer import Completion, LogWriter, Work
+from stelae.host.ports import Timer
+from stelae.sim.clock import VirtualClock
+from stelae.sim.draw import skewed
+from stelae.sim.scheduler import Scheduler
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import LogId
+from stelae.spi.log import Entry
+from stelae.spi.wal import WalEngine
+
+Call: TypeAlias = Callable[[], None]
+Span: TypeAlias = tuple[int, int]
+"""Shortest and longest duration in microseconds."""
+
+HOP_US = 5
+"""From a thread to the event loop."""
+
+
+class Process:
+    """A node's process from start to crash.
+
+    Args:
+        label: names the node in the trace.
+        on_raise: told what a call raised, a lost power supply included; the process has ended then.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: VirtualClock,
+        label: str,
+        on_raise: Callable[[BaseException], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._label = label
+        self._on_raise = on_raise
+        self._first: deque[Call] = deque()
+        self._last: deque[Call] = deque()
+        self._held: list[Call] = []
+        self._running = False
+        self.alive = True
+        self.paused = False
+
+    # -- the life of the process -----------------------------------------------------------------
+
+    def end(self) -> None:
+        """The process is gone; nothing of it runs any more."""
+        self.alive = False
+        self._held.clear()
+        self._first.clear()
+        self._last.clear()
+
+    def pause(self) -> None:
+        """Stand still, threads and timers included."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on; what fell due meanwhile runs now, in the order in which it did."""
+        self.paused = False
+        held, self._held = self._held, []
+        for call in held:
+            self.schedule(0, "resumed", call)
+
+    # -- running things --------------------------------------------------------------------------
+
+    def schedule(self, delay_us: int, label: str, call: Call) -> Timer:
+        """Run ``call`` as a turn of the loop, if the process still lives then."""
+        return self._scheduler.after(delay_us, f"{self._label}.{label}", lambda: self.run(call))
+
+    def run(self, call: Call) -> None:
+        """Run one turn: ``call``, then all that was deferred in it."""
+        if not self.alive:
+            return
+        if self.paused:
+            self._held.append(call)
+            return
+        if self._running:
+            raise RuntimeError("a turn of the loop was started within another")
+        self._running = True
+        try:
+            call()
+            while self.alive and (self._first or self._last):
+                (self._first or self._last).popleft()()
+        except BaseException as raised:
+            self.end()
+            self._on_raise(raised)
+        finally:
+            self._running = False
+
+    # -- Turns -----------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Monotonic microseconds of this node."""
+        return self._clock.monotonic_us()
+
+    def defer(self, call: Call) -> None:
+        """Run at the end of this turn."""
+        self._first.append(call)
+
+    def defer_last(self, call: Call) -> None:
+        """Run at the end of this turn, after all that was deferred."""
+        self._last.append(call)
+
+    def call_at(self, when_us: int, call: Call) -> Timer:
+        """Run at or after ``when_us`` of this node's monotonic clock."""
+        return self.schedule(max(0, when_us - self.now_us()), "timer", call)
+
+
+class VirtualPool:
+    """Threads that keep order per key: ``BlockingPool`` without a thread.
+
+    Args:
+        span_us: how long a piece of work takes; read anew for each, so that it can be changed.
+    """
+
+    def __init__(
+        self, process: Process, rng: random.Random, label: str, span_us: Callable[[], Span]
+    ) -> None:
+        self._process = process
+        self._rng = rng
+        self._label = label
+        self._span_us = span_us
+        self._queues: dict[str, deque[tuple[Callable[[], Any], Callable[[Any], None]]]] = {}
+
+    def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run ``work`` after earlier work of ``key``, then ``done(result)`` on the loop."""
+        waiting = self._queues.setdefault(key, deque())
+        waiting.append((work, done))
+        if len(waiting) == 1:
+            self._start(key)
+
+    def _start(self, key: str) -> None:
+        delay_us = skewed(self._rng, *self._span_us())
+        self._process.schedule(delay_us, self._label, lambda: self._work(key))
+
+    def _work(self, key: str) -> None:
+        work, done = self._queues[key][0]
+        try:
+            result = work()
+        except StelaeError as error:
+            result = error
+
+        def finish() -> None:
+            waiting = self._queues[key]
+            waiting.popleft()
+            if waiting:
+                self._start(key)
+            done(result)
+
+        self._process.schedule(HOP_US, f"{self._label}.done", finish)
+
+
+class VirtualWalThread:
+    """The thread that drains a log writer into an engine, without a thread.
+
+    The engine's work happens at one instant of virtual time and its completions arrive after a
+    drawn delay: a crash in between leaves entries durable that nobody was told about.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        engine: WalEngine,
+        rng: random.Random,
+        span_us: Callable[[], Span],
+        *,
+        writer: Callable[[Call, Callable[[list[Completion]], None]], LogWriter],
+    ) -> None:
+        self._process = process
+        self._engine = engine
+        self._rng = rng
+        self._span_us = span_us
+        self._busy = False
+        self.writer = writer(self._wake, self._post)
+
+    def _wake(self) -> None:
+        if not self._busy:
+            self._busy = True
+            self._process.schedule(HOP_US, "wal", self._take)
+
+    def _take(self) -> None:
+        work = self.writer.take_work()
+        if work is None:
+            self._busy = False
+            return
+        self._perform(work)
+
+    def _perform(self, work: Work) -> None:
+        completions = self.writer.perform(work, self._engine)
+
+        def finish() -> None:
+            self.writer.finish(completions)
+            self._take()
+
+        self._process.schedule(skewed(self._rng, *self._span_us()), "wal.done", finish)
+
+    def _post(self, completions: list[Completion]) -> None:
+        def deliver() -> None:
+            for callback, argument in completions:
+                callback(argument)
+
+        self._process.schedule(HOP_US, "wal.post", deliver)
+
+
+class VirtualReader:
+    """Reads of durable entries beside the log writer: ``LogReader`` on a virtual pool."""
+
+    def __init__(self, engine: WalEngine, pool: VirtualPool) -> None:
+        self._engine = engine
+        self._pool = pool
+
+    def read(
+        self,
+        log: LogId,
+        first: int,
+        end: int,
+        bytes_max: int,
+        done: Callable[[list[Entry] | StelaeError], None],
+    ) -> None:
+        """Read off the loop; ``done`` on the loop, in order per log."""
+        self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)
