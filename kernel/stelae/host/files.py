@@ -1,0 +1,316 @@
+"""The real disk: ``Files`` of ``stelae.spi.services`` over POSIX calls.
+
+What differs between systems is decided here and nowhere else: synchronous vectored writes where
+the kernel has them, a full flush of the drive on macOS, preallocation by hand where there is no
+``posix_fallocate``. Errors become typed: no space is ``Full`` and may pass; any other failure of a
+write or a sync is ``SyncFailed``, after which nothing of that file is to be trusted. A sync that
+fails for want of space is ``SyncFailed`` too, because it may have lost what was written before.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from stelae.spi.errors import BadIdentifier, Full, Locked, StorageError, SyncFailed
+from stelae.spi.services import Buffer
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+_BUFFERS_MAX = min(1024, os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16)
+_ZEROS = bytes(1 << 20)
+_RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
+_F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+class RealFile:
+    """One open file descriptor. Not shared between threads that write."""
+
+    __slots__ = ("_dsync_flag", "_fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._dsync_flag = _RWF_DSYNC
+        self.path = path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file.
+
+        Raises:
+            StorageError: the system cannot read there.
+        """
+        fd = self._checked()
+        try:
+            data = os.pread(fd, size, offset)
+            while len(data) < size:
+                more = os.pread(fd, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            fact = f"cannot read: {error.strerror}"
+            raise StorageError(fact, path=self.path, offset=offset) from error
+        return data
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
+        """Write all buffers one after the other; with ``dsync`` durable on return."""
+        fd = self._checked()
+        flag = self._dsync_flag if dsync else 0
+        size = sum(map(len, buffers))
+        with _write_errors(self.path, offset):
+            try:
+                written = _pwritev(fd, buffers[:_BUFFERS_MAX], offset, flag)
+            except OSError as error:
+                if not flag or error.errno not in _NOT_SUPPORTED:
+                    raise
+                self._dsync_flag = flag = written = 0
+            if written < size:
+                _write_rest(fd, buffers, offset, written, flag)
+        if dsync and not flag:
+            self.sync(data_only=True)
+        return size
+
+    def sync(self, *, data_only: bool = False) -> None:
+        """Make all writes durable."""
+        _sync(self._checked(), self.path, data_only)
+
+    def preallocate(self, size: int) -> None:
+        """Reserve space so that the file is at least ``size`` bytes long, reading as zeros."""
+        fd = self._checked()
+        before = os.fstat(fd).st_size
+        if before >= size:
+            return
+        try:
+            _allocate(fd, before, size)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(fd, before)
+            raise _typed(error, self.path, before) from error
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to ``size`` bytes."""
+        with _write_errors(self.path, size):
+            os.ftruncate(self._checked(), size)
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return os.fstat(self._checked()).st_size
+
+    def close(self) -> None:
+        """Close without syncing. Closing twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _checked(self) -> int:
+        if self._fd < 0:
+            raise ValueError(f"{self.path} is closed")
+        return self._fd
+
+
+class RealLock:
+    """An exclusive lock of this process on a file; the system drops it when the process ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock up; releasing twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealFiles:
+    """The file system of the machine. Stateless: one instance serves a whole node."""
+
+    def create(self, path: str) -> RealFile:
+        """Create a file that must not exist and open it for reading and writing."""
+        with _name_errors(path):
+            return RealFile(
+                os.open(_checked(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), path
+            )
+
+    def open(self, path: str, *, writable: bool = False) -> RealFile:
+        """Open an existing file."""
+        with _name_errors(path):
+            fd = os.open(_checked(path), os.O_RDWR if writable else os.O_RDONLY)
+        if not writable and os.path.isdir(path):
+            os.close(fd)
+            raise IsADirectoryError(path)
+        return RealFile(fd, path)
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory of that name exists."""
+        return os.path.exists(_checked(path))
+
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        with _name_errors(path):
+            return sorted(os.listdir(_checked(path)))
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and missing parents. Not yet durable."""
+        with _name_errors(path):
+            os.makedirs(_checked(path), exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename atomically, replacing ``target`` if it is a file. Not yet durable."""
+        with _name_errors(source):
+            if os.path.isdir(_checked(target)):
+                raise IsADirectoryError(target)
+            os.rename(_checked(source), target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file. Not yet durable."""
+        with _name_errors(path):
+            if os.path.isdir(_checked(path)):
+                raise IsADirectoryError(path)
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds; harmless if there is none. Not yet durable."""
+        with _name_errors(path), suppress(FileNotFoundError):
+            shutil.rmtree(_checked(path))
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        with _name_errors(path):
+            fd = os.open(_checked(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _sync(fd, path, data_only=False)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the contents of a small file."""
+        file = self.open(path)
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
+
+    def replace(self, path: str, data: Buffer) -> None:
+        """Replace a small file atomically and durably, by way of a temporary neighbour."""
+        parent, name = os.path.split(_checked(path))
+        temporary = os.path.join(parent, f".{name}.tmp")
+        with suppress(FileNotFoundError):
+            self.remove(temporary)
+        file = self.create(temporary)
+        try:
+            file.pwritev([data], 0)
+            file.sync()
+        except (Full, SyncFailed):
+            self.remove(temporary)
+            raise
+        finally:
+            file.close()
+        self.rename(temporary, path)
+        self.sync_directory(parent or ".")
+
+    def space_left(self, path: str) -> int:
+        """Return the bytes that an unprivileged user can still write below ``path``."""
+        with _name_errors(path):
+            found = os.statvfs(_checked(path))
+        return found.f_bavail * found.f_frsize
+
+    def lock(self, path: str) -> RealLock:
+        """Take an exclusive lock on a file, creating it when missing."""
+        with _name_errors(path):
+            fd = os.open(_checked(path), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise Locked("another process holds the lock", path=path) from error
+            raise StorageError(f"cannot lock: {error.strerror}", path=path) from error
+        return RealLock(fd)
+
+
+def _pwritev(fd: int, buffers: Sequence[Buffer], offset: int, flag: int) -> int:
+    if hasattr(os, "pwritev"):
+        return os.pwritev(fd, buffers, offset, flag) if flag else os.pwritev(fd, buffers, offset)
+    return os.pwrite(fd, b"".join(buffers), offset)
+
+
+def _write_rest(fd: int, buffers: Sequence[Buffer], offset: int, written: int, flag: int) -> None:
+    """Go on after a short write, or with the buffers that one call does not take."""
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    position = offset
+    while True:
+        position += written
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if not views:
+            return
+        views[0] = views[0][written:]
+        written = _pwritev(fd, views[:_BUFFERS_MAX], position, flag)
+        if written == 0:
+            raise OSError(errno.EIO, "the system wrote nothing")
+
+
+def _allocate(fd: int, before: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, size)
+            return
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+    while before < size:
+        before += os.pwrite(fd, memoryview(_ZEROS)[: size - before], before)
+
+
+def _sync(fd: int, path: str, data_only: bool) -> None:
+    try:
+        if _F_FULLFSYNC is not None:
+            fcntl.fcntl(fd, _F_FULLFSYNC)
+        elif data_only and hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(f"the sync failed: {error.strerror}", path=path) from error
+
+
+def _typed(error: OSError, path: str, offset: int) -> StorageError:
+    if error.errno in _NO_SPACE:
+        return Full(f"no space: {error.strerror}", path=path, offset=offset)
+    return SyncFailed(f"the write failed: {error.strerror}", path=path, offset=offset)
+
+
+@contextmanager
+def _write_errors(path: str, offset: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _typed(error, path, offset) from error
+
+
+@contextmanager
+def _name_errors(path: str) -> Iterator[None]:
+    """Let errors about names through; give every other failure its type."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError):
+        raise
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise Full(f"no space: {error.strerror}", path=path) from error
+        raise StorageError(f"cannot use it: {error.strerror}", path=path) from error
+
+
+def _checked(path: str) -> str:
+    if not path or "\0" in path or ".." in path.split("/"):
+        raise BadIdentifier("path", path, "non-empty text without NUL and without '..'")
+    return path

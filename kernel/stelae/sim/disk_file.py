@@ -1,0 +1,116 @@
+"""An open file of the virtual disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stelae.sim.disk_contents import Contents
+from stelae.sim.disk_faults import Faults, PowerLost
+from stelae.spi.errors import StorageError, SyncFailed
+from stelae.spi.services import Buffer
+
+
+class Space(Protocol):
+    """Where a file gets its bytes from."""
+
+    faults: Faults
+
+    def take(self, size_bytes: int, path: str) -> None:
+        """Use up space (negative: give it back). Raises ``Full`` and takes nothing."""
+        ...
+
+
+class VirtualFile:
+    """A handle on an inode; several handles on one inode see each other's writes at once."""
+
+    __slots__ = ("_contents", "_open", "_space", "_writable", "path")
+
+    def __init__(self, space: Space, contents: Contents, path: str, writable: bool) -> None:
+        self._space = space
+        self._contents = contents
+        self._writable = writable
+        self._open = True
+        self.path = path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file.
+
+        Raises:
+            StorageError: a read was told to fail.
+        """
+        self._check(writing=False)
+        if self._space.faults.read_fails(self.path):
+            raise StorageError("the read failed", path=self.path, offset=offset)
+        return bytes(self._contents.data[offset : offset + size])
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
+        """Write all buffers one after the other; with ``dsync`` durable on return."""
+        self._check(writing=True)
+        faults, contents = self._space.faults, self._contents
+        faults.before("write", self.path)
+        payload = b"".join(buffers)
+        self._take(max(0, offset + len(payload) - len(contents.data)))
+        if dsync and faults.plain and not contents.changes:
+            faults.before("dsync", self.path)
+            contents.write_durably(payload, offset)
+            return faults.writable(len(payload))
+        length = faults.writable(len(payload))
+        if length < len(payload):
+            contents.write(payload[:length], offset)
+            faults.powered = False
+            raise PowerLost(f"power lost after {length} bytes of a write to {self.path}")
+        contents.write(payload, offset)
+        if dsync:
+            self._sync("dsync")
+            contents.sync_last()
+        return length
+
+    def sync(self, *, data_only: bool = False) -> None:
+        """Make all writes durable; the virtual disk makes no difference with ``data_only``."""
+        self._check(writing=False)
+        self._sync("sync_data" if data_only else "sync")
+        self._contents.sync()
+
+    def preallocate(self, size: int) -> None:
+        """Make the file at least ``size`` bytes long, reading as zeros."""
+        self._check(writing=True)
+        self._space.faults.before("preallocate", self.path)
+        missing = size - len(self._contents.data)
+        if missing > 0:
+            self._take(missing)
+            self._contents.resize(size)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to ``size`` bytes."""
+        self._check(writing=True)
+        self._space.faults.before("truncate", self.path)
+        self._take(size - len(self._contents.data))
+        self._contents.resize(size)
+
+    def size(self) -> int:
+        """Length in bytes."""
+        self._check(writing=False)
+        return len(self._contents.data)
+
+    def close(self) -> None:
+        """Close without syncing. Closing twice is harmless."""
+        self._open = False
+
+    def _take(self, size_bytes: int) -> None:
+        if self._contents.linked:
+            self._space.take(size_bytes, self.path)
+
+    def _sync(self, operation: str) -> None:
+        faults = self._space.faults
+        faults.before(operation, self.path)
+        if faults.sync_fails(self.path):
+            self._contents.doom()
+            raise SyncFailed("the sync failed", path=self.path)
+
+    def _check(self, *, writing: bool) -> None:
+        if not self._open:
+            raise ValueError(f"{self.path} is closed")
+        if writing and not self._writable:
+            raise StorageError("the file was opened for reading", path=self.path)
+        self._space.faults.check_power()

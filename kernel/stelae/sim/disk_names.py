@@ -1,0 +1,169 @@
+"""Directories of the virtual disk, and which names survive a crash.
+
+A name that was created, renamed or removed is durable once its directory was synced. Until then a
+crash keeps or loses it; what is kept is consistent: of two operations on one name the later is
+never kept without the earlier, a rename is never half done, and a directory that was lost takes
+along what is in it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stelae.sim.disk_contents import Contents, Survival
+from stelae.sim.draw import below, chance
+
+
+class Directory:
+    """An inode that maps names to inodes: as seen now, and as they are durable."""
+
+    __slots__ = ("durable", "entries", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+
+
+Node: TypeAlias = Contents | Directory
+Edit: TypeAlias = tuple[Directory, str, Node | None]
+"""In this directory, this name becomes this inode, or goes."""
+
+
+@dataclass(slots=True, eq=False)
+class NameChange:
+    """One operation on names that is not yet durable. ``waits_for``: directories not yet synced."""
+
+    edits: tuple[Edit, ...]
+    waits_for: list[int] = field(default_factory=list)
+
+    def touches(self, other: NameChange) -> bool:
+        """Say whether both change the same name of the same directory."""
+        return any(
+            mine is theirs and name == other_name
+            for mine, name, _ in self.edits
+            for theirs, other_name, _ in other.edits
+        )
+
+
+class Names:
+    """The tree of names below the root, and the operations on it that are not yet durable."""
+
+    def __init__(self) -> None:
+        self.root = Directory(0)
+        self.pending: list[NameChange] = []
+
+    def change(self, *edits: Edit) -> None:
+        """Do one operation, visible at once."""
+        for directory, name, node in edits:
+            _assign(directory.entries, name, node)
+        self.pending.append(NameChange(edits, [directory.number for directory, _, _ in edits]))
+
+    def sync(self, directory: Directory) -> None:
+        """Make the operations on a directory durable, and what they build on."""
+        ready = []
+        for change in self.pending:
+            change.waits_for = [n for n in change.waits_for if n != directory.number]
+            if not change.waits_for:
+                ready.append(change)
+        durable = {id(change) for change in ready}
+        for position in range(len(self.pending) - 1, -1, -1):
+            change = self.pending[position]
+            later = self.pending[position + 1 :]
+            if any(id(other) in durable and change.touches(other) for other in later):
+                durable.add(id(change))
+        for change in self.pending:
+            if id(change) in durable:
+                _make_durable(change)
+        self.pending = [change for change in self.pending if id(change) not in durable]
+
+    def after_crash(self, rng: random.Random, survival: Survival) -> Names:
+        """Return the names and files that are on disk after power was lost now."""
+        for change in self._survivors(rng, survival):
+            _make_durable(change)
+        after = Names()
+        _rebuild(self.root, after.root, rng, survival)
+        return after
+
+    def copy(self) -> Names:
+        """An independent copy, un-synced operations included."""
+        twin = Names()
+        nodes: dict[int, Node] = {}
+        twin.root = _copied_directory(self.root, nodes)
+        twin.pending = [
+            NameChange(
+                tuple(
+                    (_copied_directory(d, nodes), name, None if n is None else _copied(n, nodes))
+                    for d, name, n in change.edits
+                ),
+                list(change.waits_for),
+            )
+            for change in self.pending
+        ]
+        return twin
+
+    def _survivors(self, rng: random.Random, survival: Survival) -> list[NameChange]:
+        if survival is Survival.KEPT:
+            return self.pending
+        if survival is Survival.LOST or not self.pending:
+            return []
+        fate = below(rng, 4)
+        if fate < 2:
+            return self.pending if fate else []
+        if fate == 2:
+            return self.pending[: below(rng, len(self.pending) + 1)]
+        kept: list[NameChange] = []
+        lost: list[NameChange] = []
+        for change in self.pending:
+            gone = chance(rng, 0.5) or any(change.touches(other) for other in lost)
+            (lost if gone else kept).append(change)
+        return kept
+
+
+def _assign(names: dict[str, Node], name: str, node: Node | None) -> None:
+    if node is None:
+        names.pop(name, None)
+    else:
+        names[name] = node
+
+
+def _make_durable(change: NameChange) -> None:
+    for directory, name, node in change.edits:
+        _assign(directory.durable, name, node)
+
+
+def _rebuild(old: Directory, new: Directory, rng: random.Random, survival: Survival) -> None:
+    for name in sorted(old.durable):
+        node = old.durable[name]
+        twin: Node
+        if isinstance(node, Directory):
+            twin = Directory(node.number)
+            _rebuild(node, twin, rng, survival)
+        else:
+            twin = Contents(node.number, node.after_crash(rng, survival))
+        new.entries[name] = new.durable[name] = twin
+
+
+def _copied(node: Node, done: dict[int, Node]) -> Node:
+    return (
+        _copied_directory(node, done) if isinstance(node, Directory) else _copied_file(node, done)
+    )
+
+
+def _copied_file(node: Contents, done: dict[int, Node]) -> Node:
+    if node.number not in done:
+        done[node.number] = node.copy()
+    return done[node.number]
+
+
+def _copied_directory(node: Directory, done: dict[int, Node]) -> Directory:
+    known = done.get(node.number)
+    if isinstance(known, Directory):
+        return known
+    twin = Directory(node.number)
+    done[node.number] = twin
+    twin.entries = {name: _copied(child, done) for name, child in node.entries.items()}
+    twin.durable = {name: _copied(child, done) for name, child in node.durable.items()}
+    return twin
