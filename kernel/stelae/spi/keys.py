@@ -1,0 +1,185 @@
+"""Order-preserving encoding of primary keys (version 1), shared by all stores.
+
+Comparing two encoded keys as bytes gives the order of the rows: by the first key column, then by
+the second, and so on. Encoded keys are what key ranges and resume tokens are made of, so they cross
+between engines and nodes, and the version never changes silently: vectors are published in
+``tests/unit/rows/test_keys.py``.
+
+======================  ==========================================================================
+``bool``                one byte, 0 or 1
+``int8`` to ``int64``   big-endian at the type's width, sign bit flipped
+``date``, ``timestamp`` as ``int32`` and ``int64``
+``float``, ``double``   IEEE bits big-endian; negative: all flipped, else the sign bit. Minus zero
+                        is encoded as zero, every NaN as the same one, above infinity
+``decimal``             unscaled value as a 16-byte integer, big-endian, sign bit flipped
+``string``, ``binary``  the (UTF-8) bytes; in all but the last column 00 becomes 00 FF and the end
+                        is 00 00, so that a prefix stands before its longer relatives
+======================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+from stelae.spi.errors import CallerError
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Column, DataType, Schema
+
+KEY_ENCODING_VERSION = 1
+
+_INT_BITS = {"date": 32, "timestamp": 64}
+_FLOATS = {"float": (">f", ">I", 32), "double": (">d", ">Q", 64)}
+_EXACT = Context(prec=76)
+
+
+def encode_keys(schema: Schema, rows: RowBatch) -> list[bytes]:
+    """Return the encoded key of each row; the batch has the schema's key columns, anywhere."""
+    places = [rows.layout.ids.index(column_id) for column_id in schema.key]
+    columns = [rows.values(place) for place in places]
+    return encode_key_columns(schema, columns)
+
+
+def encode_key_columns(schema: Schema, columns: Sequence[Sequence[Any]]) -> list[bytes]:
+    """Return encoded keys from plain values, one sequence per key column, in key order."""
+    last = len(columns) - 1
+    parts = [
+        _encode(column.data_type, values, place == last)
+        for place, (column, values) in enumerate(
+            zip(schema.key_layout.columns, columns, strict=True)
+        )
+    ]
+    if last == 0:
+        return parts[0]
+    return [*map(b"".join, zip(*parts, strict=True))]
+
+
+def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
+    """Return the encoding of one key of plain values.
+
+    Raises:
+        CallerError: another number of values than key columns.
+        SchemaMismatch: a value does not fit its column.
+    """
+    return encode_keys(schema, RowBatch.from_rows(schema.key_layout, [_whole(schema, key)]))[0]
+
+
+def encode_key_prefix(schema: Schema, key: Sequence[Any]) -> bytes:
+    """Return the lower bound of all keys that begin with the values of some first key columns."""
+    if not 1 <= len(key) <= len(schema.key):
+        raise CallerError(f"a key prefix of {len(key)} values; the key has {len(schema.key)}")
+    parts = []
+    for place, (column, value) in enumerate(zip(schema.key_layout.columns, key, strict=False)):
+        last = place == len(schema.key) - 1
+        batch = RowBatch.from_rows(schema.project((column.id,)), [(value,)])
+        parts.append(_encode(column.data_type, batch.values(0), last)[0])
+    return b"".join(parts)
+
+
+def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:
+    """Return the plain values of an encoded key.
+
+    Raises:
+        CallerError: the bytes are no key of this schema.
+    """
+    values, at = [], 0
+    columns = schema.key_layout.columns
+    try:
+        for place, column in enumerate(columns):
+            value, at = _decode(column, key, at, place == len(columns) - 1)
+            values.append(value)
+    except (struct.error, ValueError, IndexError) as error:
+        raise CallerError(f"not a key of this schema: {key[:40].hex()}") from error
+    if at != len(key):
+        raise CallerError(f"{len(key) - at} bytes follow the key {key[:40].hex()}")
+    return tuple(values)
+
+
+def _whole(schema: Schema, key: Sequence[Any]) -> Sequence[Any]:
+    if len(key) != len(schema.key):
+        raise CallerError(f"a key of {len(key)} values; the key has {len(schema.key)} columns")
+    return key
+
+
+def _encode(kind: DataType, values: Sequence[Any], last: bool) -> list[bytes]:
+    bits = kind.int_bits or _INT_BITS.get(kind.name, 0)
+    if bits:
+        pack = struct.Struct({8: ">B", 16: ">H", 32: ">I", 64: ">Q"}[bits]).pack
+        flip = 1 << (bits - 1)
+        return [pack(value + flip) for value in values]
+    match kind.name:
+        case "string":
+            return [*map(str.encode, values)] if last else [_ended(v.encode()) for v in values]
+        case "binary":
+            return [*values] if last else [*map(_ended, values)]
+        case "bool":
+            return [b"\x01" if value else b"\x00" for value in values]
+        case "decimal":
+            encode: Callable[[Decimal], bytes] = _decimal_encoder(kind.scale)
+            return [*map(encode, values)]
+    return [_encode_float(kind.name, value) for value in values]
+
+
+def _ended(value: bytes) -> bytes:
+    return value.replace(b"\x00", b"\x00\xff") + b"\x00\x00"
+
+
+def _decimal_encoder(scale: int) -> Callable[[Decimal], bytes]:
+    def encode(value: Decimal) -> bytes:
+        unscaled = int(value.scaleb(scale, _EXACT))
+        return (unscaled + (1 << 127)).to_bytes(16, "big")
+
+    return encode
+
+
+def _encode_float(name: str, value: float) -> bytes:
+    as_float, as_int, bits = _FLOATS[name]
+    if value != value:
+        value = float("nan")
+    number: int = struct.unpack(as_int, struct.pack(as_float, value + 0.0))[0]
+    if value != value:
+        number &= (1 << (bits - 1)) - 1
+    top = 1 << (bits - 1)
+    return struct.pack(as_int, number ^ (2 * top - 1 if number & top else top))
+
+
+def _decode(column: Column, key: bytes, at: int, last: bool) -> tuple[Any, int]:
+    kind = column.data_type
+    bits = kind.int_bits or _INT_BITS.get(kind.name, 0)
+    if bits:
+        end = at + bits // 8
+        return int.from_bytes(_exactly(key, at, end), "big") - (1 << (bits - 1)), end
+    match kind.name:
+        case "string" | "binary":
+            raw, end = (key[at:], len(key)) if last else _until_end(key, at)
+            return (raw.decode() if kind.name == "string" else raw), end
+        case "bool":
+            return (False, True)[key[at]], at + 1
+        case "decimal":
+            unscaled = int.from_bytes(_exactly(key, at, at + 16), "big") - (1 << 127)
+            return Decimal(unscaled).scaleb(-kind.scale, _EXACT), at + 16
+    as_float, as_int, bits = _FLOATS[kind.name]
+    end = at + bits // 8
+    number = int.from_bytes(_exactly(key, at, end), "big")
+    top = 1 << (bits - 1)
+    number ^= top if number & top else 2 * top - 1
+    return struct.unpack(as_float, struct.pack(as_int, number))[0], end
+
+
+def _exactly(key: bytes, at: int, end: int) -> bytes:
+    if end > len(key):
+        raise ValueError("cut short")
+    return key[at:end]
+
+
+def _until_end(key: bytes, at: int) -> tuple[bytes, int]:
+    end = at
+    while True:
+        end = key.index(b"\x00", end)
+        if key[end + 1] == 0:
+            return key[at:end].replace(b"\x00\xff", b"\x00"), end + 2
+        if key[end + 1] != 0xFF:
+            raise ValueError("a broken escape")
+        end += 2

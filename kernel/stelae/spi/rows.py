@@ -1,0 +1,245 @@
+"""``RowBatch``: rows as one Arrow record batch, with types.
+
+From the log entry on, rows travel and are stored as Arrow; this is the one typed face of it
+(pyarrow ships no types). pyarrow is imported on first use, so importing this module is cheap.
+
+A batch's bytes are one Arrow IPC message without its schema: whoever reads them knows the layout
+from the schema version that the log recorded earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Self
+
+from stelae.spi.errors import Corrupt, SchemaMismatch
+from stelae.spi.schema import Column, Layout
+
+_NONE = type(None)
+_INTEGERS = frozenset({int, _NONE})
+_ACCEPTED: dict[str, frozenset[type]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), _INTEGERS),
+    "bool": frozenset({bool, _NONE}),
+    "float": frozenset({float, int, _NONE}),
+    "double": frozenset({float, int, _NONE}),
+    "decimal": frozenset({Decimal, int, str, _NONE}),
+    "string": frozenset({str, _NONE}),
+    "binary": frozenset({bytes, _NONE}),
+    "date": frozenset({date, int, _NONE}),
+    "timestamp": frozenset({datetime, int, _NONE}),
+}
+_FLOAT_MAX = 3.4028235677973366e38
+"""Half a step above the largest finite single: from here on a value would become infinite."""
+
+
+class Misfit(SchemaMismatch):
+    """A value that does not fit its column. ``row`` counts from 0 within what was handed in."""
+
+    def __init__(self, row: int, column: Column, value: Any) -> None:
+        self.row = row
+        self.column = column.name
+        self.detail = describe_misfit(column, value)
+        super().__init__(f"row {row}, {self.detail}")
+
+
+def describe_misfit(column: Column, value: Any) -> str:
+    """Say in one short line which column expected what and got which type of value."""
+    expected = column.type if not column.nullable else f"{column.type} or null"
+    got = "null" if value is None else f"{type(value).__name__} {value!r:.40}"
+    return f"column {column.name!r}: expected {expected}, got {got}"
+
+
+def to_array(column: Column, values: Sequence[Any]) -> Any:
+    """Convert plain (or ``date``, ``datetime``, ``Decimal``) values to a ``pyarrow.Array``.
+
+    Nothing is rounded, truncated or parsed on the way, decimals given as text excepted.
+
+    Raises:
+        SchemaMismatch: some value does not fit; :func:`misfits` says which.
+    """
+    import pyarrow as pa
+
+    kind = column.data_type
+    # Arrow itself would cut 1.5 to 1, read True as 1.0 and bytes as text: so the types first.
+    if not _ACCEPTED[kind.name].issuperset(map(type, values)):
+        raise SchemaMismatch(f"column {column.name!r} takes {column.type} only")
+    try:
+        if kind.name == "decimal":
+            values = [Decimal(v) if isinstance(v, str) else v for v in values]
+        array = pa.array(values, kind.arrow())
+    except (pa.ArrowException, ValueError, OverflowError, InvalidOperation) as error:
+        raise SchemaMismatch(f"column {column.name!r}: {error}") from error
+    if array.null_count and not column.nullable:
+        raise SchemaMismatch(f"column {column.name!r} is not nullable")
+    if kind.name == "float" and any(
+        v is not None and _FLOAT_MAX <= abs(v) < float("inf") for v in values
+    ):
+        raise SchemaMismatch(f"column {column.name!r}: a value is too large for a float")
+    return array
+
+
+def misfits(column: Column, values: Sequence[Any]) -> list[int]:
+    """Return the positions of the values that do not fit, found by halving: few bad, few steps."""
+    try:
+        to_array(column, values)
+        return []
+    except SchemaMismatch:
+        if len(values) == 1:
+            return [0]
+    half = len(values) // 2
+    return misfits(column, values[:half]) + [
+        half + place for place in misfits(column, values[half:])
+    ]
+
+
+class RowBatch:
+    """Immutable rows of one layout. ``arrow`` is the ``pyarrow.RecordBatch`` beneath."""
+
+    __slots__ = ("arrow", "layout")
+
+    def __init__(self, layout: Layout, arrow: Any) -> None:
+        self.layout = layout
+        self.arrow = arrow
+
+    @classmethod
+    def from_columns(cls, layout: Layout, columns: Sequence[Sequence[Any]]) -> Self:
+        """Build a batch from one sequence of values per column, all of one length.
+
+        Raises:
+            SchemaMismatch: a value does not fit its column.
+        """
+        return cls.from_arrays(layout, [*map(to_array, layout.columns, columns)])
+
+    @classmethod
+    def from_arrays(cls, layout: Layout, arrays: Sequence[Any]) -> Self:
+        """Build a batch from arrays that have the layout's types already."""
+        import pyarrow as pa
+
+        return cls(layout, pa.RecordBatch.from_arrays(arrays, schema=layout.arrow))
+
+    @classmethod
+    def from_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
+        """Build a batch from rows, each with one value per column of the layout, in its order.
+
+        Raises:
+            Misfit: the first value that does not fit, by row and column.
+            SchemaMismatch: a row has another number of values.
+        """
+        width = len(layout.columns)
+        for place, row in enumerate(rows):
+            if len(row) != width:
+                raise SchemaMismatch(f"row {place} has {len(row)} values; expected {width}")
+        columns = [*zip(*rows, strict=True)] if rows else [()] * width
+        try:
+            return cls.from_columns(layout, columns)
+        except SchemaMismatch:
+            for column, values in zip(layout.columns, columns, strict=True):
+                for place in misfits(column, values):
+                    raise Misfit(place, column, values[place]) from None
+            raise
+
+    @classmethod
+    def from_ipc(cls, layout: Layout, data: bytes | memoryview) -> Self:
+        """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere.
+
+        Raises:
+            Corrupt: not a record batch of this layout, or values that its types do not allow.
+        """
+        import pyarrow as pa
+
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), layout.arrow)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
+        for column, array in zip(layout.columns, batch.columns, strict=True):
+            if array.null_count and not column.nullable:
+                raise Corrupt(f"column {column.name!r} of a record batch holds nulls")
+        return cls(layout, batch)
+
+    def to_ipc(self) -> bytes:
+        """Return the batch as one Arrow IPC message, without its schema."""
+        data: bytes = self.arrow.serialize().to_pybytes()
+        return data
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        count: int = self.arrow.num_rows
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values in memory."""
+        size: int = self.arrow.nbytes
+        return size
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def slice(self, offset: int, length: int | None = None) -> RowBatch:
+        """Return rows from ``offset``, at most ``length`` of them, without copying."""
+        return RowBatch(self.layout, self.arrow.slice(offset, length))
+
+    def filter(self, mask: Any) -> RowBatch:
+        """Return the rows whose place in ``mask`` (bools or a boolean array) is true."""
+        import pyarrow as pa
+
+        mask = mask if isinstance(mask, pa.Array) else pa.array(mask, pa.bool_())
+        return RowBatch(self.layout, self.arrow.filter(mask))
+
+    def values(self, place: int) -> list[Any]:
+        """Return the plain values of the column at a position of the layout."""
+        import pyarrow as pa
+
+        array = self.arrow.column(place)
+        kind = self.layout.columns[place].data_type.name
+        if kind == "date":
+            array = array.view(pa.int32())
+        elif kind == "timestamp":
+            array = array.view(pa.int64())
+        plain: list[Any] = array.to_pylist()
+        return plain
+
+    def to_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of plain values."""
+        return [*zip(*map(self.values, range(len(self.layout.columns))), strict=True)]
+
+    def select(self, layout: Layout) -> RowBatch:
+        """Return the batch under another layout: columns matched by id, absent ones filled.
+
+        An absent column is filled with its default, else with nulls; the caller has checked that
+        one of the two is allowed.
+        """
+        if layout is self.layout or layout == self.layout:
+            return self
+        places = {column_id: place for place, column_id in enumerate(self.layout.ids)}
+        return RowBatch.from_arrays(
+            layout,
+            [
+                self.arrow.column(places[c.id]) if c.id in places else _filled(c, self.num_rows)
+                for c in layout.columns
+            ],
+        )
+
+
+def _filled(column: Column, count: int) -> Any:
+    import pyarrow as pa
+
+    return (
+        to_array(column, [column.default] * count)
+        if not column.nullable or (column.default is not None)
+        else pa.nulls(count, column.data_type.arrow())
+    )
+
+
+def concat(batches: Iterable[RowBatch]) -> RowBatch:
+    """Join batches of one layout into one; at least one must be given."""
+    import pyarrow as pa
+
+    parts = list(batches)
+    if len(parts) == 1:
+        return parts[0]
+    return RowBatch(parts[0].layout, pa.concat_batches([part.arrow for part in parts]))

@@ -1,0 +1,303 @@
+"""Schemas: the columns of a tablet's rows, their types, and their primary key.
+
+A schema is immutable and has a version; its bytes are the body of a ``SCHEMA`` log entry, durable
+before the first row that refers to that version. Columns are known by id everywhere below the
+client, so renaming one moves no data, and an id is never used for another column.
+
+Plain values are what rows look like in Python without Arrow: ``bool``, ``int``, ``float``, ``str``,
+``bytes``, ``Decimal``, a date as days and a timestamp as microseconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property, lru_cache
+from typing import Any
+
+import msgspec
+
+from stelae.spi.errors import Corrupt, SchemaMismatch
+
+COLUMNS_MAX = 300
+"""Most columns of one schema: rows are handled column by column, so each costs on every batch."""
+
+NAME_LENGTH_MAX = 256
+"""Longest column name in characters."""
+
+_INT_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
+_WIDTH_BYTES = {
+    "bool": 1,
+    **_INT_BYTES,
+    "float": 4,
+    "double": 8,
+    "string": 8,
+    "binary": 8,
+    "date": 4,
+    "timestamp": 8,
+}
+_DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
+
+
+class DataType(msgspec.Struct, frozen=True):
+    """A parsed column type. ``precision`` and ``scale`` are digits, of ``decimal`` only."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def width_bytes(self) -> int:
+        """Bytes of one value in a batch, without the contents of text."""
+        return _WIDTH_BYTES.get(self.name, 16)
+
+    @property
+    def int_bits(self) -> int:
+        """Width of an integer type, else 0."""
+        return 8 * _INT_BYTES.get(self.name, 0)
+
+    def arrow(self) -> Any:
+        """Return the ``pyarrow.DataType``."""
+        import pyarrow as pa
+
+        if self.name == "decimal":
+            return pa.decimal128(self.precision, self.scale)
+        if self.name == "timestamp":
+            return pa.timestamp("us")
+        alias = {"float": "float32", "double": "float64", "date": "date32"}
+        return pa.type_for_alias(alias.get(self.name, self.name))
+
+
+@lru_cache(maxsize=1024)
+def data_type(text: str) -> DataType:
+    """Parse a type as it stands in a schema: ``int64``, ``string``, ``decimal(12,2)``, ...
+
+    Raises:
+        SchemaMismatch: it is not one of the known types.
+    """
+    if text in _WIDTH_BYTES:
+        return DataType(text)
+    found = _DECIMAL.fullmatch(text)
+    if found and 1 <= int(found[1]) <= 38 and int(found[2]) <= int(found[1]):
+        return DataType("decimal", int(found[1]), int(found[2]))
+    known = ", ".join(_WIDTH_BYTES)
+    raise SchemaMismatch(
+        f"unknown column type {text[:40]!r}; known: {known}, decimal(p,s) with s <= p <= 38"
+    )
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One column.
+
+    Attributes:
+        id: at least 1; permanent, and never reused within a table.
+        name: unique within a schema, 1 to ``NAME_LENGTH_MAX`` characters.
+        type: text that :func:`data_type` parses.
+        nullable: whether rows may leave it empty; never for a key column.
+        default: plain value (a decimal as text) that stands for an absent one; ``None``: none.
+    """
+
+    id: int
+    name: str
+    type: str
+    nullable: bool = False
+    default: bool | int | float | str | bytes | None = None
+
+    @property
+    def data_type(self) -> DataType:
+        """The parsed type."""
+        return data_type(self.type)
+
+    @property
+    def required(self) -> bool:
+        """Whether a new row must bring a value for this column."""
+        return not self.nullable and self.default is None
+
+
+class Layout(msgspec.Struct, frozen=True, dict=True):
+    """Columns in the order in which a batch has them: a whole schema or a part of one."""
+
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """Column ids in order."""
+        return tuple(column.id for column in self.columns)
+
+    @cached_property
+    def arrow(self) -> Any:
+        """The ``pyarrow.Schema``; computed once."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(c.name, c.data_type.arrow(), c.nullable) for c in self.columns])
+
+    @cached_property
+    def row_bytes_min(self) -> int:
+        """Bytes that a row takes in a batch, without the contents of text."""
+        return sum(column.data_type.width_bytes for column in self.columns)
+
+
+class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """Columns and primary key of one version. Checked whenever one is made or decoded.
+
+    Attributes:
+        version: at least 1; rises with every change.
+        columns: 1 to ``COLUMNS_MAX``, in the order users see them.
+        key: ids of the key columns, in key order; not nullable, at least one.
+
+    Raises:
+        SchemaMismatch: on construction, when any of this does not hold.
+    """
+
+    version: int
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.version < 1 or not 1 <= len(self.columns) <= COLUMNS_MAX:
+            raise SchemaMismatch(
+                f"version {self.version} with {len(self.columns)} columns: "
+                f"expected a version from 1 and 1 to {COLUMNS_MAX} columns"
+            )
+        for column in self.columns:
+            _check_column(column)
+        ids = [column.id for column in self.columns]
+        names = [column.name for column in self.columns]
+        for what, values in (("column id", ids), ("column name", names), ("key column", self.key)):
+            if len(set(values)) != len(values):
+                raise SchemaMismatch(f"a {what} stands twice in the schema: {values!r}"[:400])
+        if not self.key or not set(self.key) <= set(ids):
+            raise SchemaMismatch(f"the key {self.key!r} must name one or more of the columns")
+        for column in self.project(self.key).columns:
+            if column.nullable:
+                raise SchemaMismatch(f"key column {column.name!r} must not be nullable")
+
+    @cached_property
+    def layout(self) -> Layout:
+        """All columns."""
+        return Layout(self.columns)
+
+    @cached_property
+    def key_layout(self) -> Layout:
+        """The key columns, in key order."""
+        return self.project(self.key)
+
+    @cached_property
+    def by_id(self) -> Mapping[int, Column]:
+        """Columns by id."""
+        return {column.id: column for column in self.columns}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """Columns by name."""
+        return {column.name: column for column in self.columns}
+
+    @cached_property
+    def _projections(self) -> dict[tuple[int, ...], Layout]:
+        return {}
+
+    def project(self, ids: Iterable[int] | None) -> Layout:
+        """Return the layout of some columns, by id and in that order; ``None`` means all.
+
+        Raises:
+            SchemaMismatch: an id is unknown or stands twice.
+        """
+        if ids is None:
+            return self.layout
+        wanted = tuple(ids)
+        found = self._projections.get(wanted)
+        if found is None:
+            if len(set(wanted)) != len(wanted) or not set(wanted) <= set(self.by_id):
+                raise SchemaMismatch(
+                    f"columns {wanted[:20]!r} are not distinct columns of schema version "
+                    f"{self.version}; it has {sorted(self.by_id)!r}"
+                )
+            found = Layout(tuple(self.by_id[i] for i in wanted))
+            if len(self._projections) < 64:
+                self._projections[wanted] = found
+        return found
+
+    def to_bytes(self) -> bytes:
+        """Return the body of a ``SCHEMA`` entry."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Schema:
+        """Read what :meth:`to_bytes` wrote.
+
+        Raises:
+            Corrupt: the bytes are no schema.
+        """
+        try:
+            return _DECODER.decode(data)
+        except (msgspec.MsgspecError, SchemaMismatch, RecursionError) as error:
+            raise Corrupt(f"not a schema: {error}") from error
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the form that people write: names instead of ids in the key."""
+        columns = [
+            {name: getattr(column, name) for name in ("id", "name", "type", "nullable", "default")}
+            for column in self.columns
+        ]
+        key = [self.by_id[i].name for i in self.key]
+        return {"version": self.version, "columns": columns, "key": key}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Schema:
+        """Build a schema from ``{"columns": [{"name", "type", ...}], "key": [names]}``.
+
+        Ids default to the position, counted from 1; ``nullable`` to false; ``version`` to 1.
+
+        Raises:
+            SchemaMismatch: a field is missing, unknown or of the wrong type, or does not fit.
+        """
+        try:
+            given = [
+                msgspec.convert([*_ordered(column, place)], Column)
+                for place, column in enumerate(plain["columns"], start=1)
+            ]
+            ids = {column.name: column.id for column in given}
+            return cls(
+                int(plain.get("version", 1)), tuple(given), tuple(ids[n] for n in plain["key"])
+            )
+        except KeyError as error:
+            raise SchemaMismatch(f"the schema lacks {error}: a key names columns") from error
+        except (msgspec.ValidationError, TypeError, AttributeError) as error:
+            raise SchemaMismatch(f"not a schema: {error}") from error
+
+
+def _ordered(column: Mapping[str, Any], place: int) -> tuple[Any, ...]:
+    unknown = set(column) - {"id", "name", "type", "nullable", "default"}
+    if unknown:
+        raise SchemaMismatch(f"column {place} has unknown fields {sorted(unknown)!r}")
+    return (
+        column.get("id", place),
+        column["name"],
+        column["type"],
+        column.get("nullable", False),
+        column.get("default"),
+    )
+
+
+def _check_column(column: Column) -> None:
+    if column.id < 1 or not 1 <= len(column.name) <= NAME_LENGTH_MAX:
+        raise SchemaMismatch(
+            f"column {column.name[:80]!r} with id {column.id}: expected an id from 1 and a name of "
+            f"1 to {NAME_LENGTH_MAX} characters"
+        )
+    kind = column.data_type
+    if column.default is not None and not isinstance(column.default, _DEFAULT_TYPES[kind.name]):
+        raise SchemaMismatch(f"default of column {column.name!r} is not a plain {column.type}")
+
+
+_DEFAULT_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "date", "timestamp"), int),
+    "bool": bool,
+    "float": (float, int),
+    "double": (float, int),
+    "string": str,
+    "binary": bytes,
+    "decimal": str,
+}
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Schema)

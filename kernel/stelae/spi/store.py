@@ -1,0 +1,304 @@
+"""Contract of a tablet store engine (contract version 1).
+
+Scope: tablet. One instance holds the rows of one replica. The kernel owns its directory, its
+superblock, retention and threads; the engine owns the bytes below the directory.
+
+Ordering and durability
+    1. Entries are applied in log order, whole groups at once; the effect depends on nothing but
+       the entries: no clock, no randomness, no configuration. Every replica gets the same rows and
+       the same row errors.
+    2. An entry at or below what is applied is a no-op. After a restart ``applied`` is at most
+       what was flushed, and the kernel applies the log from there again.
+    3. Nothing is durable before ``flush`` made an edit, the kernel made the superblock durable
+       that carries it, and ``commit`` was called. Until then a crash falls back to the manifest
+       before. Only ``commit`` removes obsolete files. An engine without ``durable_flush`` keeps
+       nothing and is rebuilt from the whole log.
+    4. A cursor pins what was applied when it was opened: entries applied later, compaction and a
+       raised floor do not change what it returns. A group becomes visible to new cursors whole.
+    5. A read at a timestamp sees every row as the last entry at or below it left it; a read below
+       the history floor raises ``TooOld`` and never returns wrong rows.
+
+Threads
+    ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and ``close``
+    are called one at a time: by an apply worker, or on the event loop if the engine declares
+    ``apply_inline`` (each such call is short and never blocks). ``scan``, ``diff``, ``checksum``,
+    ``export``, ``snapshot`` and ``memory_bytes`` may be called from any thread beside them; one
+    cursor belongs to one thread at a time. Engines start no threads and read no clock.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from stelae.spi.ids import OpId
+from stelae.spi.payload import WritePayload
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import EmptyConfig
+from stelae.spi.write import RowCode
+
+STORE_CONTRACT_VERSION = 1
+
+BATCH_ROWS_MAX = 8192
+"""Most rows that one step of a cursor or of a compaction handles while it holds the interpreter."""
+
+
+class ApplyEntry(msgspec.Struct, frozen=True):
+    """One committed entry to apply.
+
+    Attributes:
+        op_id: its place in the log.
+        timestamp: its hybrid timestamp; never decreases with the index.
+        change: rows, or the schema that holds from here on.
+        skip: numbers of the payload's requests that have been applied before or are refused:
+            their rows are passed over, but keep their row numbers.
+    """
+
+    op_id: OpId
+    timestamp: int
+    change: WritePayload | Schema
+    skip: frozenset[int] = frozenset()
+
+
+class RowFault(msgspec.Struct, frozen=True):
+    """A row that was not taken: its number within the payload, and why."""
+
+    row: int
+    code: RowCode
+
+
+class ApplyResult(msgspec.Struct, frozen=True):
+    """What applying one entry gave: the rows not taken, in row order."""
+
+    op_id: OpId
+    faults: tuple[RowFault, ...] = ()
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposed change of what is durable; takes effect when the kernel commits it.
+
+    Attributes:
+        manifest: opaque bytes for the superblock, from which ``open`` finds everything.
+        flushed: the last op id that the manifest covers.
+        obsolete: files, relative to the directory, that may go once the superblock is durable.
+    """
+
+    manifest: bytes
+    flushed: OpId
+    obsolete: tuple[str, ...] = ()
+
+
+class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One immutable file of a snapshot: relative name, length in bytes, hex SHA-256 digest."""
+
+    name: str
+    size_bytes: int
+    digest: str
+
+
+class StoreSnapshot(ABC):
+    """Files that stay as they are until released; for engines that declare ``files``."""
+
+    @property
+    @abstractmethod
+    def files(self) -> Sequence[StoreFile]:
+        """The files; with the manifest they make up the store as of ``flushed``."""
+
+    @property
+    @abstractmethod
+    def edit(self) -> Edit:
+        """Manifest and flushed op id that belong to the files."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let the files go. Releasing twice is harmless."""
+
+
+class Cursor(ABC):
+    """Rows of a scan, batch by batch; a context manager that lets its view go on exit."""
+
+    @abstractmethod
+    def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
+        """Return up to ``rows_max`` more rows, never an empty batch; ``None`` at the end."""
+
+    @property
+    @abstractmethod
+    def resume_token(self) -> bytes | None:
+        """Encoded key behind which another scan goes on, on any replica and engine.
+
+        ``None`` before the first row, or when the order is ``ANY`` and the engine cannot say.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the view. Closing twice is harmless."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[RowBatch]:
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Net changes between two times, in key order: rows as they are now, and keys that went."""
+
+    changed: RowBatch
+    deleted: RowBatch
+
+
+class VersionedRows(msgspec.Struct, frozen=True):
+    """A piece of an export: versions of rows, or (key columns only) deletions.
+
+    ``schema_version`` is the schema of ``rows``; ``timestamps`` has one entry per row.
+    """
+
+    schema_version: int
+    deleted: bool
+    timestamps: tuple[int, ...]
+    rows: RowBatch
+
+
+class TabletStore(ABC):
+    """The rows of one replica. Subclasses are registered through ``stelae_store_engines``."""
+
+    name: ClassVar[str]
+    """Name under which ``node.toml`` chooses the engine."""
+    contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
+    Config: ClassVar[type[Any]] = EmptyConfig
+    """Frozen dataclass of settings; see ``stelae.spi.settings``."""
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    """Subset of ``{"durable_flush", "files", "history", "apply_inline", "fake_files"}``:
+    ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are made of files; ``history``:
+    reads in the past, ``diff`` and versions in exports; ``apply_inline``: see "Threads";
+    ``fake_files``: all I/O goes through ``Files``."""
+    key_bytes_max: ClassVar[int | None] = None
+    """Longest encoded key that the engine takes, if it has a limit."""
+
+    @classmethod
+    @abstractmethod
+    def open(
+        cls,
+        directory: str,
+        manifest: bytes,
+        flushed: OpId,
+        schemas: Mapping[int, Schema],
+        config: Any,
+        services: EngineServices,
+    ) -> Self:
+        """Open what a committed edit describes; a new store has an empty manifest.
+
+        Args:
+            schemas: every schema version that the superblock knows, at least one.
+
+        Raises:
+            StorageError: the files are not what the manifest says, or cannot be read.
+        """
+
+    @property
+    @abstractmethod
+    def applied(self) -> OpId:
+        """The last op id applied; after ``open``, what the store holds without any replay."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The schema in force: what the last applied schema change said."""
+
+    @abstractmethod
+    def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
+        """Apply entries in log order; one result each, rows that are not taken being values.
+
+        Raises:
+            Corrupt: an entry's rows cannot be read, or refer to an unknown schema version: the
+                store is as before that entry, and the replica has failed.
+        """
+
+    @abstractmethod
+    def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
+        """Open a cursor over the rows as of hybrid timestamp ``at``; ``None``: all applied.
+
+        Raises:
+            TooOld: ``at`` is below the history floor, or the engine keeps no history.
+            SchemaMismatch: an unknown column, or a value that does not fit its column.
+        """
+
+    @abstractmethod
+    def diff(
+        self, after: int, until: int, columns: tuple[int, ...] | None = None
+    ) -> Iterator[Changes]:
+        """Return net changes by entries with ``after < timestamp <= until``.
+
+        A row whose values at both times are equal may be reported as changed or be left out.
+
+        Raises:
+            TooOld: ``after`` is below the history floor.
+            Unsupported: the engine does not declare ``history``.
+        """
+
+    @abstractmethod
+    def flush(self) -> Edit | None:
+        """Write out what is applied and propose it; ``None`` when there is nothing to propose."""
+
+    @abstractmethod
+    def compact(self) -> Edit | None:
+        """Do one bounded piece of upkeep; propose an edit if files changed. Cheap when idle.
+
+        The kernel calls it between groups; it lets go of versions that no read at or above the
+        history floor and no open cursor can see.
+        """
+
+    @abstractmethod
+    def commit(self, edit: Edit) -> None:
+        """Take note that the superblock with this edit is durable; remove its obsolete files."""
+
+    @abstractmethod
+    def set_history_floor(self, timestamp: int) -> None:
+        """Refuse reads below a hybrid timestamp from now on. A lower one than before is ignored."""
+
+    @abstractmethod
+    def checksum(self, at: int | None = None) -> str:
+        """Return the logical checksum of the rows at a time (``stelae.spi.checksum``)."""
+
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """Estimate the memory that applied rows hold until they are flushed."""
+
+    @abstractmethod
+    def snapshot(self) -> StoreSnapshot:
+        """Pin the files of the last committed edit.
+
+        Raises:
+            Unsupported: the engine does not declare ``files``.
+        """
+
+    @abstractmethod
+    def export(self) -> Iterator[VersionedRows]:
+        """Return every version at or above the history floor, in order of timestamp.
+
+        Rows that have not changed since the floor come with the timestamp at which they did.
+        What crosses between different engines; pins its view like a cursor.
+        """
+
+    @abstractmethod
+    def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
+        """Take over an export as the state after ``applied``. The store must be empty.
+
+        Raises:
+            CallerError: it is not empty.
+            Corrupt: timestamps go back, or a schema version is unknown.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything without flushing. Closing twice is harmless."""

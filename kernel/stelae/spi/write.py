@@ -1,0 +1,200 @@
+"""Write requests and their answers, as they travel between a client and a leader.
+
+A client numbers its operations from 1 and never gives a number to two different ones. Together
+``(client id, sequence, first incomplete)`` make an operation exactly-once: retried anywhere, any
+number of times, it has one effect and one answer. ``first_incomplete`` says that every lower
+sequence has been answered, so that its result may be forgotten.
+
+Small operations carry rows in msgpack, because one row as its own Arrow batch costs a hundred times
+more; large ones carry an Arrow IPC message that nobody touches again. The body of an operation is
+encoded once by the client, hashed once by the leader, and never re-encoded between.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import mmh3
+import msgspec
+
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import ClientId, TabletId
+
+ROW_FORM_ROWS_MAX = 64
+"""Operations of fewer rows travel in row form, others as Arrow; see the measurements in the docs"""
+
+ROW_FORM_ROWS_LIMIT = 4096
+"""Most rows that a server accepts in row form in one operation."""
+
+OPS_MAX = 16_384
+"""Most operations of one request: bounds what one message can make a server hold."""
+
+
+class OpKind(IntEnum):
+    """What an operation does with its rows. Stored as one byte; numbers are never reused."""
+
+    INSERT = 0
+    """A row whose key exists is the row error ``ALREADY_PRESENT``."""
+    UPSERT = 1
+    """Insert, or replace the given columns of the row that exists."""
+    UPDATE = 2
+    """Replace the given columns; a row whose key is missing is the row error ``NOT_FOUND``."""
+    DELETE = 3
+    """Brings key columns only; a row whose key is missing is the row error ``NOT_FOUND``."""
+    INSERT_IGNORE = 4
+    """Insert; rows that exist are left alone without an error."""
+    UPDATE_IGNORE = 5
+    """Update; rows that are missing are skipped without an error."""
+    DELETE_IGNORE = 6
+    """Delete; rows that are missing are skipped without an error."""
+
+
+class RowCode(IntEnum):
+    """Why a row was not taken. Stored in logs and results; numbers are never reused."""
+
+    ALREADY_PRESENT = 1
+    NOT_FOUND = 2
+    BAD_VALUE = 3
+
+
+class RowError(msgspec.Struct, frozen=True, array_like=True):
+    """One row that was not taken; the rest of its operation stands.
+
+    Attributes:
+        row: position in the operation as the client sent it, from 0.
+        code: why.
+        detail: for ``BAD_VALUE``: column, expected type and type of the value; else empty.
+    """
+
+    row: int
+    code: RowCode
+    detail: str = ""
+
+
+class OpResult(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to one operation.
+
+    Attributes:
+        timestamp: hybrid timestamp at which it took effect; 0 when ``refusal`` is set.
+        errors: rows that were not taken, by position.
+        refusal: stable code of the error for which the whole operation had no effect, or empty.
+        detail: what the refusal says to people.
+    """
+
+    timestamp: int
+    errors: tuple[RowError, ...] = ()
+    refusal: str = ""
+    detail: str = ""
+
+
+class OpBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Kind and rows of an operation: what its digest covers.
+
+    Attributes:
+        kind: what to do.
+        rows: tuples of plain values (decimals as text), or one Arrow IPC message.
+        columns: ids of the columns that the rows bring, in order; ``None`` for the whole schema.
+    """
+
+    kind: OpKind
+    rows: list[tuple[Any, ...]] | bytes
+    columns: tuple[int, ...] | None = None
+
+
+class WriteOp(msgspec.Struct, frozen=True, array_like=True):
+    """One numbered operation; ``body`` is an encoded :class:`OpBody`."""
+
+    sequence: int
+    body: msgspec.Raw
+
+
+class WriteRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Operations of one client on one tablet. ``schema_version`` is what the rows were made for."""
+
+    tablet_id: TabletId
+    client_id: ClientId
+    first_incomplete: int
+    schema_version: int
+    ops: list[WriteOp]
+
+
+class WriteReply(msgspec.Struct, frozen=True, array_like=True):
+    """Answers by sequence, in any order; what is missing was not decided."""
+
+    results: list[tuple[int, OpResult]]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_BODY = msgspec.msgpack.Decoder(OpBody)
+_REQUEST = msgspec.msgpack.Decoder(WriteRequest)
+_REPLY = msgspec.msgpack.Decoder(WriteReply)
+
+
+def encode_body(body: OpBody) -> msgspec.Raw:
+    """Encode an operation once; the same bytes serve every retry."""
+    return msgspec.Raw(_ENCODER.encode(body))
+
+
+def decode_body(raw: msgspec.Raw | bytes) -> OpBody:
+    """Read an operation.
+
+    Raises:
+        CallerError: it is malformed, or has too many rows for the row form.
+    """
+    try:
+        body = _BODY.decode(raw)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CallerError(f"malformed write operation: {error}") from error
+    if len(body.rows) > ROW_FORM_ROWS_LIMIT and not isinstance(body.rows, bytes):
+        raise CallerError(
+            f"{len(body.rows)} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow"
+        )
+    return body
+
+
+def digest_of(raw: msgspec.Raw | bytes) -> int:
+    """Return the 64-bit hash of an encoded body: tells a retry from another use of its id."""
+    digest: int = mmh3.hash64(raw, 0, True, False)[0]
+    return digest
+
+
+def encode_request(request: WriteRequest) -> bytes:
+    """Encode a request."""
+    return _ENCODER.encode(request)
+
+
+def decode_request(data: bytes | memoryview) -> WriteRequest:
+    """Read a request; bodies stay encoded.
+
+    Raises:
+        CallerError: it is malformed, or numbers are out of range.
+    """
+    try:
+        request = _REQUEST.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CallerError(f"malformed write request: {error}") from error
+    if len(request.ops) > OPS_MAX:
+        raise CallerError(f"{len(request.ops)} operations in one request; at most {OPS_MAX}")
+    if not 1 <= request.first_incomplete < 1 << 63:
+        raise CallerError(f"first incomplete {request.first_incomplete} is out of range")
+    if not all(1 <= op.sequence < 1 << 63 for op in request.ops):
+        raise CallerError("a sequence is out of range: they count from 1")
+    return request
+
+
+def encode_reply(reply: WriteReply) -> bytes:
+    """Encode a reply."""
+    return _ENCODER.encode(reply)
+
+
+def decode_reply(data: bytes | memoryview) -> WriteReply:
+    """Read a reply.
+
+    Raises:
+        CallerError: it is malformed.
+    """
+    try:
+        return _REPLY.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CallerError(f"malformed write reply: {error}") from error
