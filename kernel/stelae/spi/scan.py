@@ -44,7 +44,7 @@ class Prefix(msgspec.Struct, frozen=True, tag=True):
     """The text or bytes of the column begin with ``prefix``."""
 
     column: int
-    prefix: str | bytes
+    prefix: Any
 
 
 Predicate: TypeAlias = Compare | In | IsNull | Prefix

@@ -101,7 +101,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     name: str
     type: str
     nullable: bool = False
-    default: bool | int | float | str | bytes | None = None
+    default: Any = None
 
     @property
     def data_type(self) -> DataType:
@@ -286,18 +286,17 @@ def _check_column(column: Column) -> None:
             f"1 to {NAME_LENGTH_MAX} characters"
         )
     kind = column.data_type
-    if column.default is not None and not isinstance(column.default, _DEFAULT_TYPES[kind.name]):
+    if column.default is not None and type(column.default) not in _DEFAULT_TYPES[kind.name]:
         raise SchemaMismatch(f"default of column {column.name!r} is not a plain {column.type}")
 
 
-_DEFAULT_TYPES: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "date", "timestamp"), int),
-    "bool": bool,
-    "float": (float, int),
-    "double": (float, int),
-    "string": str,
-    "binary": bytes,
-    "decimal": str,
+_DEFAULT_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys((*_INT_BYTES, "date", "timestamp"), (int,)),
+    **dict.fromkeys(("float", "double"), (float, int)),
+    "bool": (bool,),
+    "string": (str,),
+    "binary": (bytes,),
+    "decimal": (str,),
 }
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Schema)

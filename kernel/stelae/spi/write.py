@@ -155,7 +155,7 @@ def decode_body(raw: msgspec.Raw | bytes) -> OpBody:
 
 def digest_of(raw: msgspec.Raw | bytes) -> int:
     """Return the 64-bit hash of an encoded body: tells a retry from another use of its id."""
-    digest: int = mmh3.hash64(raw, 0, True, False)[0]
+    digest: int = mmh3.mmh3_x64_128_utupledigest(raw)[0]
     return digest
 
 
