@@ -1,0 +1,53 @@
+"""In the end all replicas hold the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from stelae.sim.history import Operation
+from stelae.sim.invariants.base import Invariant
+
+
+class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one live replica holds once everything is quiet.
+
+    Attributes:
+        checksum: the store's, at one timestamp for all replicas.
+        results: the exactly-once results table, as bytes.
+        rows: value by key.
+    """
+
+    position: int
+    applied: int
+    checksum: int
+    results: bytes
+    rows: dict[int, str]
+
+
+class Convergence(Invariant):
+    """Same applied index, same checksum, same results; and the rows are what the log says."""
+
+    name: ClassVar[str] = "convergence"
+    source: ClassVar[str] = "architecture.md section 2; issue: replicas agree"
+
+    def judge(self, holdings: Sequence[Holdings], expected: dict[int, str]) -> None:
+        """Compare all live replicas with each other, and with a replay of the agreed writes."""
+        first = holdings[0]
+        for other in holdings[1:]:
+            for what in ("applied", "checksum", "results", "rows"):
+                if getattr(other, what) != getattr(first, what):
+                    self.fail(
+                        f"{what} differ between nodes {first.position} and {other.position}: "
+                        f"{str(getattr(first, what))[:200]} and {str(getattr(other, what))[:200]}"
+                    )
+                    return
+        if first.rows != expected:
+            self.fail(f"rows are {first.rows}, the agreed writes give {expected}"[:600])
+
+
+def unresolved(operations: Sequence[Operation]) -> list[str]:
+    """Name the writes that have no answer."""
+    return [f"{o.client}/{o.sequence}" for o in operations if o.is_write and o.answer is None]

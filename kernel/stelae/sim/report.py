@@ -1,0 +1,103 @@
+"""What a run found, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from stelae.sim.coverage import Coverage
+from stelae.sim.invariants import Violation
+from stelae.sim.plan import LEADER, Fault
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one seed.
+
+    Attributes:
+        events: how many events ran.
+        virtual_us: how much virtual time passed.
+        digest: equal for two runs only if the same events ran in the same order.
+        plan: the faults that were scheduled.
+        writes_acknowledged: how many writes clients were told are done.
+    """
+
+    seed: int
+    events: int
+    virtual_us: int
+    digest: str
+    plan: tuple[Fault, ...]
+    writes_acknowledged: int
+    violation: Violation | None
+    coverage: dict[str, int]
+
+
+class Totals:
+    """Sums over many runs."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.events = 0
+        self.writes_acknowledged = 0
+        self.failed: list[RunResult] = []
+        self._coverage = Coverage()
+
+    def add(self, result: RunResult) -> None:
+        """Take one run into account."""
+        self.seeds += 1
+        self.events += result.events
+        self.writes_acknowledged += result.writes_acknowledged
+        self._coverage.counts.update(result.coverage)
+        if result.violation is not None:
+            self.failed.append(result)
+
+    def coverage(self) -> dict[str, int]:
+        """All counts, by name."""
+        return self._coverage.as_dict()
+
+    def as_document(self) -> dict[str, Any]:
+        """The document that ``stelae sim run --json`` prints."""
+        return {
+            "seeds": self.seeds,
+            "events": self.events,
+            "writes_acknowledged": self.writes_acknowledged,
+            "violations": [_violation(result) for result in self.failed],
+            "coverage": self.coverage(),
+        }
+
+
+def reproduce_command(
+    seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None
+) -> str:
+    """Return the command that repeats a run, with its plan cut down if it was."""
+    command = f"stelae sim run --seed {seed}"
+    if faults is not None:
+        command += f" --faults {','.join(str(number) for number in faults) or 'none'}"
+    if operations_max is not None:
+        command += f" --operations-max {operations_max}"
+    return command
+
+
+def describe_plan(plan: Sequence[Fault]) -> list[str]:
+    """One line per fault, in order of time."""
+    lines = []
+    for fault in plan:
+        victim = "the leader" if fault.victim == LEADER else f"node {fault.victim}"
+        lines.append(
+            f"  {fault.number:3d}  at {fault.at_us / 1e6:7.3f} s  {fault.kind:16s} {victim}, "
+            f"for {fault.duration_us / 1e6:.3f} s, amount {fault.amount}"
+        )
+    return lines
+
+
+def _violation(result: RunResult) -> dict[str, Any]:
+    violation = result.violation
+    assert violation is not None
+    return {
+        "seed": result.seed,
+        "invariant": violation.invariant,
+        "detail": violation.detail,
+        "at_us": violation.at_us,
+        "reproduce": reproduce_command(result.seed),
+    }

@@ -1,0 +1,36 @@
+"""Profiles and plans are functions of the seed, and plans can be cut down."""
+
+from __future__ import annotations
+
+from stelae.sim.plan import FaultKind, draw_plan, keep
+from stelae.sim.profile import draw_profile
+
+
+def test_the_same_seed_draws_the_same_profile_and_plan() -> None:
+    for seed in range(20):
+        profile = draw_profile(seed)
+        assert profile == draw_profile(seed)
+        assert draw_plan(seed, profile) == draw_plan(seed, profile)
+
+
+def test_a_hundred_seeds_plan_every_kind_of_fault() -> None:
+    kinds = {f.kind for seed in range(100) for f in draw_plan(seed, draw_profile(seed))}
+    assert kinds == set(FaultKind)
+
+
+def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:
+    for seed in range(50):
+        profile = draw_profile(seed)
+        plan = draw_plan(seed, profile)
+        times = [fault.at_us for fault in plan]
+        assert times == sorted(times)
+        assert 0 < times[0] <= times[-1] <= profile.safety_us
+        assert [fault.number for fault in plan] == list(range(profile.faults))
+        assert sum(fault.kind is FaultKind.SYNC_FAILED for fault in plan) <= 1
+
+
+def test_a_plan_keeps_only_the_faults_that_are_named() -> None:
+    plan = draw_plan(7, draw_profile(7))
+    assert keep(plan, None) == plan
+    assert [fault.number for fault in keep(plan, frozenset({0, 2, 999}))] == [0, 2]
+    assert keep(plan, frozenset()) == ()
