@@ -9,8 +9,9 @@ from typing import Any, Literal
 from stelae.host.config_source import Source, fill, typed
 from stelae.host.toml_locator import Path
 from stelae.spi.consensus import Member, TabletConfig
-from stelae.spi.errors import BadIdentifier
+from stelae.spi.errors import BadIdentifier, SchemaMismatch
 from stelae.spi.ids import ZERO, NodeId, TabletId, node_id, tablet_id
+from stelae.spi.schema import Column, Schema, data_type
 from stelae.spi.settings import setting
 
 _LOOPBACK = ("localhost", "127.", "[::1]")
@@ -83,25 +84,15 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSpec:
-    """One column of ``[tablet] columns``; ``type`` is a name of the data types."""
-
-    name: str
-    type: str
-    nullable: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TabletSection:
     """Section ``[tablet]``: the one tablet of a cluster that has no masters yet.
 
     ``members`` are in the order of the file; the first is the hinted leader, which counts only
-    where no config was ever agreed on.
+    where no config was ever agreed on. Column ids count from 1, in the order of the file.
     """
 
     id: TabletId
-    columns: tuple[ColumnSpec, ...]
-    key: tuple[str, ...]
+    schema: Schema
     members: tuple[Member, ...]
 
     @property
@@ -113,6 +104,13 @@ class TabletSection:
         """The config that stands in consensus metadata before the first start."""
         ordered = tuple(sorted(self.members, key=lambda member: member.node_id))
         return TabletConfig(op_id=ZERO, members=ordered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ColumnSpec:
+    name: str
+    type: str
+    nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +147,9 @@ def read_tablet(source: Source) -> TabletSection | None:
         if name not in table:
             hint = f"Add a line: {name} = ..."
             raise source.error(path, f"[tablet] lacks the key {name!r}", hint)
-    columns = _columns(source, (*path, "columns"), table)
     return TabletSection(
         id=_tablet_id(source, (*path, "id"), table["id"]),
-        columns=columns,
-        key=_key(source, (*path, "key"), table, columns),
+        schema=_schema(source, path, table),
         members=_members(source, (*path, "members"), table),
     )
 
@@ -177,28 +173,31 @@ def _tablet_id(source: Source, path: Path, value: object) -> TabletId:
         raise source.error(path, str(error), "Choose another id.") from error
 
 
-def _columns(source: Source, path: Path, table: Mapping[str, Any]) -> tuple[ColumnSpec, ...]:
-    found = [fill(source, item, ColumnSpec) for item in _items(source, path, table, dict)]
-    _refuse_repeats(source, path, [column.name for column in found], "column name")
-    return tuple(found)
-
-
-def _key(
-    source: Source, path: Path, table: Mapping[str, Any], columns: tuple[ColumnSpec, ...]
-) -> tuple[str, ...]:
-    by_name = {column.name: column for column in columns}
-    names = []
-    for position, item in enumerate(_items(source, path, table, str)):
-        name = str(table["key"][position])
-        if name not in by_name:
-            known = ", ".join(by_name)
+def _schema(source: Source, path: Path, table: Mapping[str, Any]) -> Schema:
+    columns: dict[str, Column] = {}
+    for item in _items(source, (*path, "columns"), table, dict):
+        spec = fill(source, item, _ColumnSpec)
+        column = Column(id=len(columns) + 1, name=spec.name, type=spec.type, nullable=spec.nullable)
+        if spec.name in columns:
+            hint = "Each has to be there once."
+            raise source.error((*item, "name"), f"column name {spec.name!r} is repeated", hint)
+        try:
+            data_type(spec.type)
+        except SchemaMismatch as error:
+            raise source.error((*item, "type"), str(error), "Choose one of them.") from error
+        columns[spec.name] = column
+    key = [
+        (item, str(table["key"][item[-1]])) for item in _items(source, (*path, "key"), table, str)
+    ]
+    for item, name in key:
+        if name not in columns:
+            known = ", ".join(columns)
             raise source.error(item, f"the key names no column: {name!r}", f"Known: {known}.")
-        if by_name[name].nullable:
-            hint = "Remove nullable from the column, or leave it out of the key."
-            raise source.error(item, f"key column {name!r} is nullable", hint)
-        names.append(name)
-    _refuse_repeats(source, path, names, "key column")
-    return tuple(names)
+    try:
+        return Schema(1, tuple(columns.values()), tuple(columns[name].id for _, name in key))
+    except SchemaMismatch as error:
+        hint = "Correct columns or key."
+        raise source.error((*path, "key"), str(error), hint) from error
 
 
 def _members(source: Source, path: Path, table: Mapping[str, Any]) -> tuple[Member, ...]:

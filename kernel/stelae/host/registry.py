@@ -142,7 +142,7 @@ class Registry:
         full_name = f"{kind}.{name}"
         self._refuse_duplicate(full_name)
         if key not in self._engines and full_name in self._points:
-            self._load(self._points[full_name][0])
+            self.load(full_name)
             if key not in self._engines:
                 offered = [f"{of}.{other}" for of, other in self._engines] or ["nothing"]
                 raise PluginError(
@@ -163,14 +163,23 @@ class Registry:
         For plugins that nobody picks by name: ``service`` and ``cli``.
         """
         problems: list[PluginError] = []
-        for name in sorted(self._points):
-            if _split(name)[0] == kind:
+        for full_name in sorted(self._points):
+            if _split(full_name)[0] == kind:
                 try:
-                    self._refuse_duplicate(name)
-                    self._load(self._points[name][0])
+                    self.load(full_name)
                 except PluginError as error:
                     problems.append(error)
         return problems
+
+    def load(self, full_name: str) -> None:
+        """Import and register the plugin of an entry point, ``kind.name``.
+
+        Raises:
+            PluginError: as :meth:`engine` does.
+        """
+        self._refuse_duplicate(full_name)
+        point = self._points[full_name][0]
+        self.register(load_entry_point(point), full_name)
 
     def services(self) -> list[ServiceFactory]:
         """Return the factories of every service that was registered, in order of registration.
@@ -210,9 +219,6 @@ class Registry:
             except Exception:
                 plugin = self._manager.get_name(implementation.plugin)
                 log.exception("an observer raised", extra={"hook": hook, "plugin": plugin})
-
-    def _load(self, point: EntryPoint) -> None:
-        self.register(load_entry_point(point), point.name)
 
     def _collect(self, plugin: object, plugin_name: str) -> dict[tuple[EngineKind, str], type[Any]]:
         """Call the registration hooks of one plugin; changes nothing here."""

@@ -1,0 +1,79 @@
+"""Metadata files as plain values, for ``stelae fs dump``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stelae.host.consensus_meta import CONSENSUS
+from stelae.host.instance import CLOCK, INSTANCE
+from stelae.host.layout import Layout, tablet_names
+from stelae.host.metadata import Kind, decode
+from stelae.host.superblock import SUPERBLOCK, Superblock
+from stelae.spi.errors import Foreign, StelaeError
+from stelae.spi.schema import Schema
+from stelae.spi.services import Files
+
+_KINDS: tuple[Kind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS)
+
+
+def dump_files(files: Files, path: str, *, directory: bool) -> list[dict[str, Any]]:
+    """Return ``{"path", "kind", "version", "record"}`` or ``{"path", "error"}`` per file."""
+    paths = _paths_below(files, Layout(path)) if directory else [path]
+    return [_dump(files, each) for each in paths]
+
+
+def print_dump(found: list[dict[str, Any]]) -> None:
+    """Print the same for people."""
+    for entry in found:
+        if "error" in entry:
+            print(f"{entry['path']}: UNREADABLE: {entry['error']}")
+            continue
+        print(f"{entry['path']}: {entry['kind']}, format {entry['version']}")
+        for name, value in entry["record"].items():
+            print(f"  {name}: {value}")
+
+
+def _paths_below(files: Files, layout: Layout) -> list[str]:
+    paths = [path for path in (layout.instance, layout.clock) if files.exists(path)]
+    if files.exists(layout.superblocks):
+        paths += [layout.superblock_of(t) for t in tablet_names(files, layout.superblocks)]
+    if files.exists(layout.consensus):
+        paths += [layout.consensus_of(t) for t in tablet_names(files, layout.consensus)]
+    return paths or [layout.instance]
+
+
+def _dump(files: Files, path: str) -> dict[str, Any]:
+    try:
+        data = files.read_bytes(path)
+        kind = next((kind for kind in _KINDS if data.startswith(kind.magic)), None)
+        if kind is None:
+            known = ", ".join(kind.name for kind in _KINDS)
+            fact = f"none of the metadata files of a node ({known}): it begins with {data[:4]!r}"
+            raise Foreign(fact, path=path)
+        record = decode(kind, data, path)
+        plain = _plain(record)
+    except (StelaeError, OSError) as error:
+        return {"path": path, "error": str(error)}
+    return {"path": path, "kind": kind.name, "version": kind.version, "record": plain}
+
+
+def _plain(record: msgspec.Struct) -> Any:
+    """Return a record as plain values; bytes become hexadecimal text, schemas their columns."""
+    plain = _without_bytes(msgspec.to_builtins(record, builtin_types=(bytes,)))
+    if isinstance(record, Superblock):
+        plain["schemas"] = [Schema.from_bytes(body).to_plain() for body in record.schemas]
+    return plain
+
+
+def _without_bytes(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex()
+        case dict():
+            return {name: _without_bytes(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_without_bytes(item) for item in value]
+        case _:
+            return value

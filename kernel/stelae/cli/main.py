@@ -1,0 +1,103 @@
+"""The ``stelae`` command: the root application and its one way out.
+
+A command module has a function ``register(app)`` that adds its commands to the root application,
+and imports whatever is heavy inside the commands themselves, so that ``stelae --help`` is quick.
+``MODULES`` lists these modules with the command that each one brings. Plugins bring more through
+the hook ``stelae_cli``; they are loaded only when the command is none of ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from stelae import __version__
+from stelae.cli.errors import EXIT_INTERRUPTED, EXIT_OK, report
+from stelae.cli.output import note
+from stelae.spi.errors import StelaeError
+
+MODULES: dict[str, str] = {
+    "tserver": "stelae.cli.tserver",
+    "demo": "stelae.cli.demo",
+    "scan": "stelae.cli.scan",
+    "sim": "stelae.cli.sim",
+    "fs": "stelae.cli.fs",
+    "plugins": "stelae.cli.plugins",
+}
+"""Every command of the kernel itself, in the order of ``stelae --help``, and its module."""
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"stelae {__version__}")
+        raise typer.Exit(EXIT_OK)
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """A replicated tablet store whose engines are plugins.
+
+    First steps: `stelae demo` runs a cluster of three and kills its leader;
+    `stelae plugins list` shows which engines `node.toml` can pick.
+    """
+
+
+def build_app(command: str | None) -> typer.Typer:
+    """Return the root application.
+
+    Args:
+        command: what the user asked for: a command of ours needs its own module only, and no
+            plugin; anything else (help, a plugin's command, a misspelling) needs all of them.
+    """
+    app = typer.Typer(
+        callback=_root,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    wanted = [MODULES[command]] if command in MODULES else list(MODULES.values())
+    for module in filter(importlib.util.find_spec, wanted):
+        importlib.import_module(module).register(app)
+    if command not in MODULES:
+        _load_plugins(app)
+    return app
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code; errors go to standard error."""
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    try:
+        build_app(command)()
+    except StelaeError as error:
+        sys.exit(report(error))
+    except KeyboardInterrupt:
+        note("interrupted")
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_OK)
+
+
+def _load_plugins(app: typer.Typer) -> None:
+    """Add the commands of plugins; a broken one costs a remark and nothing else."""
+    from stelae.host.registry import Registry
+
+    registry = Registry.installed()
+    for problem in [*registry.load_kind("cli"), *registry.extend_cli(app)]:
+        note(f"warning: {problem}")
+
+
+if __name__ == "__main__":
+    main()

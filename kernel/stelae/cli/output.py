@@ -1,0 +1,40 @@
+"""What commands print: one JSON document or a table on standard output, all else on standard error.
+
+A command with ``--json`` prints exactly one document, also when it reports that something failed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead of text for people.")
+]
+"""The ``--json`` option that every command has."""
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document: dataclasses and plain values; keys stay in their order."""
+    import orjson
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+    sys.stdout.write(orjson.dumps(document, option=options).decode())
+    sys.stdout.flush()
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print columns as wide as their contents; the last one is not padded."""
+    cells = [list(headers), *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    for row in cells:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        print("  ".join(padded).rstrip())
+
+
+def note(text: str) -> None:
+    """Print progress or a remark on standard error."""
+    print(text, file=sys.stderr, flush=True)

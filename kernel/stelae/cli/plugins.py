@@ -1,0 +1,138 @@
+"""``stelae plugins``: which plugins there are, what one of them can do, and whether all load."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Annotated, Any
+
+import typer
+
+from stelae.cli.errors import EXIT_FAILED
+from stelae.cli.output import JsonOption, print_json, print_table
+from stelae.spi.errors import CallerError, PluginError
+from stelae.spi.settings import limits_of
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    help="""Which engines are installed, and what they can do.
+
+    node.toml picks engines by name: `[engines] wal = "segmented"`.
+    """,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the root application."""
+    app.add_typer(commands, name="plugins")
+
+
+@commands.command("list")
+def list_plugins(as_json: JsonOption = False) -> None:
+    """List every plugin that is installed, by kind and name. Imports none of them."""
+    from stelae.host.registry import Registry
+
+    offers = Registry.installed().offers()
+    if as_json:
+        print_json({"plugins": [dataclasses.asdict(offer) for offer in offers]})
+    else:
+        rows = [(offer.kind, offer.name, offer.origin, offer.value) for offer in offers]
+        print_table(("KIND", "NAME", "FROM", "MODULE"), rows)
+
+
+@commands.command("show")
+def show_plugin(
+    name: Annotated[
+        str, typer.Argument(help="Name of an engine: `wal.segmented`, or `segmented` if unique.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Show one engine: where it comes from, what it can do, and every setting it takes."""
+    described = _describe(name)
+    if as_json:
+        print_json(described)
+        return
+    print(f"{described['kind']}.{described['name']}: {described['summary']}")
+    print(f"  from          {described['origin']}")
+    print(f"  class         {described['class']}")
+    print(f"  contract      version {described['contract_version']}")
+    print(f"  capabilities  {', '.join(described['capabilities']) or 'none'}")
+    if not described["settings"]:
+        print("  settings      none")
+        return
+    print(f"\nSettings, in section [{described['kind']}.{described['name']}] of node.toml:\n")
+    columns = ("name", "type", "default", "low", "high", "unit", "reason")
+    rows = [
+        ["" if setting[column] is None else setting[column] for column in columns]
+        for setting in described["settings"]
+    ]
+    print_table([column.upper() for column in columns], rows)
+
+
+@commands.command("check")
+def check_plugins(as_json: JsonOption = False) -> None:
+    """Load every plugin and check it against its contract; exit code 1 if one is broken."""
+    from stelae.host.registry import Registry
+    from stelae.host.registry_contracts import EngineKind
+
+    registry = Registry.installed()
+    found: list[dict[str, Any]] = []
+    for offer in registry.offers():
+        problem = ""
+        try:
+            if offer.kind in list(EngineKind):
+                registry.engine(EngineKind(offer.kind), offer.name)
+            else:
+                registry.load(f"{offer.kind}.{offer.name}")
+        except PluginError as error:
+            problem = str(error)
+        found.append({**dataclasses.asdict(offer), "ok": not problem, "problem": problem})
+    ok = all(entry["ok"] for entry in found)
+    if as_json:
+        print_json({"ok": ok, "plugins": found})
+    else:
+        rows = [
+            (entry["kind"], entry["name"], "ok" if entry["ok"] else entry["problem"])
+            for entry in found
+        ]
+        print_table(("KIND", "NAME", "STATE"), rows)
+    if not ok:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _describe(name: str) -> dict[str, Any]:
+    from stelae.host.registry import Registry
+    from stelae.host.registry_contracts import EngineKind
+
+    registry = Registry.installed()
+    offers = [offer for offer in registry.offers() if offer.kind in list(EngineKind)]
+    matching = [offer for offer in offers if name in (offer.name, f"{offer.kind}.{offer.name}")]
+    if len({offer.kind for offer in matching}) != 1:
+        known = ", ".join(f"{offer.kind}.{offer.name}" for offer in offers) or "none"
+        fact = "is not unique" if matching else "is not installed"
+        raise CallerError(f"engine {name!r} {fact}; installed engines: {known}")
+    offer = matching[0]
+    engine = registry.engine(EngineKind(offer.kind), offer.name)
+    return {
+        "kind": offer.kind,
+        "name": offer.name,
+        "summary": (inspect.getdoc(engine) or "no description").splitlines()[0],
+        "origin": offer.origin,
+        "class": f"{engine.__module__}.{engine.__qualname__}",
+        "contract_version": engine.contract_version,
+        "capabilities": sorted(getattr(engine, "capabilities", ())),
+        "settings": [_setting(field) for field in dataclasses.fields(engine.Config)],
+    }
+
+
+def _setting(field: dataclasses.Field[Any]) -> dict[str, Any]:
+    limits = limits_of(field)
+    return {
+        "name": field.name,
+        "type": field.type if isinstance(field.type, str) else field.type.__name__,
+        "default": field.default,
+        "low": limits.low,
+        "high": limits.high,
+        "unit": limits.unit,
+        "reason": limits.reason,
+    }
