@@ -327,6 +327,8 @@ class RejectReason(StrEnum):
     """Leader, but no entry of its own term is committed yet."""
     OVERLOADED = "OVERLOADED"
     TOO_LARGE = "TOO_LARGE"
+    UNSUPPORTED = "UNSUPPORTED"
+    """Proposals only: an entry of a kind that the core alone puts into the log."""
     LEADERSHIP_LOST = "LEADERSHIP_LOST"
     """Reads only: the leader stepped down before a majority confirmed it."""
 

@@ -1,0 +1,1 @@
+"""Conformance suites: one per engine contract, over a fixture that can crash and reopen."""

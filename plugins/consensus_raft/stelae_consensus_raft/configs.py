@@ -1,0 +1,57 @@
+"""Which config is in force: that of the newest entry in the log, committed or not.
+
+A config takes effect when its entry is appended, is rolled back when that entry is replaced, and
+is durable in metadata only once the entry is committed (thesis, 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stelae.spi.consensus import TabletConfig
+
+
+class ConfigHistory:
+    """The committed config, and those of newer entries in the log, ascending by index."""
+
+    __slots__ = ("_above", "committed")
+
+    def __init__(self, committed: TabletConfig, in_log: Iterable[TabletConfig] = ()) -> None:
+        # A committed config may run ahead of a log that lost an unacknowledged tail: then nothing
+        # in the log is newer, and it stays in force.
+        self.committed = committed
+        self._above = [c for c in in_log if c.op_id.index > committed.op_id.index]
+
+    @property
+    def current(self) -> TabletConfig:
+        """The config in force."""
+        return self._above[-1] if self._above else self.committed
+
+    def append(self, config: TabletConfig) -> bool:
+        """Take the config of an appended entry; false if it is not above the committed one."""
+        if config.op_id.index <= self.committed.op_id.index:
+            return False
+        self._above.append(config)
+        return True
+
+    def cut(self, index: int) -> bool:
+        """Roll back every config at or above ``index``; true if the one in force changed."""
+        kept = [c for c in self._above if c.op_id.index < index]
+        changed = len(kept) != len(self._above)
+        self._above = kept
+        return changed
+
+    def commit(self, index: int) -> bool:
+        """Everything up to ``index`` is committed; true if that made a newer config committed."""
+        if not self._above or self._above[0].op_id.index > index:
+            return False
+        while self._above and self._above[0].op_id.index <= index:
+            self.committed = self._above.pop(0)
+        return True
+
+    def validate(self, last_index: int) -> None:
+        """Check the invariants; raises ``AssertionError``."""
+        indexes = [c.op_id.index for c in self._above]
+        assert indexes == sorted(set(indexes))
+        assert not indexes or indexes[0] > self.committed.op_id.index
+        assert not indexes or indexes[-1] <= last_index

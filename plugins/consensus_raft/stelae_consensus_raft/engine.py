@@ -1,0 +1,85 @@
+"""The engine: makes cores from what was durable, and refuses what cannot have been."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, ClassVar
+
+from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView, TabletConfig
+from stelae.spi.errors import Corrupt
+from stelae.spi.ids import NodeId, OpId
+from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.core import RaftCore
+from stelae_consensus_raft.messages import MESSAGE_TYPES, VOTE_REQUEST_KINDS
+from stelae_consensus_raft.replica import Replica
+from stelae_consensus_raft.voter import VoterCore
+
+
+class RaftEngine(ConsensusEngine):
+    """Raft with pre-vote, vote withholding, pipelined replication and read index."""
+
+    name: ClassVar[str] = "raft"
+    Config: ClassVar[type[Any]] = Config
+    message_types = MESSAGE_TYPES
+    is_vote_request = VOTE_REQUEST_KINDS
+
+    @classmethod
+    def restore(
+        cls,
+        *,
+        node_id: NodeId,
+        hard_state: HardState,
+        log: LogView,
+        commit: int,
+        applied: int,
+        committed_config: TabletConfig,
+        config: Any,
+        rng: random.Random,
+        now_us: int,
+    ) -> ConsensusCore:
+        """Make the core of a replica; see ``ConsensusEngine.restore``.
+
+        Raises:
+            Corrupt: term, log, commit index and applied index contradict each other.
+        """
+        _refuse_contradictions(hard_state, log, commit, applied)
+        replica = Replica(
+            node_id=node_id,
+            hard_state=hard_state,
+            log=log,
+            commit=commit,
+            applied=applied,
+            committed_config=committed_config,
+            settings=config,
+            rng=rng,
+            now_us=now_us,
+        )
+        return RaftCore(replica)
+
+    @classmethod
+    def restore_voter(
+        cls,
+        *,
+        node_id: NodeId,
+        hard_state: HardState,
+        last: OpId | None,
+        config: Any,
+        now_us: int,
+    ) -> ConsensusCore:
+        """Make the core of a tombstone or of a copy under way."""
+        return VoterCore(
+            node_id=node_id, hard_state=hard_state, last=last, settings=config, now_us=now_us
+        )
+
+
+def _refuse_contradictions(hard_state: HardState, log: LogView, commit: int, applied: int) -> None:
+    """Terms become durable before entries of them: a log ahead of its term lost metadata."""
+    fact = None
+    if log.last.term > hard_state.term:
+        fact = f"the log ends at {log.last}, but the durable term is {hard_state.term}"
+    elif commit > log.last.index:
+        fact = f"commit index {commit} is behind the end of the log, {log.last}"
+    elif applied > max(commit, log.base.index):
+        fact = f"applied index {applied} is above the commit index {commit}"
+    if fact is not None:
+        raise Corrupt(f"{fact}; this replica must be replaced")

@@ -1,0 +1,145 @@
+"""What a leader sends to each peer, and when: probes, ranges of entries, news of the commit index.
+
+Called once per turn, so that all of a turn's proposals travel in one message per peer.
+"""
+
+from __future__ import annotations
+
+from stelae.spi.consensus import CopyRequest, Range
+from stelae.spi.ids import OpId
+from stelae_consensus_raft.messages import AppendEntries
+from stelae_consensus_raft.progress import PeerState, Progress
+from stelae_consensus_raft.replica import Leadership, Replica
+
+
+class Feeder:
+    """Sends to the peers of a leader within their windows."""
+
+    __slots__ = ("_messages_max", "_replica", "_retry_us", "_settings", "_window_bytes")
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._settings = replica.settings
+        self._messages_max = replica.settings.in_flight_messages_max
+        self._window_bytes = replica.settings.in_flight_bytes_max
+        self._retry_us = replica.settings.append_retry_ms * 1000
+
+    def feed(self, lead: Leadership) -> None:
+        """Send every peer what it can take now."""
+        last_index = self._replica.log.last_index
+        for peer in lead.peers.values():
+            if peer.state is PeerState.REPLICATE:
+                if peer.next <= last_index:
+                    self._replicate(lead, peer, last_index)
+                self._tell_commit(lead, peer)
+            elif peer.state is PeerState.PROBE and not peer.waiting:
+                self._probe(lead, peer)
+
+    def _replicate(self, lead: Leadership, peer: Progress, last_index: int) -> None:
+        while (
+            peer.next <= last_index
+            and peer.in_flight_count < self._messages_max
+            and peer.in_flight_bytes < self._window_bytes
+        ):
+            prev_index = peer.next - 1
+            end = self._send_range(lead, peer)
+            peer.sent(end, self._replica.sizes.between(prev_index, end), self._replica.now_us)
+            peer.commit_sent = max(peer.commit_sent, min(self._replica.commit, end))
+
+    def _tell_commit(self, lead: Leadership, peer: Progress) -> None:
+        """An idle peer hears of a new commit index at once, and need not answer."""
+        known = min(self._replica.commit, peer.match)
+        if known > peer.commit_sent and known > peer.commit_known:
+            self.send_empty(lead, peer, quiet=True)
+
+    def _probe(self, lead: Leadership, peer: Progress) -> None:
+        """Ask a peer whether its log agrees before ``next``; entries travel along."""
+        if peer.next <= self._replica.log.base.index:
+            self.ask_copy(peer, peer.next)
+            return
+        peer.waiting = True
+        peer.sent_at_us = self._replica.now_us
+        if peer.next <= self._replica.log.last_index:
+            self._send_range(lead, peer)
+        else:
+            self._send_at(lead, peer, peer.next - 1, quiet=False)
+
+    def _send_range(self, lead: Leadership, peer: Progress) -> int:
+        """Send entries from ``next`` on, as many as one message takes; return where they end."""
+        replica, settings = self._replica, self._settings
+        prev_index = peer.next - 1
+        last_index = min(replica.log.last_index, prev_index + settings.append_entries_max)
+        end = replica.sizes.last_within(prev_index, last_index, settings.append_bytes_max)
+        prev = replica.log.op_id_at(prev_index)
+        message = self._message(lead, prev, quiet=False)
+        last = replica.log.op_id_at(end)
+        replica.outbox.ranges.append(Range(peer.node_id, message, replica.term, prev, last))
+        return end
+
+    def send_empty(self, lead: Leadership, peer: Progress, *, quiet: bool) -> None:
+        """Send an append without entries, at a position that the peer is known to have."""
+        self._send_at(lead, peer, max(peer.match, self._replica.log.base.index), quiet=quiet)
+
+    def _send_at(self, lead: Leadership, peer: Progress, index: int, *, quiet: bool) -> None:
+        replica = self._replica
+        if not peer.in_flight_count:
+            peer.sent_at_us = replica.now_us
+        peer.commit_sent = max(peer.commit_sent, min(replica.commit, index))
+        prev = replica.log.op_id_at(index)
+        replica.send(peer.node_id, self._message(lead, prev, quiet=quiet))
+
+    def _message(self, lead: Leadership, prev: OpId, *, quiet: bool) -> AppendEntries:
+        return AppendEntries(
+            term=self._replica.term,
+            prev=prev,
+            commit=self._replica.commit,
+            round=lead.reads.round,
+            quiet=quiet,
+        )
+
+    def ask_copy(self, peer: Progress, first_index: int) -> None:
+        """The peer needs entries that the log no longer has: only a copy helps."""
+        if peer.state is not PeerState.COPY:
+            peer.to_copy()
+            self._replica.outbox.copy_requests.append(CopyRequest(peer.node_id, first_index))
+
+    # -- repeating what was not answered ---------------------------------------------------------
+
+    def _owed(self, peer: Progress) -> bool:
+        """True if the peer lacks entries or news and an answer is expected from it."""
+        replica = self._replica
+        return peer.state is not PeerState.COPY and (
+            peer.match < replica.log.last_index or peer.commit_known < replica.commit
+        )
+
+    def deadline_us(self, lead: Leadership) -> int | None:
+        """When something unanswered is to be repeated next."""
+        due = [p.retry_at_us(self._retry_us) for p in lead.peers.values() if self._owed(p)]
+        if len(lead.reads):
+            due.append(lead.reads_sent_at_us + self._retry_us)
+        return min(due, default=None)
+
+    def tick(self, lead: Leadership) -> None:
+        """Repeat what has gone unanswered for too long."""
+        now_us = self._replica.now_us
+        for peer in lead.peers.values():
+            if self._owed(peer) and now_us >= peer.retry_at_us(self._retry_us):
+                self._repeat(lead, peer)
+        if len(lead.reads) and now_us >= lead.reads_sent_at_us + self._retry_us:
+            self.ask_round(lead)
+
+    def _repeat(self, lead: Leadership, peer: Progress) -> None:
+        peer.retries += 1
+        if peer.state is PeerState.PROBE:
+            peer.waiting = False
+        elif peer.in_flight_count:
+            peer.to_probe(peer.match + 1)
+        else:
+            self.send_empty(lead, peer, quiet=False)
+
+    def ask_round(self, lead: Leadership) -> None:
+        """Ask every voter to confirm that this replica still leads."""
+        lead.reads_sent_at_us = self._replica.now_us
+        for peer in lead.voting:
+            if peer.round_acked < lead.reads.round:
+                self.send_empty(lead, peer, quiet=False)

@@ -1,0 +1,64 @@
+"""Every change of role, as one total table. The diagram in the docs is generated from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from stelae.spi.consensus import Role
+
+
+class Cause(StrEnum):
+    """What may change the role of a replica."""
+
+    TIMEOUT = "TIMEOUT"
+    """The election deadline passed, or the driver asked for a campaign."""
+    VOTES_WON = "VOTES_WON"
+    CAMPAIGN_LOST = "CAMPAIGN_LOST"
+    """So many refusals that a majority is out of reach, or the persisted vote was lost."""
+    HIGHER_TERM = "HIGHER_TERM"
+    """A message of a later term."""
+    LEADER_HEARD = "LEADER_HEARD"
+    """The leader of the current term."""
+    QUORUM_LOST = "QUORUM_LOST"
+    """The leader has not heard from a majority for one and a half election timeouts."""
+    STEP_DOWN = "STEP_DOWN"
+    """The driver asked the leader to give up."""
+    PERSIST_FAILED = "PERSIST_FAILED"
+    MADE_VOTER = "MADE_VOTER"
+    """A config in which this replica votes took effect."""
+    MADE_LEARNER = "MADE_LEARNER"
+    REMOVED = "REMOVED"
+    """A config without this replica took effect."""
+
+
+IGNORED: Final = None
+"""Spelled out where a cause does nothing to a role."""
+
+_L, _F, _N = Role.LEADER, Role.FOLLOWER, Role.LEARNER
+_C, _O = Role.CANDIDATE, Role.NON_PARTICIPANT
+
+
+def _row(*targets: Role | None) -> dict[Role, Role | None]:
+    return dict(zip((_F, _C, _L, _N, _O), targets, strict=True))
+
+
+TRANSITIONS: Final[Mapping[Cause, Mapping[Role, Role | None]]] = MappingProxyType(
+    {
+        #                        FOLLOWER CANDIDATE LEADER   LEARNER  NON_PARTICIPANT
+        Cause.TIMEOUT: _row(_C, _C, IGNORED, IGNORED, IGNORED),
+        Cause.VOTES_WON: _row(IGNORED, _L, IGNORED, IGNORED, IGNORED),
+        Cause.CAMPAIGN_LOST: _row(IGNORED, _F, IGNORED, IGNORED, IGNORED),
+        Cause.HIGHER_TERM: _row(_F, _F, _F, _N, _O),
+        Cause.LEADER_HEARD: _row(_F, _F, IGNORED, _N, _O),
+        Cause.QUORUM_LOST: _row(IGNORED, IGNORED, _F, IGNORED, IGNORED),
+        Cause.STEP_DOWN: _row(IGNORED, IGNORED, _F, IGNORED, IGNORED),
+        Cause.PERSIST_FAILED: _row(_F, _F, _F, _N, _O),
+        Cause.MADE_VOTER: _row(_F, _C, _L, _F, _F),
+        Cause.MADE_LEARNER: _row(_N, _N, _N, _N, _N),
+        Cause.REMOVED: _row(_O, _O, _O, _O, _O),
+    }
+)
+"""``TRANSITIONS[cause][role]`` is the role afterwards, or ``IGNORED``."""
