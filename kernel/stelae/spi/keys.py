@@ -5,16 +5,16 @@ the second, and so on. Encoded keys are what key ranges and resume tokens are ma
 between engines and nodes, and the version never changes silently: vectors are published in
 ``tests/unit/rows/test_keys.py``.
 
-======================  ==========================================================================
-``bool``                one byte, 0 or 1
-``int8`` to ``int64``   big-endian at the type's width, sign bit flipped
-``date``, ``timestamp`` as ``int32`` and ``int64``
-``float``, ``double``   IEEE bits big-endian; negative: all flipped, else the sign bit. Minus zero
-                        is encoded as zero, every NaN as the same one, above infinity
-``decimal``             unscaled value as a 16-byte integer, big-endian, sign bit flipped
-``string``, ``binary``  the (UTF-8) bytes; in all but the last column 00 becomes 00 FF and the end
-                        is 00 00, so that a prefix stands before its longer relatives
-======================  ==========================================================================
+========================  ==========================================================================
+``bool``                  one byte, 0 or 1
+``int8`` to ``int64``     big-endian at the type's width, sign bit flipped
+``date``, ``timestamp``   as ``int32`` and ``int64``
+``float``, ``double``     IEEE bits big-endian; negative: all flipped, else the sign bit. Minus zero
+                          is encoded as zero, every NaN as the same one, above infinity
+``decimal``               unscaled value as a 16-byte integer, big-endian, sign bit flipped
+``string``, ``binary``    the (UTF-8) bytes; in all but the last column 00 becomes 00 FF and the end
+                          is 00 00, so that a prefix stands before its longer relatives
+========================  ==========================================================================
 """
 
 from __future__ import annotations
