@@ -5,6 +5,7 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-settings``: the fields of a settings dataclass with unit, default, bounds and reason
 - ``stelae-hooks``: every hook with its exact signature
 - ``stelae-errors``: every error code, by who must act
+- ``stelae-transitions``: a total transition table, from the data that the code runs on
 - ``stelae-startup``: the table that decides what becomes of a replica at start
 
 The functions that return Markdown are plain, and the tidy tests call them too.
@@ -18,7 +19,7 @@ import inspect
 import pkgutil
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from docutils import nodes
@@ -160,6 +161,19 @@ def startup_lines() -> list[str]:
     return table(head, rows)
 
 
+def transitions_lines(transitions: Mapping[Any, Mapping[Any, Any]]) -> list[str]:
+    """A total table ``cause -> role -> role``; a dash where the cause is ignored."""
+    roles = list(next(iter(transitions.values())))
+    rows = []
+    for cause, row in transitions.items():
+        cells = (
+            "-" if row[role] is None else "stays" if row[role] is role else str(row[role])
+            for role in roles
+        )
+        rows.append((f"`{cause}`", *cells))
+    return table(("cause", *map(str, roles)), rows)
+
+
 def _members(chosen: frozenset[Any], every: type[Any]) -> str:
     """The members of a set in the order of their enumeration; all of them is "any"."""
     return "any" if chosen == frozenset(every) else ", ".join(m for m in every if m in chosen)
@@ -189,5 +203,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("stelae-settings", directive(settings_lines))
     app.add_directive("stelae-hooks", directive(hooks_lines))
     app.add_directive("stelae-errors", directive(errors_lines))
+    app.add_directive("stelae-transitions", directive(transitions_lines))
     app.add_directive("stelae-startup", directive(startup_lines))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
