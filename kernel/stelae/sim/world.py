@@ -163,7 +163,8 @@ def _at(base: OpId, op_ids: list[OpId], index: int) -> OpId | None:
 def _unroll(log: LogView) -> list[OpId]:
     """Return the op ids of a log whose terms are given as runs."""
     op_ids: list[OpId] = []
-    ends = [first for first, _ in log.term_runs[1:]] + [log.last.index + 1]
-    for (first, term), end in zip(log.term_runs, ends, strict=True):
-        op_ids.extend(OpId(term, index) for index in range(first, end))
+    end = log.last.index + 1
+    for first, term in reversed(log.term_runs):
+        op_ids[:0] = [OpId(term, index) for index in range(first, end)]
+        end = first
     return op_ids

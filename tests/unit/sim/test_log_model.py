@@ -49,7 +49,7 @@ def test_the_old_suffix_whole_is_legal(model: LogModel) -> None:
         entries(1, 1, 3) + entries(2, 4, 4) + entries(1, 5, 5),
         entries(1, 1, 5) + entries(2, 6, 6),
         entries(1, 1, 3) + entries(2, 4, 7),
-        entries(1, 1, 3) + [Entry(OpId(2, 4), EntryKind.WRITE, 4, b"other")],
+        [*entries(1, 1, 3), Entry(OpId(2, 4), EntryKind.WRITE, 4, b"other")],
     ],
     ids=["part-of-old", "lost", "empty", "old-behind-new", "new-behind-old", "extra", "altered"],
 )

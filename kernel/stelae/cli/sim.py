@@ -1,0 +1,198 @@
+"""``stelae sim``: whole clusters on virtual clock, network and disk, each from one seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stelae.cli.errors import EXIT_FAILED
+from stelae.cli.output import JsonOption, note, print_json, print_table
+from stelae.spi.errors import CallerError
+
+if TYPE_CHECKING:
+    from stelae.sim.report import RunResult, Totals
+
+PROGRESS_EVERY = 25
+SEEDS_MAX = 1_000_000
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    help="""Simulate replicated tablets with faults, and check them against invariants.
+
+    Everything a run does is drawn from its seed, so a seed that fails, fails again.
+    """,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the root application."""
+    app.add_typer(commands, name="sim")
+
+
+@commands.command("run")
+def run_seeds(
+    seed: Annotated[int | None, typer.Option(help="Run this one seed.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Run every seed from A to B, both included.")
+    ] = None,
+    faults: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...", help="Keep only these faults of the plan; `none` for none."
+        ),
+    ] = None,
+    operations_max: Annotated[
+        int | None, typer.Option(min=0, help="Operations that each client begins at most.")
+    ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Search for a smaller plan that fails the same way.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes to run seeds in; 0: one for each core.")
+    ] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one seed or a range of them; exit code 1 if an invariant did not hold.
+
+    The last line on standard error of a failing run is the command that reproduces it.
+    """
+    from stelae.sim.report import Totals, reproduce_command
+
+    chosen = _chosen(seed, seeds)
+    kept = _kept(faults)
+    totals = Totals()
+    for result in _results(chosen, kept, operations_max, jobs):
+        totals.add(result)
+        if totals.seeds % PROGRESS_EVERY == 0:
+            note(f"{totals.seeds} of {len(chosen)} seeds, {len(totals.failed)} failed")
+    if as_json:
+        print_json(totals.as_document())
+    else:
+        _print_totals(totals)
+    if not totals.failed:
+        return
+    for result in totals.failed:
+        _tell_failure(result)
+    first = totals.failed[0]
+    command = reproduce_command(first.seed, kept, operations_max)
+    note(_shrunk_command(first) if shrink else command)
+    raise typer.Exit(EXIT_FAILED)
+
+
+@commands.command("plan")
+def show_plan(
+    seed: Annotated[int, typer.Option(help="The seed.")], as_json: JsonOption = False
+) -> None:
+    """Show what a seed draws: the character of its run and the faults that it plans."""
+    import dataclasses
+
+    import msgspec
+
+    from stelae.sim.plan import draw_plan
+    from stelae.sim.profile import draw_profile
+    from stelae.sim.report import describe_plan
+
+    profile = draw_profile(seed)
+    plan = draw_plan(seed, profile)
+    if as_json:
+        document = {"profile": dataclasses.asdict(profile), "faults": msgspec.to_builtins(plan)}
+        print_json({"seed": seed, **document})
+        return
+    print_table(("SETTING", "VALUE"), list(dataclasses.asdict(profile).items()))
+    print("\nFaults:\n" + "\n".join(describe_plan(plan)))
+
+
+def _chosen(seed: int | None, seeds: str | None) -> range:
+    """Return the seeds that were asked for.
+
+    Raises:
+        CallerError: neither or both were given, or the range is not one.
+    """
+    if (seed is None) == (seeds is None):
+        raise CallerError("say which seeds to run: either --seed N or --seeds A..B")
+    if seeds is None:
+        assert seed is not None
+        return range(seed, seed + 1)
+    low, dots, high = seeds.partition("..")
+    if not (dots and low.isdecimal() and high.isdecimal()) or int(low) > int(high):
+        raise CallerError(f"--seeds {seeds!r} is no range; write it like 1..50, both included")
+    if int(high) - int(low) >= SEEDS_MAX:
+        raise CallerError(f"--seeds {seeds} is too many at once; at most {SEEDS_MAX}")
+    return range(int(low), int(high) + 1)
+
+
+def _kept(faults: str | None) -> frozenset[int] | None:
+    """Return the numbers of the faults to keep; ``None`` for all.
+
+    Raises:
+        CallerError: it is not a list of numbers.
+    """
+    if faults is None:
+        return None
+    if faults == "none":
+        return frozenset()
+    numbers = faults.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise CallerError(
+            f"--faults {faults!r}: give numbers from `stelae sim plan`, like 0,3,4, or none"
+        )
+    return frozenset(int(number) for number in numbers)
+
+
+def _results(
+    chosen: range, faults: frozenset[int] | None, operations_max: int | None, jobs: int
+) -> Iterator[RunResult]:
+    """Yield the result of every seed, in order of seeds."""
+    from stelae.sim.run import run_seed
+
+    processes = min(jobs or os.cpu_count() or 1, len(chosen))
+    if processes == 1:
+        for seed in chosen:
+            yield run_seed(seed, faults=faults, operations_max=operations_max)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from functools import partial
+
+    work = partial(run_seed, faults=faults, operations_max=operations_max)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        yield from pool.map(work, chosen, chunksize=max(1, min(8, len(chosen) // processes)))
+
+
+def _print_totals(totals: Totals) -> None:
+    print(
+        f"{totals.seeds} seeds, {totals.events} events, "
+        f"{totals.writes_acknowledged} writes acknowledged, {len(totals.failed)} violations"
+    )
+    rows = [(name, count) for name, count in totals.coverage().items() if "metric." not in name]
+    print_table(("COVERAGE", "COUNT"), rows)
+
+
+def _tell_failure(result: RunResult) -> None:
+    violation = result.violation
+    assert violation is not None
+    note(
+        f"seed {result.seed}: {violation.invariant} does not hold at "
+        f"{violation.at_us / 1e6:.6f} s: {violation.detail}"
+    )
+
+
+def _shrunk_command(failed: RunResult) -> str:
+    """Shrink a failure, tell what is left of its plan, and return how to repeat it."""
+    from stelae.sim.report import describe_plan, reproduce_command
+    from stelae.sim.run import run_seed
+    from stelae.sim.shrink import Shrinker
+
+    def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
+        return run_seed(failed.seed, faults=faults, operations_max=operations_max)
+
+    shrunk = Shrinker(failed, rerun).shrink()
+    note(f"shrunk in {shrunk.runs} runs to {len(shrunk.faults)} of {len(failed.plan)} faults:")
+    for line in describe_plan(shrunk.result.plan):
+        note(line)
+    _tell_failure(shrunk.result)
+    return reproduce_command(failed.seed, shrunk.faults, shrunk.operations_max)

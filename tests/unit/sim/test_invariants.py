@@ -1,0 +1,450 @@
+"""Every invariant accepts what is legal and reports what is not, under its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stelae.sim.coverage import Coverage
+from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.invariants import INVARIANTS, AppliedRequest
+from stelae.sim.log_model import LogModel
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.watch import Watch
+from stelae.sim.world import Needs, NodeView, World
+from stelae.spi.consensus import (
+    HardState,
+    LogAppend,
+    LogView,
+    Member,
+    Outbound,
+    Ready,
+    Role,
+    Status,
+    TabletConfig,
+    encode_config,
+)
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Append, Durable, LogState
+
+NAMES = tuple(NodeId(str(number) * 32) for number in range(3))
+CONFIG = TabletConfig(op_id=ZERO, members=tuple(Member(node_id=name, address="") for name in NAMES))
+LOG = LogId(TabletId("t"), 1)
+
+
+class Rig:
+    """A watch over three nodes, and short ways to show it facts."""
+
+    def __init__(self) -> None:
+        self.world = World(nodes=[NodeView(position) for position in range(3)])
+        self.watch = Watch(self.world, Scheduler(), Coverage())
+        for node in self.world.nodes:
+            self.restart(node.position)
+
+    def restart(
+        self, position: int, term: int = 0, vote: int | None = None, commit: int = 0
+    ) -> None:
+        node = self.world.nodes[position]
+        hard_state = HardState(term, None if vote is None else NAMES[vote])
+        log = LogView(base=ZERO, last=node.last(), term_runs=runs(node.log))
+        self.watch.restarted(node, hard_state, log, commit, CONFIG)
+
+    def ready(self, position: int, **effects: object) -> None:
+        self.watch.ready(self.world.nodes[position], Ready(id=1, **effects))  # type: ignore[arg-type]
+
+    def lead(self, position: int, term: int) -> None:
+        self.status(position, Role.LEADER, term)
+
+    def status(self, position: int, role: Role, term: int, config: TabletConfig = CONFIG) -> None:
+        node = self.world.nodes[position]
+        self.watch.status(
+            node,
+            Status(
+                node_id=NAMES[position],
+                role=role,
+                term=term,
+                voted_for=None,
+                leader=None,
+                last=node.last(),
+                durable_index=0,
+                commit=0,
+                applied=0,
+                serving=False,
+                config=config,
+                committed_config=CONFIG,
+            ),
+        )
+
+    def append(self, position: int, *entries: Entry, replace_from: int | None = None) -> None:
+        """Append in the core and on disk."""
+        self.ready(position, append=LogAppend(entries=entries, replace_from=replace_from))
+        append = Append(entries=entries, replace_from=replace_from)
+        self.watch.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
+
+    def apply(self, position: int, entry: Entry, *requests: AppliedRequest) -> None:
+        self.watch.applied(self.world.nodes[position], entry, requests)
+
+    @property
+    def violated(self) -> str | None:
+        violation = self.watch.violation
+        return violation.invariant if violation is not None else None
+
+
+def runs(op_ids: list[OpId]) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for op_id in op_ids:
+        if not found or found[-1][1] != op_id.term:
+            found.append((op_id.index, op_id.term))
+    return tuple(found)
+
+
+def entry(term: int, index: int, body: bytes = b"", timestamp: int = 0) -> Entry:
+    return Entry(OpId(term, index), EntryKind.WRITE, timestamp or index, body)
+
+
+def write(sequence: int = 1, action: Action = Action.UPSERT, value: str = "v") -> Operation:
+    return Operation(client="c", sequence=sequence, action=action, key=1, value=value)
+
+
+def applied(op_id: OpId, sequence: int = 1, *, skipped: bool = False) -> AppliedRequest:
+    return AppliedRequest(op_id, 0, "c", sequence, skipped, None)
+
+
+def done(node: int = 0, value: str | None = None) -> Answer:
+    return Answer(kind=AnswerKind.DONE, node=node, value=value)
+
+
+def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
+    """Let node 0 lead, all nodes store, and node 0 commit."""
+    rig.ready(0, hard_state=HardState(term, NAMES[0]))
+    for position in range(3):
+        rig.append(position, *entries)
+    rig.ready(0, commit=entries[-1].op_id.index)
+
+
+# -- what must be reported ------------------------------------------------------------------------
+
+
+def two_leaders(rig: Rig) -> None:
+    rig.lead(0, 3)
+    rig.lead(1, 3)
+
+
+def leader_replaces(rig: Rig) -> None:
+    rig.append(0, entry(1, 1))
+    rig.lead(0, 1)
+    rig.append(0, entry(1, 1), replace_from=1)
+
+
+def same_op_id_other_body(rig: Rig) -> None:
+    rig.append(0, entry(1, 1, b"a"))
+    rig.append(1, entry(1, 1, b"b"))
+
+
+def same_op_id_other_predecessor(rig: Rig) -> None:
+    rig.append(0, entry(1, 1), entry(3, 2))
+    rig.append(1, entry(2, 1), entry(3, 2))
+
+
+def elected_without_committed(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    rig.world.nodes[2].log.clear()
+    rig.lead(2, 2)
+
+
+def commits_an_older_term(rig: Rig) -> None:
+    rig.ready(0, hard_state=HardState(2, NAMES[0]))
+    for position in range(3):
+        rig.append(position, entry(1, 1))
+    rig.ready(0, commit=1)
+
+
+def commits_without_majority(rig: Rig) -> None:
+    rig.ready(0, hard_state=HardState(1, NAMES[0]))
+    rig.append(0, entry(1, 1))
+    rig.ready(0, commit=1)
+
+
+def commit_goes_back(rig: Rig) -> None:
+    committed(rig, entry(1, 1), entry(1, 2))
+    rig.ready(0, commit=1)
+
+
+def starts_with_more_than_committed(rig: Rig) -> None:
+    rig.append(0, entry(1, 1))
+    rig.restart(0, commit=1)
+
+
+def changes_its_vote(rig: Rig) -> None:
+    rig.ready(0, hard_state=HardState(1, NAMES[0]))
+    rig.ready(0, hard_state=HardState(1, NAMES[1]))
+
+
+def forgets_a_vote_it_showed(rig: Rig) -> None:
+    node = rig.world.nodes[0]
+    node.saved = HardState(4, NAMES[1])
+    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
+    rig.restart(0, term=4)
+
+
+def starts_in_an_older_term(rig: Rig) -> None:
+    node = rig.world.nodes[0]
+    node.saved = HardState(4, None)
+    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, None)))
+    rig.restart(0, term=3)
+
+
+def sends_before_the_vote_is_saved(rig: Rig) -> None:
+    node = rig.world.nodes[0]
+    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
+
+
+def sends_before_the_log_is_durable(rig: Rig) -> None:
+    node = rig.world.nodes[0]
+    rig.ready(0, append=LogAppend(entries=(entry(1, 1),)))
+    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 0), Needs(HardState(), OpId(1, 1)))
+
+
+def config_lags_behind_the_log(rig: Rig) -> None:
+    body = encode_config(CONFIG)
+    rig.ready(0, append=LogAppend(entries=(Entry(OpId(1, 1), EntryKind.CONFIG, 0, body),)))
+    rig.status(0, Role.FOLLOWER, 1)
+
+
+def config_outlives_its_entry(rig: Rig) -> None:
+    body = encode_config(CONFIG)
+    rig.ready(0, append=LogAppend(entries=(Entry(OpId(1, 1), EntryKind.CONFIG, 0, body),)))
+    rig.ready(0, append=LogAppend(entries=(entry(2, 1),), replace_from=1))
+    config = TabletConfig(op_id=OpId(1, 1), members=CONFIG.members)
+    rig.status(0, Role.FOLLOWER, 2, config)
+
+
+def config_committed_too_early(rig: Rig) -> None:
+    body = encode_config(CONFIG)
+    config = TabletConfig(op_id=OpId(1, 1), members=CONFIG.members)
+    carrier = Entry(OpId(1, 1), EntryKind.CONFIG, 0, body)
+    rig.ready(0, append=LogAppend(entries=(carrier,)), committed_config=config)
+
+
+def time_goes_back_in_the_log(rig: Rig) -> None:
+    rig.append(0, entry(1, 1, timestamp=9), entry(1, 2, timestamp=9))
+
+
+def applies_what_is_not_committed(rig: Rig) -> None:
+    rig.append(0, entry(1, 1))
+    rig.apply(0, entry(1, 1))
+
+
+def applies_with_another_effect(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
+    rig.apply(1, entry(1, 1))
+
+
+def applies_one_identity_twice(rig: Rig) -> None:
+    committed(rig, entry(1, 1), entry(1, 2))
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
+    rig.apply(0, entry(1, 2), applied(OpId(1, 2)))
+
+
+def skips_what_never_took_effect(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1), skipped=True))
+
+
+def answers_an_imposition(rig: Rig) -> None:
+    imposed = write()
+    imposed.imposed = True
+    rig.watch.answered(imposed, done())
+
+
+def calls_an_open_write_stale(rig: Rig) -> None:
+    rig.watch.answered(write(), Answer(kind=AnswerKind.STALE, node=0))
+
+
+def acknowledges_what_was_never_applied(rig: Rig) -> None:
+    rig.watch.answered(write(), done())
+
+
+def acknowledged_write_vanishes(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
+    rig.watch.answered(write(), done())
+    rig.status(1, Role.FOLLOWER, 1)
+    rig.world.nodes[1].durable.clear()
+    rig.watch.at_end()
+
+
+def begin(rig: Rig, operation: Operation, moment: int) -> Operation:
+    operation.invoked = moment
+    rig.watch.invoked(operation)
+    return operation
+
+
+def history(rig: Rig) -> None:
+    """Key 1 becomes ``a`` at 1.1, then ``b`` at 1.2; both are answered."""
+    committed(rig, entry(1, 1), entry(1, 2))
+    for sequence, value in ((1, "a"), (2, "b")):
+        operation = begin(rig, write(sequence, value=value), sequence)
+        op_id = OpId(1, sequence)
+        rig.apply(0, entry(1, sequence), applied(op_id, sequence))
+        rig.watch.answered(operation, done())
+
+
+def read(rig: Rig, value: str | None) -> None:
+    operation = begin(rig, write(0, Action.READ), 10)
+    rig.watch.answered(operation, done(value=value))
+
+
+def reads_an_overwritten_value(rig: Rig) -> None:
+    history(rig)
+    read(rig, "a")
+
+
+def reads_nothing_where_a_row_is(rig: Rig) -> None:
+    history(rig)
+    read(rig, None)
+
+
+def a_later_write_comes_earlier_in_the_log(rig: Rig) -> None:
+    committed(rig, entry(1, 1), entry(1, 2))
+    first = begin(rig, write(1, value="a"), 1)
+    rig.apply(0, entry(1, 2), applied(OpId(1, 2), 1))
+    rig.watch.answered(first, done())
+    second = begin(rig, write(2, value="b"), 2)
+    rig.apply(1, entry(1, 1), applied(OpId(1, 1), 2))
+    rig.watch.answered(second, done())
+
+
+def recover(rig: Rig, base: OpId, *found: Entry, hint: int = 0) -> None:
+    model = LogModel(base=ZERO, collectable=2, hint=2)
+    model.entries = [entry(1, index) for index in (1, 2, 3)]
+    last = found[-1].op_id if found else base
+    state = LogState(base=base, last=last, commit_hint=hint)
+    rig.watch.recovered(rig.world.nodes[0], LOG, state, list(found), model)
+
+
+def log_loses_its_end(rig: Rig) -> None:
+    recover(rig, ZERO, entry(1, 1), entry(1, 2))
+
+
+def log_invents_a_hint(rig: Rig) -> None:
+    recover(rig, ZERO, entry(1, 1), entry(1, 2), entry(1, 3), hint=3)
+
+
+def log_begins_past_what_may_go(rig: Rig) -> None:
+    recover(rig, OpId(1, 3))
+
+
+def log_forgets_its_base(rig: Rig) -> None:
+    recover(rig, OpId(0, 1), entry(1, 2), entry(1, 3))
+
+
+FAULTY: dict[str, list[Callable[[Rig], None]]] = {
+    "election_safety": [two_leaders],
+    "leader_append_only": [leader_replaces],
+    "log_matching": [same_op_id_other_body, same_op_id_other_predecessor],
+    "leader_completeness": [elected_without_committed],
+    "commit_rule": [
+        commits_an_older_term,
+        commits_without_majority,
+        commit_goes_back,
+        starts_with_more_than_committed,
+    ],
+    "terms_and_votes": [changes_its_vote, forgets_a_vote_it_showed, starts_in_an_older_term],
+    "persist_before_send": [sends_before_the_vote_is_saved, sends_before_the_log_is_durable],
+    "config_follows_log": [
+        config_lags_behind_the_log,
+        config_outlives_its_entry,
+        config_committed_too_early,
+    ],
+    "hybrid_time": [time_goes_back_in_the_log],
+    "state_machine_safety": [applies_what_is_not_committed, applies_with_another_effect],
+    "exactly_once": [
+        applies_one_identity_twice,
+        skips_what_never_took_effect,
+        answers_an_imposition,
+        calls_an_open_write_stale,
+    ],
+    "acknowledged_writes": [acknowledges_what_was_never_applied, acknowledged_write_vanishes],
+    "linearizability": [
+        reads_an_overwritten_value,
+        reads_nothing_where_a_row_is,
+        a_later_write_comes_earlier_in_the_log,
+    ],
+    "log_durability": [log_loses_its_end, log_invents_a_hint],
+    "log_base": [log_begins_past_what_may_go, log_forgets_its_base],
+}
+
+
+@pytest.mark.parametrize(
+    ("invariant", "story"),
+    [(name, story) for name, stories in FAULTY.items() for story in stories],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_an_invariant_reports_what_must_not_happen(
+    invariant: str, story: Callable[[Rig], None]
+) -> None:
+    rig = Rig()
+    story(rig)
+    assert rig.violated == invariant
+
+
+def test_every_invariant_is_shown_to_bite() -> None:
+    assert set(FAULTY) == {invariant.name for invariant in INVARIANTS}
+
+
+# -- what must not be reported --------------------------------------------------------------------
+
+
+def test_an_ordinary_history_violates_nothing() -> None:
+    rig = Rig()
+    history(rig)
+    for position in (1, 2):
+        for index in (1, 2):
+            rig.apply(position, entry(1, index), applied(OpId(1, index), index))
+    read(rig, "b")
+    rig.watch.at_end()
+    assert rig.violated is None
+
+
+def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
+    for seen in ("a", "b"):
+        rig = Rig()
+        committed(rig, entry(1, 1), entry(1, 2))
+        first = begin(rig, write(1, value="a"), 1)
+        rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
+        rig.watch.answered(first, done())
+        begin(rig, write(2, value="b"), 2)
+        reading = begin(rig, write(0, Action.READ), 3)
+        rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
+        rig.watch.answered(reading, done(value=seen))
+        assert rig.violated is None, seen
+
+
+def test_a_repetition_that_is_skipped_and_answered_alike_is_fine() -> None:
+    rig = Rig()
+    committed(rig, entry(1, 1), entry(1, 2))
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
+    rig.watch.answered(write(), done())
+    rig.apply(0, entry(1, 2), applied(OpId(1, 2), skipped=True))
+    rig.watch.answered(write(), done())
+    assert rig.violated is None
+
+
+def test_a_follower_may_replace_its_suffix_and_a_deposed_leader_too() -> None:
+    rig = Rig()
+    rig.append(0, entry(1, 1), entry(1, 2))
+    rig.lead(0, 1)
+    rig.status(0, Role.FOLLOWER, 2)
+    rig.append(0, entry(2, 2), replace_from=2)
+    assert rig.violated is None
+
+
+def test_the_first_violation_stands() -> None:
+    rig = Rig()
+    two_leaders(rig)
+    same_op_id_other_body(rig)
+    assert rig.violated == "election_safety"
