@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stelae.cli.errors import EXIT_FAILED
-from stelae.cli.output import JsonOption, note, print_json
+from stelae.cli.output import JsonOption, command_group, note, print_json
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
     from stelae.host.config import NodeConfig
     from stelae.host.instance import Instance
 
-commands = typer.Typer(
-    no_args_is_help=True,
-    help="""A node's directory: make it, name it, look into it.
+commands = command_group(
+    """A node's directory: make it, name it, look into it.
 
     A node needs a directory that was formatted once; the uuid drawn then is its name for ever.
-    """,
+    """
 )
 
 DirectoryArgument = Annotated[

@@ -62,6 +62,7 @@ def build_app(command: str | None) -> typer.Typer:
     app = typer.Typer(
         callback=_root,
         no_args_is_help=True,
+        rich_markup_mode=None,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

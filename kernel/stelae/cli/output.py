@@ -17,6 +17,11 @@ JsonOption = Annotated[
 """The ``--json`` option that every command has."""
 
 
+def command_group(help_text: str) -> typer.Typer:
+    """Return an application for a group of commands; its help is plain text, shown as written."""
+    return typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=help_text)
+
+
 def print_json(document: Any) -> None:
     """Print one JSON document: dataclasses and plain values; keys stay in their order."""
     import orjson

@@ -9,16 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from stelae.cli.errors import EXIT_FAILED
-from stelae.cli.output import JsonOption, print_json, print_table
+from stelae.cli.output import JsonOption, command_group, print_json, print_table
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.settings import limits_of
 
-commands = typer.Typer(
-    no_args_is_help=True,
-    help="""Which engines are installed, and what they can do.
+commands = command_group(
+    """Which engines are installed, and what they can do.
 
     node.toml picks engines by name: `[engines] wal = "segmented"`.
-    """,
+    """
 )
 
 

@@ -115,14 +115,13 @@ def format_directory(
     if instance.cluster_id is not None:
         cluster_id(instance.cluster_id)
     _refuse_occupied(files, layout)
+    parents = _missing_parents(files, layout.root)
     for directory in layout.directories():
         files.make_directory(directory)
-    files.sync_directory(layout.root)
+    for directory in (layout.root, *parents):
+        files.sync_directory(directory)
     save(files, CLOCK, layout.clock, ClockCeiling(0), crash)
     save(files, INSTANCE, layout.instance, instance, crash)
-    parent = layout.root.rstrip("/").rpartition("/")[0] or "/"
-    if files.exists(parent):
-        files.sync_directory(parent)
 
 
 class InstanceFile:
@@ -192,6 +191,16 @@ def load_ceiling(files: Files, layout: Layout) -> int:
 def save_ceiling(files: Files, layout: Layout, ceiling: int, crash: CrashPoints = NO_CRASH) -> None:
     """Make a ceiling durable."""
     save(files, CLOCK, layout.clock, ClockCeiling(ceiling), crash)
+
+
+def _missing_parents(files: Files, root: str) -> list[str]:
+    """Return the directories in which a name will be new once ``root`` is made; deepest first."""
+    parents = []
+    path = root.rstrip("/")
+    while path and not files.exists(path):
+        path = path.rpartition("/")[0]
+        parents.append(path or "/")
+    return parents
 
 
 def _refuse_occupied(files: Files, layout: Layout) -> None:

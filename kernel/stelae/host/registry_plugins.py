@@ -147,7 +147,7 @@ def _broken(point: EntryPoint, error: Exception) -> str:
     cause = f"{type(error).__name__}: {error}".strip()
     return (
         f"plugin {point.name} of {origin(point)} cannot be imported ({cause}); "
-        f"reinstall or upgrade that distribution, or choose another engine"
+        "reinstall or upgrade that distribution"
     )
 
 

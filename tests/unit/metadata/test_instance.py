@@ -1,0 +1,143 @@
+"""The node's own identity: written once, checked at each start, held by one process."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.host.instance import (
+    AlreadyFormatted,
+    Instance,
+    InstanceFile,
+    NotFormatted,
+    WrongCluster,
+    format_directory,
+    lock_directory,
+)
+from stelae.host.layout import Layout
+from stelae.host.metadata import HEADER_BYTES
+from stelae.sim.disk import VirtualDisk
+from stelae.spi.errors import BadIdentifier, Corrupt, Locked
+from stelae.spi.ids import ClusterId, NodeId
+
+NODE = NodeId("a" * 32)
+CLUSTER = ClusterId("c")
+LAYOUT = Layout("/node")
+
+
+def formatted(cluster: ClusterId | None = None) -> VirtualDisk:
+    disk = VirtualDisk()
+    format_directory(
+        disk, LAYOUT, Instance(node_id=NODE, cluster_id=cluster, wal_engine="segmented")
+    )
+    return disk
+
+
+def start(disk: VirtualDisk, boot_id: str = "boot-1", cluster: str = "c") -> bool:
+    file = InstanceFile(disk, LAYOUT)
+    found = file.start(cluster=ClusterId(cluster), wal_engine="segmented", boot_id=boot_id)
+    return found.amnesia_possible
+
+
+def test_format_makes_every_directory_once() -> None:
+    disk = formatted()
+    assert all(disk.exists(directory) for directory in LAYOUT.directories())
+    with pytest.raises(AlreadyFormatted, match="holds a node already"):
+        format_directory(disk, LAYOUT, InstanceFile(disk, LAYOUT).load())
+
+
+def test_format_refuses_a_directory_with_tablets_but_no_instance_file() -> None:
+    disk = formatted()
+    disk.replace(f"{LAYOUT.superblocks}/t1", b"anything")
+    disk.remove(LAYOUT.instance)
+    with pytest.raises(AlreadyFormatted, match="tablets are still here"):
+        format_directory(
+            disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented")
+        )
+
+
+@pytest.mark.parametrize("bad", ["", "A" * 32, "a" * 31, "../" + "a" * 29])
+def test_format_refuses_a_bad_uuid_and_writes_nothing(bad: str) -> None:
+    disk = VirtualDisk()
+    with pytest.raises(BadIdentifier):
+        format_directory(
+            disk, LAYOUT, Instance(node_id=NodeId(bad), cluster_id=None, wal_engine="segmented")
+        )
+    assert not disk.exists(LAYOUT.root)
+
+
+def test_the_first_join_fixes_the_cluster() -> None:
+    disk = formatted()
+    start(disk)
+    assert InstanceFile(disk, LAYOUT).load().cluster_id == CLUSTER
+    with pytest.raises(WrongCluster, match="belongs to cluster c, not to d"):
+        start(disk, cluster="d")
+
+
+def test_a_node_of_another_cluster_is_refused_unchanged() -> None:
+    disk = formatted(ClusterId("other"))
+    before = disk.tree()
+    with pytest.raises(WrongCluster):
+        start(disk)
+    assert disk.tree() == before
+
+
+def test_another_log_engine_may_not_open_the_directory() -> None:
+    with pytest.raises(WrongCluster, match="written by engine 'segmented', not 'lmdb'"):
+        InstanceFile(formatted(), LAYOUT).start(cluster=CLUSTER, wal_engine="lmdb", boot_id="b")
+
+
+def test_after_a_clean_stop_nothing_can_be_forgotten() -> None:
+    disk = formatted()
+    start(disk)
+    InstanceFile(disk, LAYOUT).mark_clean()
+    assert start(disk, boot_id="boot-2") is False
+
+
+def test_a_killed_process_on_a_machine_that_stayed_up_forgets_nothing() -> None:
+    disk = formatted()
+    start(disk)
+    assert start(disk) is False
+
+
+def test_a_machine_that_restarted_without_a_clean_stop_may_have_forgotten() -> None:
+    disk = formatted()
+    start(disk)
+    assert start(disk, boot_id="boot-2") is True
+
+
+def test_an_unknown_boot_counts_as_a_restart() -> None:
+    disk = formatted()
+    start(disk, boot_id="")
+    assert start(disk, boot_id="") is True
+
+
+def test_the_clean_mark_is_gone_durably_once_started() -> None:
+    disk = formatted()
+    assert InstanceFile(disk, LAYOUT).load().clean_shutdown is True
+    start(disk)
+    assert InstanceFile(disk, LAYOUT).load().clean_shutdown is False
+
+
+def test_an_unformatted_directory_says_how_to_format_it() -> None:
+    with pytest.raises(NotFormatted, match="stelae fs format /node"):
+        InstanceFile(VirtualDisk(), LAYOUT).load()
+    with pytest.raises(NotFormatted, match="stelae fs format /node"):
+        lock_directory(VirtualDisk(), LAYOUT, 1)
+
+
+def test_a_damaged_instance_file_is_refused_by_name() -> None:
+    disk = formatted()
+    disk.damage(LAYOUT.instance, HEADER_BYTES)
+    with pytest.raises(Corrupt, match="/node/instance"):
+        start(disk)
+
+
+def test_a_second_process_is_kept_out_and_told_by_whom() -> None:
+    disk = formatted()
+    lock = lock_directory(disk, LAYOUT, 4711)
+    with pytest.raises(Locked, match="in use by process 4711"):
+        lock_directory(disk, LAYOUT, 4712)
+    lock.release()
+    lock_directory(disk, LAYOUT, 4712)
+    with pytest.raises(Locked, match="process 4712"):
+        lock_directory(disk, LAYOUT, 4713)

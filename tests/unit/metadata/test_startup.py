@@ -1,0 +1,133 @@
+"""The start-up table: total, without overlap, and one bad file fails one tablet."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.instance import Instance, format_directory
+from stelae.host.layout import Layout
+from stelae.host.metadata import HEADER_BYTES
+from stelae.host.metadata_scan import Found, scan_tablets
+from stelae.host.startup import ROWS, Action, Block, Log, Meta, decide
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.sim.disk import VirtualDisk
+from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.wal import Damage, LogState
+
+ALL = list(itertools.product(Block, Meta, Log))
+LAYOUT = Layout("/node")
+
+
+@pytest.mark.parametrize("found", ALL, ids=lambda found: "-".join(found))
+def test_every_finding_meets_exactly_one_row(found: tuple[Block, Meta, Log]) -> None:
+    block, meta, log = found
+    rows = [r.letter for r in ROWS if block in r.blocks and meta in r.metas and log in r.logs]
+    assert rows == [decide(*found).letter]
+
+
+def test_every_row_is_needed() -> None:
+    assert {decide(*found).letter for found in ALL} == {row.letter for row in ROWS}
+    assert len({row.letter for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("found", "action", "letter"),
+    [
+        ((Block.ABSENT, Meta.ABSENT, Log.ABSENT), Action.NOTHING, "A"),
+        ((Block.ABSENT, Meta.PRESENT, Log.EMPTY), Action.NOTHING, "A"),
+        ((Block.ABSENT, Meta.PRESENT, Log.PRESENT), Action.FAIL, "B"),
+        ((Block.UNREADABLE, Meta.PRESENT, Log.PRESENT), Action.FAIL, "C"),
+        ((Block.READY, Meta.UNREADABLE, Log.PRESENT), Action.FAIL, "D"),
+        ((Block.ABSENT, Meta.UNREADABLE, Log.ABSENT), Action.FAIL, "D"),
+        ((Block.DELETED, Meta.ABSENT, Log.ABSENT), Action.FAIL, "E"),
+        ((Block.DELETED, Meta.PRESENT, Log.ABSENT), Action.TOMBSTONE, "F"),
+        ((Block.DELETED, Meta.PRESENT, Log.PRESENT), Action.ROLL_FORWARD, "G"),
+        ((Block.DELETED, Meta.PRESENT, Log.DAMAGED), Action.ROLL_FORWARD, "G"),
+        ((Block.COPYING, Meta.PRESENT, Log.PRESENT), Action.DELETE_SELF, "H"),
+        ((Block.COPYING, Meta.ABSENT, Log.ABSENT), Action.DELETE_SELF, "H"),
+        ((Block.COPYING, Meta.PRESENT, Log.DAMAGED), Action.DELETE_SELF, "H"),
+        ((Block.READY, Meta.ABSENT, Log.PRESENT), Action.FAIL, "I"),
+        ((Block.READY, Meta.PRESENT, Log.ABSENT), Action.FAIL, "J"),
+        ((Block.READY, Meta.PRESENT, Log.DAMAGED), Action.FAIL, "K"),
+        ((Block.READY, Meta.PRESENT, Log.EMPTY), Action.START, "L"),
+        ((Block.READY, Meta.PRESENT, Log.PRESENT), Action.START, "L"),
+    ],
+)
+def test_each_row_says_what_the_design_says(
+    found: tuple[Block, Meta, Log], action: Action, letter: str
+) -> None:
+    decision = decide(*found)
+    assert (decision.action, decision.letter) == (action, letter)
+
+
+def test_nothing_starts_or_votes_whose_promises_are_unknown() -> None:
+    for block, meta, log in ALL:
+        decision = decide(block, meta, log)
+        if meta is not Meta.PRESENT:
+            assert decision.action not in (Action.START, Action.TOMBSTONE, Action.ROLL_FORWARD)
+
+
+def node() -> VirtualDisk:
+    disk = VirtualDisk()
+    instance = Instance(node_id=NodeId("a" * 32), cluster_id=None, wal_engine="segmented")
+    format_directory(disk, LAYOUT, instance)
+    return disk
+
+
+def add(disk: VirtualDisk, name: str, state: DataState = DataState.READY) -> LogId:
+    tablet = TabletId(name)
+    block = Superblock(tablet_id=tablet, generation=3, data_state=state)
+    SuperblockFile(disk, LAYOUT, tablet).save(block)
+    config = TabletConfig(op_id=ZERO, members=())
+    ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(4), config)
+    return block.log_id
+
+
+def scan(disk: VirtualDisk, logs: dict[LogId, LogState]) -> dict[str, Found]:
+    return {found.tablet_id: found for found in scan_tablets(disk, LAYOUT, logs)}
+
+
+def test_one_unreadable_file_fails_its_own_tablet_and_no_other() -> None:
+    disk = node()
+    state = LogState(base=ZERO, last=OpId(4, 9))
+    logs = {add(disk, name): state for name in ("a", "b", "c")}
+    disk.damage(LAYOUT.superblock_of(TabletId("a")), HEADER_BYTES)
+    disk.damage(LAYOUT.consensus_of(TabletId("b")), HEADER_BYTES)
+    found = scan(disk, logs)
+    assert [f.decision.action for f in found.values()] == [Action.FAIL, Action.FAIL, Action.START]
+    assert "tablet-meta/a" in str(found["a"].failure)
+    assert "consensus-meta/b" in str(found["b"].failure)
+    assert found["c"].failure is None
+
+
+def test_a_damaged_log_fails_with_file_and_offset() -> None:
+    disk = node()
+    damage = Damage(path="wals/a/7", offset=4711, last_good=OpId(1, 2), detail="bad checksum")
+    log = add(disk, "a")
+    found = scan(disk, {log: LogState(base=ZERO, last=OpId(1, 2), damage=damage)})
+    assert "wals/a/7@4711: bad checksum" in str(found["a"].failure)
+
+
+def test_only_a_log_of_the_superblocks_generation_counts() -> None:
+    disk = node()
+    log = add(disk, "a", DataState.DELETED)
+    other = LogId(log.tablet_id, log.generation + 1)
+    state = LogState(base=ZERO, last=OpId(1, 1))
+    assert scan(disk, {other: state})["a"].decision.action is Action.TOMBSTONE
+    assert scan(disk, {log: state})["a"].decision.action is Action.ROLL_FORWARD
+
+
+def test_a_log_without_a_superblock_is_found_and_fails() -> None:
+    logs = {LogId(TabletId("lost"), 1): LogState(base=ZERO, last=OpId(1, 1))}
+    assert scan(node(), logs)["lost"].decision.letter == "B"
+
+
+def test_a_log_that_was_collected_to_its_end_is_not_an_empty_one() -> None:
+    disk = node()
+    log = add(disk, "a")
+    found = scan(disk, {log: LogState(base=OpId(5, 5), last=OpId(5, 5))})
+    assert found["a"].decision.action is Action.START
