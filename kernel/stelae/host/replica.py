@@ -208,6 +208,8 @@ class Replica:
 
     def deliver(self, event: Event) -> None:
         """Queue an event for the core's next step."""
+        if self._closed:
+            return
         self._events.append(event)
         self._schedule_turn()
 

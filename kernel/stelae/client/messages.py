@@ -1,0 +1,126 @@
+"""Requests that a tablet server answers, besides writes (``stelae.spi.write``).
+
+Kinds are the names under which they travel. Bodies are MessagePack of these types; rows travel as
+Arrow IPC messages in frames of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.scan import ScanSpec
+from stelae.spi.services import Buffer
+
+WRITE = "tablet.write"
+SCAN = "tablet.scan"
+DESCRIBE = "tablet.describe"
+STATUS = "tablet.status"
+CHECKSUM = "tablet.checksum"
+
+SCAN_PAGE_ROWS_MAX = 8192
+"""Most rows of one answer to a scan."""
+
+
+class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
+    """One page of a scan.
+
+    ``at`` is the hybrid timestamp of the snapshot; ``None`` on the first page, when the leader
+    chooses one at which the scan is linearizable. Later pages repeat what the first one said.
+    """
+
+    tablet_id: TabletId
+    spec: ScanSpec
+    at: int | None = None
+    rows_max: int = SCAN_PAGE_ROWS_MAX
+
+
+class ScanPage(msgspec.Struct, frozen=True, array_like=True):
+    """Answer to a scan; the rows, if any, are the next frame.
+
+    ``after`` is the resume token behind which the next page begins; ``None`` at the end.
+    """
+
+    at: int
+    schema_version: int
+    row_count: int
+    after: bytes | None
+
+
+class DescribeRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask for a tablet's schema and where its leader is, as this replica knows them."""
+
+    tablet_id: TabletId
+
+
+class Description(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: the schema (``Schema.to_bytes``), the leader, and the members' addresses."""
+
+    schema: bytes
+    leader: NodeId | None
+    members: tuple[tuple[NodeId, str], ...]
+
+
+class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How one replica stands; for people, for tests and for the demo."""
+
+    tablet_id: TabletId
+    node_id: NodeId
+    state: str
+    role: str
+    term: int
+    leader: NodeId | None
+    last: OpId
+    durable_index: int
+    commit: int
+    applied: int
+    failure: str = ""
+    match_indexes: tuple[tuple[NodeId, int], ...] = ()
+    """On a leader: up to where each peer has acknowledged the log."""
+
+
+class StatusRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask for reports of every replica of a node."""
+
+
+class StatusReply(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: one report per replica."""
+
+    replicas: tuple[ReplicaReport, ...]
+
+
+class ChecksumRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask one replica, leader or not, for the logical checksum of what it has applied."""
+
+    tablet_id: TabletId
+
+
+class Checksum(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: the checksum, and the op id up to which entries were applied then."""
+
+    checksum: str
+    applied: OpId
+
+
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """Encode any of these messages."""
+    return _ENCODER.encode(message)
+
+
+def decode(data: Buffer, kind: type[_Message]) -> _Message:
+    """Decode and validate one.
+
+    Raises:
+        CallerError: it is not one of that type.
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise CallerError(f"malformed {kind.__name__}: {error}") from error

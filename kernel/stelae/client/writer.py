@@ -1,0 +1,257 @@
+"""Writes of one client to one tablet: many in flight, coalesced per turn, exactly once.
+
+Every operation gets the next sequence and keeps it, with its encoded bytes, through all retries;
+so wherever it is retried, it has one effect and one answer (``durability.md`` rule 16). What one
+turn of the loop produced travels as one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from stelae.client.leader import LeaderTracker
+from stelae.client.messages import WRITE
+from stelae.spi.errors import (
+    CallerError,
+    DeadlineExceeded,
+    NotLeader,
+    Overloaded,
+    RetryableError,
+    StelaeError,
+)
+from stelae.spi.ids import ClientId, NodeId, TabletId
+from stelae.spi.services import Buffer
+from stelae.spi.write import (
+    OPS_MAX,
+    OpResult,
+    WriteOp,
+    WriteReply,
+    WriteRequest,
+    decode_reply,
+    encode_request,
+)
+
+PENDING_OPS_MAX = 65_536
+"""Operations that may be unanswered; more are refused until some are."""
+
+REQUEST_BYTES_MAX = 4 << 20
+"""Bytes of operations that travel as one request; one larger operation still goes alone."""
+
+BACKOFF_S_MIN = 0.005
+BACKOFF_S_MAX = 0.25
+ATTEMPT_MS = 2_000
+"""How long one attempt may stay unanswered before the operations are sent again."""
+
+
+class Reply(Protocol):
+    """An answer of the messenger."""
+
+    @property
+    def body(self) -> Sequence[Buffer]:
+        """Its frames."""
+        ...
+
+
+class Caller(Protocol):
+    """What of the messenger a client uses."""
+
+    def call(
+        self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int
+    ) -> asyncio.Future[Reply]:
+        """Send a request; the future gets the answer or a ``StelaeError``."""
+        ...
+
+
+class _Op:
+    __slots__ = ("body", "deadline", "future", "sequence")
+
+    def __init__(
+        self, sequence: int, body: msgspec.Raw, future: asyncio.Future[OpResult], deadline: float
+    ) -> None:
+        self.sequence = sequence
+        self.body = body
+        self.future = future
+        self.deadline = deadline
+
+
+class TabletWriter:
+    """Sends the writes of one client to one tablet.
+
+    Args:
+        caller: the messenger.
+        leader: whom to ask; told of hints and failures.
+        tablet_id, client_id, schema_version: what the operations are for.
+        rng: for the jitter of pauses.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        leader: LeaderTracker,
+        *,
+        tablet_id: TabletId,
+        client_id: ClientId,
+        schema_version: int,
+        rng: random.Random,
+    ) -> None:
+        self._caller = caller
+        self._leader = leader
+        self._tablet_id = tablet_id
+        self._client_id = client_id
+        self._schema_version = schema_version
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._last_sequence = 0
+        self._pending: dict[int, _Op] = {}
+        self._queue: list[_Op] = []
+        self._flush_due = False
+        self._paused = False
+        self._failures = 0
+        self._closed: StelaeError | None = None
+        self.retries = 0
+        """How many times operations had to be sent again."""
+
+    @property
+    def pending(self) -> int:
+        """Operations that are not answered yet."""
+        return len(self._pending)
+
+    def write(self, body: msgspec.Raw, timeout_s: float) -> asyncio.Future[OpResult]:
+        """Send one operation (``stelae.spi.write.encode_body``).
+
+        The future gets the operation's result once a majority has made it durable and it is
+        applied. Otherwise it gets ``DeadlineExceeded``: then the outcome is unknown, since the
+        operation may still take effect, at most once.
+
+        Raises:
+            Overloaded: too many operations are unanswered.
+            StelaeError: the client is closed.
+        """
+        if self._closed is not None:
+            raise self._closed
+        if len(self._pending) >= PENDING_OPS_MAX:
+            raise Overloaded(f"{len(self._pending)} operations are unanswered; await some first")
+        self._last_sequence += 1
+        future: asyncio.Future[OpResult] = self._loop.create_future()
+        op = _Op(self._last_sequence, body, future, self._loop.time() + timeout_s)
+        self._pending[op.sequence] = op
+        self._queue.append(op)
+        self._schedule()
+        return future
+
+    def close(self, error: StelaeError) -> None:
+        """Give every unanswered operation an error and take no more."""
+        self._closed = error
+        for op in list(self._pending.values()):
+            self._fail(op, error)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._flush_due and not self._paused:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._paused or self._closed is not None:
+            return
+        queue, self._queue = self._queue, []
+        batch: list[_Op] = []
+        size = 0
+        for op in queue:
+            if op.sequence not in self._pending:
+                continue
+            size += len(op.body)
+            if batch and (size > REQUEST_BYTES_MAX or len(batch) >= OPS_MAX):
+                self._send(batch)
+                batch, size = [], len(op.body)
+            batch.append(op)
+        if batch:
+            self._send(batch)
+
+    def _send(self, batch: list[_Op]) -> None:
+        request = WriteRequest(
+            self._tablet_id,
+            self._client_id,
+            next(iter(self._pending)),
+            self._schema_version,
+            [WriteOp(op.sequence, op.body) for op in batch],
+        )
+        node = self._leader.current
+        frames = [encode_request(request)]
+        future = self._caller.call(node, WRITE, frames, deadline_ms=ATTEMPT_MS)
+        future.add_done_callback(lambda done: self._answered(batch, node, done))
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _answered(self, batch: list[_Op], node: NodeId, done: asyncio.Future[Reply]) -> None:
+        if done.cancelled() or self._closed is not None:
+            return
+        error = done.exception()
+        if error is None:
+            self._take(batch, decode_reply(memoryview(done.result().body[0])))
+        elif isinstance(error, NotLeader):
+            moved = self._leader.refused_by(node, error.leader)
+            self._again(batch, pause=not moved)
+        elif isinstance(error, RetryableError):
+            self._leader.failed(node)
+            self._again(batch, pause=True)
+        elif isinstance(error, CallerError):
+            for op in batch:
+                self._fail(op, error)
+        else:
+            # A peer that speaks nonsense, or met a defect: another node may do better.
+            self._leader.failed(node)
+            self._again(batch, pause=True)
+
+    def _take(self, batch: list[_Op], reply: WriteReply) -> None:
+        self._failures = 0
+        for sequence, result in reply.results:
+            op = self._pending.pop(sequence, None)
+            if op is not None and not op.future.done():
+                op.future.set_result(result)
+        undecided = [op for op in batch if op.sequence in self._pending]
+        if undecided:
+            self._again(undecided, pause=True)
+
+    def _again(self, batch: list[_Op], *, pause: bool) -> None:
+        """Queue operations once more under their old sequences, those in time at least."""
+        now = self._loop.time()
+        for op in batch:
+            if op.sequence not in self._pending:
+                continue
+            if op.future.done() or now >= op.deadline:
+                self._fail(op, DeadlineExceeded("no leader took the write in time"))
+            else:
+                self._queue.append(op)
+                self.retries += 1
+        if not self._queue:
+            return
+        if pause:
+            self._pause()
+        else:
+            self._schedule()
+
+    def _pause(self) -> None:
+        if self._paused:
+            return
+        self._failures += 1
+        ceiling = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2 ** min(self._failures, 10))
+        self._paused = True
+        self._loop.call_later(BACKOFF_S_MIN + self._rng.random() * ceiling, self._resume)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._queue.sort(key=lambda op: op.sequence)
+        self._schedule()
+
+    def _fail(self, op: _Op, error: StelaeError) -> None:
+        self._pending.pop(op.sequence, None)
+        if not op.future.done():
+            op.future.set_exception(error)

@@ -1,0 +1,189 @@
+"""Committed entries on their way into the store, in log order, each exactly once.
+
+The exactly-once results are updated here, at apply and nowhere else (``durability.md`` rule 16): a
+request that an earlier entry has carried is skipped and gets the first answer, on every replica
+alike. What a leader knows of requests under way is no part of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stelae.host.entry_cache import EntryCache
+from stelae.host.log_writer import LogWriter
+from stelae.host.ports import BlockingPool, LogReader
+from stelae.host.results import Admission, ResultsTable
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.payload import WritePayload, decode_payload
+from stelae.spi.schema import Schema
+from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
+from stelae.spi.write import OpResult
+
+GROUP_BYTES_MAX = 4 << 20
+"""Bytes of entries that are applied in one call, at least one entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One applied ``WRITE`` entry: its payload, and one answer per request of it, in order."""
+
+    op_id: OpId
+    payload: WritePayload
+    answers: Sequence[OpResult]
+
+
+class ApplyGroup:
+    """Some entries, decoded and admitted: what the store is to apply of them.
+
+    Raises:
+        Corrupt: an entry's body is not what its kind says.
+    """
+
+    def __init__(self, entries: Sequence[Entry], results: ResultsTable) -> None:
+        self.last = entries[-1].op_id
+        self.timestamp = max(entry.timestamp for entry in entries)
+        self._results = results
+        self._admissions: list[tuple[WritePayload, Admission] | None] = []
+        self.to_apply: list[ApplyEntry] = []
+        for entry in entries:
+            if entry.kind is EntryKind.WRITE:
+                payload = decode_payload(entry.body)
+                admission = results.admit(payload, entry.timestamp)
+                self._admissions.append((payload, admission))
+                self.to_apply.append(
+                    ApplyEntry(entry.op_id, entry.timestamp, payload, admission.skip)
+                )
+            elif entry.kind is EntryKind.SCHEMA:
+                schema = Schema.from_bytes(entry.body)
+                self._admissions.append(None)
+                self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, schema))
+
+    def record(self, applied: Sequence[ApplyResult]) -> list[Answered]:
+        """Keep the results of what the store applied; return the answers of every write."""
+        answered = []
+        for entry, admitted, result in zip(self.to_apply, self._admissions, applied, strict=True):
+            if admitted is not None:
+                payload, admission = admitted
+                answers = self._results.record(admission, result.faults)
+                answered.append(Answered(entry.op_id, payload, answers))
+        return answered
+
+
+class Applier:
+    """Applies what is committed. All methods are called on the event loop.
+
+    Args:
+        log: the replica's log.
+        store, results: as restored; both stand at ``applied``.
+        applied: last op id that is applied.
+        timestamp: hybrid timestamp of the last applied entry that has one.
+        cache, reader, writer: where entries come from, and what of them is durable.
+        pool: runs stores that do not apply inline.
+        on_answered: takes the answers of each applied write entry.
+        on_applied: told of each advance.
+        on_failed: told that an entry cannot be applied: the replica has failed.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: LogId,
+        store: TabletStore,
+        results: ResultsTable,
+        applied: OpId,
+        timestamp: int,
+        cache: EntryCache,
+        reader: LogReader,
+        writer: LogWriter,
+        pool: BlockingPool,
+        on_answered: Callable[[Answered], None],
+        on_applied: Callable[[OpId], None],
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self.store = store
+        self.results = results
+        self.applied = applied
+        self._log = log
+        self._timestamp = timestamp
+        self._cache = cache
+        self._reader = reader
+        self._writer = writer
+        self._pool = pool
+        self._inline = "apply_inline" in store.capabilities
+        self._on_answered = on_answered
+        self._on_applied = on_applied
+        self._on_failed = on_failed
+        self._commit = applied.index
+        self._busy = False
+        self._failed = False
+
+    def snapshot(self) -> int:
+        """Hybrid timestamp at which a scan sees exactly what is applied."""
+        return self._timestamp
+
+    def commit_to(self, index: int) -> None:
+        """Entries up to ``index`` are committed; apply them as far as they are here."""
+        self._commit = max(self._commit, index)
+        self.advance()
+
+    def advance(self) -> None:
+        """Apply what is committed and here. Harmless to call at any time."""
+        while not self._busy and not self._failed:
+            first = self.applied.index + 1
+            end = min(self._commit + 1, self._cache.end_index)
+            if first >= end:
+                return
+            entries = self._cache.get(first, end, GROUP_BYTES_MAX)
+            if entries is None:
+                self._busy = True
+                end = min(end, self._cache.first_index)
+                self._reader.read(self._log, first, end, GROUP_BYTES_MAX, self._arrived)
+                return
+            self._apply(entries)
+
+    def _arrived(self, result: list[Entry] | StelaeError) -> None:
+        self._busy = False
+        if isinstance(result, list):
+            self._apply(result)
+            self.advance()
+        else:
+            self._fail(f"committed entries cannot be read: {result}")
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        try:
+            group = ApplyGroup(entries, self.results)
+            if self._inline or not group.to_apply:
+                self._finish(group, self.store.apply(group.to_apply) if group.to_apply else [])
+                return
+        except StelaeError as error:
+            self._fail(f"entries after {self.applied} cannot be applied: {error}")
+            return
+        self._busy = True
+        self._pool.run(
+            f"apply/{self._log.tablet_id}",
+            lambda: self.store.apply(group.to_apply),
+            lambda result: self._applied_off_loop(group, result),
+        )
+
+    def _applied_off_loop(self, group: ApplyGroup, result: list[ApplyResult] | Exception) -> None:
+        self._busy = False
+        if isinstance(result, Exception):
+            self._fail(f"entries after {self.applied} cannot be applied: {result}")
+            return
+        self._finish(group, result)
+        self.advance()
+
+    def _finish(self, group: ApplyGroup, applied: Sequence[ApplyResult]) -> None:
+        self.applied = group.last
+        self._timestamp = max(self._timestamp, group.timestamp)
+        for answered in group.record(applied):
+            self._on_answered(answered)
+        self._cache.evict(min(group.last.index, self._writer.durable(self._log).index))
+        self._on_applied(group.last)
+
+    def _fail(self, reason: str) -> None:
+        self._failed = True
+        self._on_failed(reason)

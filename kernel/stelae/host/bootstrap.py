@@ -1,0 +1,266 @@
+"""From files to a running replica: recovery of one tablet (state BOOTSTRAPPING).
+
+1. The log says what is in it; a damaged one fails the replica (startup table).
+2. The commit index is the larger of what the store flushed and the log's hint, clamped to the last
+   entry (``durability.md`` rule 3): everything up to it was committed, the rest stays pending.
+3. The store is opened at what it flushed, and entries up to the commit index are applied to it,
+   through the same code that applies them later.
+4. The core is restored with the term, the vote, the committed config, the shape of the log, and
+   every config entry that may be newer than that config.
+
+:func:`recover` blocks and touches no loop; :func:`assemble` connects the parts on the loop.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from stelae.host.apply import Applier, ApplyGroup
+from stelae.host.batcher import Batcher
+from stelae.host.consensus_meta import ConsensusRecord
+from stelae.host.entry_cache import EntryCache
+from stelae.host.executor import ExecutorPorts, ReadyExecutor
+from stelae.host.heartbeats import HeartbeatService
+from stelae.host.log_writer import LogWriter
+from stelae.host.ports import BlockingPool, HardStates, HybridTime, LogReader, PeerNetwork, Turns
+from stelae.host.reads import ReadIndexes
+from stelae.host.replica import Replica, ReplicaObserver
+from stelae.host.results import ResultsTable
+from stelae.host.superblock import Superblock
+from stelae.host.tokens import Tokens
+from stelae.host.writes import WritePath
+from stelae.spi.consensus import ConsensusEngine, LogView, TabletConfig, decode_config
+from stelae.spi.errors import Corrupt
+from stelae.spi.ids import LogId, NodeId, OpId
+from stelae.spi.log import EntryKind
+from stelae.spi.schema import Schema
+from stelae.spi.services import EngineServices, Metrics
+from stelae.spi.store import TabletStore
+from stelae.spi.wal import LogState, WalEngine
+
+REPLAY_BYTES_MAX = 4 << 20
+"""Bytes of entries that recovery holds at a time, at least one entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """The engines of a node, with their configurations."""
+
+    wal: WalEngine
+    consensus: type[ConsensusEngine]
+    consensus_config: Any
+    store: type[TabletStore]
+    store_config: Any
+    services: EngineServices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """A tablet as its files describe it, with the store brought up to the commit index."""
+
+    superblock: Superblock
+    consensus: ConsensusRecord
+    log: LogView
+    store: TabletStore
+    results: ResultsTable
+    applied: OpId
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPorts:
+    """What a running replica works with; see ``ports``."""
+
+    turns: Turns
+    writer: LogWriter
+    reader: LogReader
+    hard_states: HardStates
+    network: PeerNetwork
+    heartbeats: HeartbeatService
+    time: HybridTime
+    pool: BlockingPool
+    metrics: Metrics
+    observer: ReplicaObserver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaLimits:
+    """Bounds of one replica's memory, in bytes."""
+
+    cache_bytes_max: int = 32 << 20
+    range_bytes_max: int = 1 << 20
+
+
+def recover(
+    superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str
+) -> Recovered:
+    """Bring a READY tablet back from its files. Blocks.
+
+    Args:
+        directory: the store's own.
+
+    Raises:
+        StorageError: log, store or results cannot be read: this replica has failed.
+    """
+    log = superblock.log_id
+    state = engines.wal.logs()[log]
+    if state.damage is not None:
+        damage = state.damage
+        fact = f"{damage.detail}; the last good entry is {damage.last_good}"
+        raise Corrupt(fact, path=damage.path, offset=damage.offset)
+    commit = min(max(superblock.flushed.index, state.commit_hint), state.last.index)
+    schemas = [Schema.from_bytes(body) for body in superblock.schemas]
+    store = engines.store.open(
+        directory,
+        superblock.manifest,
+        superblock.flushed,
+        {schema.version: schema for schema in schemas},
+        engines.store_config,
+        engines.services,
+    )
+    replay = _Replay(engines.wal, log, state, store, ResultsTable.load(superblock.results))
+    replay.run(superblock.flushed, consensus.committed_config, commit)
+    return Recovered(
+        superblock=superblock,
+        consensus=consensus,
+        log=LogView(
+            base=state.base,
+            last=state.last,
+            term_runs=_term_runs(engines.wal, log, state),
+            configs=tuple(replay.configs),
+        ),
+        store=store,
+        results=replay.results,
+        applied=replay.applied,
+        timestamp=replay.timestamp,
+    )
+
+
+class _Replay:
+    """One pass over the log: applies what is committed, collects configs from all of it."""
+
+    def __init__(
+        self,
+        wal: WalEngine,
+        log: LogId,
+        state: LogState,
+        store: TabletStore,
+        results: ResultsTable,
+    ) -> None:
+        self._wal = wal
+        self._log = log
+        self._state = state
+        self._store = store
+        self.results = results
+        self.applied = OpId(0, 0)
+        self.timestamp = 0
+        self.configs: list[TabletConfig] = []
+
+    def run(self, flushed: OpId, committed: TabletConfig, commit: int) -> None:
+        """Read from the older of flushed and committed config to the end of the log."""
+        self.applied = flushed
+        base, end = self._state.base.index, self._state.last.index + 1
+        first = max(base, min(flushed.index, committed.op_id.index)) + 1
+        while first < end:
+            entries = self._wal.read(self._log, first, end, REPLAY_BYTES_MAX)
+            first = entries[-1].op_id.index + 1
+            for entry in entries:
+                if entry.kind is EntryKind.CONFIG:
+                    self.configs.append(decode_config(entry))
+            due = [e for e in entries if flushed.index < e.op_id.index <= commit]
+            if due:
+                group = ApplyGroup(due, self.results)
+                group.record(self._store.apply(group.to_apply) if group.to_apply else [])
+                self.applied = group.last
+                self.timestamp = max(self.timestamp, group.timestamp)
+
+
+def _term_runs(wal: WalEngine, log: LogId, state: LogState) -> tuple[tuple[int, int], ...]:
+    """The runs of equal terms above the base, by bisection: terms never decrease."""
+    runs = []
+    first = state.base.index + 1
+    while first <= state.last.index:
+        term = wal.op_id_at(log, first).term
+        runs.append((first, term))
+        low, high = first, state.last.index
+        while low < high:
+            middle = (low + high + 1) // 2
+            if wal.op_id_at(log, middle).term == term:
+                low = middle
+            else:
+                high = middle - 1
+        first = low + 1
+    return tuple(runs)
+
+
+def assemble(
+    recovered: Recovered,
+    engines: Engines,
+    ports: ReplicaPorts,
+    *,
+    node_id: NodeId,
+    limits: ReplicaLimits,
+    rng: random.Random,
+) -> Replica:
+    """Make the replica of a recovered tablet and connect its parts; it does not run yet."""
+    log = recovered.superblock.log_id
+    # A store may run ahead of a log that lost an unacknowledged tail; a core must not.
+    known = min(recovered.applied.index, recovered.log.last.index)
+    ports.writer.open_log(log, recovered.log.last)
+    cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
+    core = engines.consensus.restore(
+        node_id=node_id,
+        hard_state=recovered.consensus.hard_state,
+        log=recovered.log,
+        commit=known,
+        applied=known,
+        committed_config=recovered.consensus.committed_config,
+        config=engines.consensus_config,
+        rng=rng,
+        now_us=ports.turns.now_us(),
+    )
+    replica = Replica(
+        log=log,
+        core=core,
+        vote_kinds=engines.consensus.is_vote_request,
+        turns=ports.turns,
+        writer=ports.writer,
+        heartbeats=ports.heartbeats,
+        metrics=ports.metrics,
+        observer=ports.observer,
+    )
+    tokens = Tokens()
+    writes = WritePath(Batcher(recovered.store.schema), tokens)
+    applier = Applier(
+        log=log,
+        store=recovered.store,
+        results=recovered.results,
+        applied=recovered.applied,
+        timestamp=recovered.timestamp,
+        cache=cache,
+        reader=ports.reader,
+        writer=ports.writer,
+        pool=ports.pool,
+        on_answered=writes.answered,
+        on_applied=replica.entries_applied,
+        on_failed=replica.fail,
+    )
+    executor = ReadyExecutor(
+        log=log,
+        ports=ExecutorPorts(
+            writer=ports.writer,
+            reader=ports.reader,
+            hard_states=ports.hard_states,
+            network=ports.network,
+            time=ports.time,
+            sink=replica,
+        ),
+        cache=cache,
+        hard_state=recovered.consensus.hard_state,
+        committed_config=recovered.consensus.committed_config,
+        range_bytes_max=limits.range_bytes_max,
+    )
+    replica.wire(executor, applier, writes, ReadIndexes(tokens, applier.snapshot))
+    return replica

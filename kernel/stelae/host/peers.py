@@ -1,0 +1,169 @@
+"""Traffic between nodes: consensus messages per tablet, heartbeats per pair of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from stelae.host.heartbeats import Beat, BeatAck, HeartbeatService
+from stelae.host.peer_codec import Guard, PeerCodec
+from stelae.host.ports import Timer, Turns
+from stelae.host.replica import Replica
+from stelae.spi.consensus import Event, Outbound, PeerUnreachable
+from stelae.spi.errors import PeerError
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.log import Entry
+from stelae.spi.services import Buffer, Metrics
+
+CONSENSUS = "consensus"
+BEAT = "beat"
+BEAT_ACK = "beat_ack"
+
+_Message = TypeVar("_Message", Beat, BeatAck)
+
+
+class Link(Protocol):
+    """What of the messenger this module uses."""
+
+    def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
+        """Queue one message; False when it was dropped."""
+        ...
+
+
+class PeerTraffic:
+    """Sends and receives what replicas of one node have to say to other nodes.
+
+    It is the replicas' ``PeerNetwork`` and the heartbeat service's local half. All calls are on
+    the event loop.
+
+    Args:
+        codec: of the node's consensus engine.
+        turns: time and timers.
+        metrics: counts what is refused.
+        beat_interval_us: T/5 by default (``[node] heartbeat_ms``).
+    """
+
+    def __init__(
+        self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int
+    ) -> None:
+        self._codec = codec
+        self._turns = turns
+        self._metrics = metrics
+        self._beat_interval_us = beat_interval_us
+        self._replicas: dict[TabletId, Replica] = {}
+        self._link: Link | None = None
+        self._timer: Timer | None = None
+        self._encoder = msgspec.msgpack.Encoder()
+        self._beats = msgspec.msgpack.Decoder(Beat)
+        self._acks = msgspec.msgpack.Decoder(BeatAck)
+        self.heartbeats = HeartbeatService(self, self._deliver)
+
+    @property
+    def replicas(self) -> Mapping[TabletId, Replica]:
+        """The replicas of this node, by tablet."""
+        return self._replicas
+
+    def add(self, replica: Replica) -> None:
+        """Route a tablet's messages to a replica."""
+        self._replicas[replica.tablet_id] = replica
+
+    def start(self, link: Link) -> None:
+        """Begin to send, heartbeats included."""
+        self._link = link
+        self._beat()
+
+    def stop(self) -> None:
+        """Stop sending."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._link = None
+
+    # -- PeerNetwork -----------------------------------------------------------------------------
+
+    def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
+        """Queue a consensus message; lost when the peer is not connected."""
+        if self._link is None:
+            return
+        status = self._replicas[tablet_id].status
+        guard = Guard(tablet_id, outbound.term, status.last, status.committed_config.op_id)
+        frames = self._codec.encode(guard, outbound.message, entries)
+        if not self._link.send(outbound.to, CONSENSUS, frames):
+            self._metrics.count("consensus_messages_dropped")
+
+    # -- arrivals --------------------------------------------------------------------------------
+
+    def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
+        """Take a consensus message.
+
+        Raises:
+            PeerError: it is malformed, or for a tablet that is not here; it has had no effect.
+        """
+        message = self._codec.decode(frames)
+        replica = self._replicas.get(message.guard.tablet_id)
+        if replica is None:
+            raise PeerError(f"tablet {message.guard.tablet_id} is not on this node")
+        self._metrics.count("consensus_messages_received")
+        replica.receive(sender, message)
+
+    def beat_arrived(
+        self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]
+    ) -> None:
+        """Take a heartbeat and answer it.
+
+        Raises:
+            PeerError: it is malformed.
+        """
+        beat = _decode(self._beats, frames, BEAT)
+        ack = self.heartbeats.received(sender, incarnation_id, beat, self._turns.now_us())
+        if self._link is not None:
+            self._link.send(sender, BEAT_ACK, [self._encoder.encode(ack)])
+
+    def beat_ack_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
+        """Take the answer to a heartbeat.
+
+        Raises:
+            PeerError: it is malformed.
+        """
+        ack = _decode(self._acks, frames, BEAT_ACK)
+        self.heartbeats.acknowledged(sender, ack, self._turns.now_us())
+
+    def peer_lost(self, peer: NodeId) -> None:
+        """The link to a peer went down: what was in flight to it may be lost."""
+        for replica in self._replicas.values():
+            replica.deliver(PeerUnreachable(peer))
+
+    # -- LocalTablets ----------------------------------------------------------------------------
+
+    def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
+        """Say how a local replica stands towards a node that says it leads."""
+        replica = self._replicas.get(tablet_id)
+        if replica is None:
+            return 0, "unknown"
+        if replica.failure:
+            return replica.status.term, "failed"
+        return replica.status.term, ""
+
+    # -- beats -----------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        if self._link is None:
+            return
+        for peer, beat in self.heartbeats.beats_due():
+            self._link.send(peer, BEAT, [self._encoder.encode(beat)])
+        self._timer = self._turns.call_at(self._turns.now_us() + self._beat_interval_us, self._beat)
+
+    def _deliver(self, tablet_id: TabletId, event: Event) -> None:
+        replica = self._replicas.get(tablet_id)
+        if replica is not None:
+            replica.deliver(event)
+
+
+def _decode(
+    decoder: msgspec.msgpack.Decoder[_Message], frames: Sequence[Buffer], kind: str
+) -> _Message:
+    try:
+        return decoder.decode(frames[0])
+    except (IndexError, ValueError, msgspec.MsgspecError) as error:
+        raise PeerError(f"malformed {kind}: {error}") from error

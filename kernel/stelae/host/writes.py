@@ -1,0 +1,138 @@
+"""Client writes of one replica, from request to answer.
+
+What one turn brought in becomes one log entry (``batcher``). An entry that has been applied answers
+its callers; one that was replaced, or whose fate this replica cannot learn, tells them to retry
+under the same identity, which has one effect wherever it is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from stelae.host.apply import Answered
+from stelae.host.batcher import Batcher
+from stelae.host.tokens import Tokens
+from stelae.spi.consensus import Proposal, Propose
+from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError
+from stelae.spi.ids import OpId
+from stelae.spi.log import EntryKind
+from stelae.spi.write import OpResult, WriteReply, WriteRequest, digest_of, refused
+
+WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
+
+
+class _Request:
+    """One request on its way; answered once, whole."""
+
+    __slots__ = ("done", "open", "results", "undecided")
+
+    def __init__(self, done: WriteDone, operations: int) -> None:
+        self.done = done
+        self.results: list[tuple[int, OpResult]] = []
+        self.undecided = operations
+        self.open = True
+
+    def decide(self, sequence: int, result: OpResult) -> None:
+        self.results.append((sequence, result))
+        self.undecided -= 1
+        if not self.undecided and self.open:
+            self.open = False
+            self.done(WriteReply(self.results))
+
+    def fail(self, error: StelaeError) -> None:
+        if self.open:
+            self.open = False
+            self.done(error)
+
+
+class WritePath:
+    """Pending writes of one replica. All methods are called on the event loop."""
+
+    def __init__(self, batcher: Batcher, tokens: Tokens) -> None:
+        self._batcher = batcher
+        self._tokens = tokens
+        self._proposed: dict[int, Sequence[_Request]] = {}
+        self._waiting: dict[int, tuple[OpId, Sequence[_Request]]] = {}
+
+    @property
+    def pending(self) -> int:
+        """Entries proposed or in the log whose callers have no answer yet."""
+        return len(self._proposed) + len(self._waiting)
+
+    def add(self, request: WriteRequest, done: WriteDone) -> None:
+        """Take the operations of a request for this turn's entry.
+
+        An operation that cannot be taken as a whole is refused in the reply; the others stand.
+        """
+        schema = self._batcher.schema
+        if request.schema_version != schema.version:
+            done(
+                SchemaMismatch(
+                    f"rows were made for schema version {request.schema_version}; "
+                    f"the tablet has version {schema.version}: read its schema again"
+                )
+            )
+            return
+        if not request.ops:
+            done(CallerError("a write request without operations"))
+            return
+        pending = _Request(done, len(request.ops))
+        for op in request.ops:
+            try:
+                self._batcher.add(
+                    request.client_id,
+                    request.first_incomplete,
+                    op.sequence,
+                    digest_of(op.body),
+                    op.body,
+                    pending,
+                )
+            except CallerError as error:
+                pending.decide(op.sequence, refused(error))
+
+    def take_proposals(self) -> Propose | None:
+        """Return what this turn brought in as proposals, or ``None`` if there is nothing."""
+        if not len(self._batcher):
+            return None
+        proposals = []
+        for built in self._batcher.build():
+            token = self._tokens.next()
+            self._proposed[token] = built.tokens
+            proposals.append(Proposal(token, EntryKind.WRITE, built.body))
+        return Propose(tuple(proposals))
+
+    def accepted(self, token: int, op_id: OpId) -> None:
+        """A proposal is in the log at ``op_id``."""
+        owners = self._proposed.pop(token, None)
+        if owners is not None:
+            self._waiting[op_id.index] = (op_id, owners)
+
+    def rejected(self, token: int, error: StelaeError) -> None:
+        """A proposal was not taken."""
+        for owner in self._proposed.pop(token, ()):
+            owner.fail(error)
+
+    def replaced(self, from_index: int, error: StelaeError) -> None:
+        """Entries at or above an index are not in this log any more; others may still hold them."""
+        for index in [index for index in self._waiting if index >= from_index]:
+            for owner in self._waiting.pop(index)[1]:
+                owner.fail(error)
+
+    def answered(self, applied: Answered) -> None:
+        """An entry has been applied: its callers get their answers."""
+        op_id, owners = self._waiting.pop(applied.op_id.index, (None, ()))
+        if op_id != applied.op_id:
+            return
+        for owner, request, answer in zip(
+            owners, applied.payload.requests, applied.answers, strict=True
+        ):
+            owner.decide(request.sequence, answer)
+
+    def fail_all(self, error: StelaeError) -> None:
+        """Tell every caller to retry elsewhere."""
+        for owners in list(self._proposed.values()):
+            for owner in owners:
+                owner.fail(error)
+        self._proposed.clear()
+        self.replaced(0, error)

@@ -1,0 +1,192 @@
+"""The tablet server's requests: writes, scans, and questions about its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from stelae.client.messages import (
+    CHECKSUM,
+    DESCRIBE,
+    SCAN,
+    SCAN_PAGE_ROWS_MAX,
+    STATUS,
+    WRITE,
+    Checksum,
+    ChecksumRequest,
+    DescribeRequest,
+    Description,
+    ReplicaReport,
+    ScanPage,
+    ScanRequest,
+    StatusReply,
+    StatusRequest,
+    decode,
+    encode,
+)
+from stelae.host.node import Node
+from stelae.host.replica import Replica
+from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.ids import TabletId
+from stelae.spi.write import WriteReply, decode_request, encode_reply
+from stelae.wire.requests import Request
+from stelae.wire.settings import Lane
+
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+
+
+class NoSuchTablet(CallerError):
+    """The tablet has no replica on this node."""
+
+    code = "NO_SUCH_TABLET"
+
+
+class TabletService:
+    """Serves the replicas of one node. A ``Service`` (``stelae.spi.hooks``).
+
+    Args:
+        node: its replicas, its messenger and its pool for scans.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def start(self) -> None:
+        """Register the handlers."""
+        serve = self._node.messenger.serve
+        serve(WRITE, self._write)
+        serve(SCAN, self._scan, lane=Lane.BULK)
+        serve(DESCRIBE, partial(self._answer, DescribeRequest, self._describe))
+        serve(STATUS, partial(self._answer, StatusRequest, self._status))
+        serve(CHECKSUM, self._checksum)
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    def _write(self, request: Request) -> None:
+        write = decode_request(_only_frame(request))
+        replica = self._replica(write.tablet_id)
+
+        def done(result: WriteReply | StelaeError) -> None:
+            if isinstance(result, StelaeError):
+                request.refuse(result)
+            else:
+                request.reply([encode_reply(result)])
+
+        replica.write(write, done)
+
+    # -- scans -----------------------------------------------------------------------------------
+
+    def _scan(self, request: Request) -> None:
+        scan = decode(_only_frame(request), ScanRequest)
+        if not 1 <= scan.rows_max <= SCAN_PAGE_ROWS_MAX:
+            raise CallerError(f"rows_max is {scan.rows_max}; from 1 to {SCAN_PAGE_ROWS_MAX}")
+        replica = self._replica(scan.tablet_id)
+
+        def confirmed(at: int | StelaeError) -> None:
+            if isinstance(at, StelaeError):
+                request.refuse(at)
+            elif scan.at is None:
+                self._read_page(request, replica, scan, at)
+            elif scan.at > at:
+                request.refuse(Unavailable(f"snapshot {scan.at} is above what is applied, {at}"))
+            else:
+                self._read_page(request, replica, scan, scan.at)
+
+        replica.read_index(confirmed)
+
+    def _read_page(self, request: Request, replica: Replica, scan: ScanRequest, at: int) -> None:
+        store = replica.applier.store
+
+        def read() -> tuple[ScanPage, bytes | None]:
+            with store.scan(scan.spec, at) as cursor:
+                rows = cursor.next_batch(scan.rows_max)
+                after = cursor.resume_token if rows is not None else None
+                page = ScanPage(at, store.schema.version, 0 if rows is None else len(rows), after)
+                return page, None if rows is None else rows.to_ipc()
+
+        def done(result: tuple[ScanPage, bytes | None] | Exception) -> None:
+            if isinstance(result, StelaeError):
+                request.refuse(result)
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                page, body = result
+                request.reply([encode(page)] if body is None else [encode(page), body])
+
+        self._node.scans.run(f"scan/{request.sender}/{request.request_id}", read, done)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        kind: type[_Message],
+        handler: Callable[[_Message], msgspec.Struct],
+        request: Request,
+    ) -> None:
+        request.reply([encode(handler(decode(_only_frame(request), kind)))])
+
+    def _describe(self, asked: DescribeRequest) -> Description:
+        replica = self._replica(asked.tablet_id)
+        status = replica.status
+        members = tuple((m.node_id, m.address) for m in status.config.members)
+        return Description(replica.applier.store.schema.to_bytes(), status.leader, members)
+
+    def _status(self, asked: StatusRequest) -> StatusReply:
+        return StatusReply(tuple(_report(r) for _, r in sorted(self._node.replicas.items())))
+
+    def _checksum(self, request: Request) -> None:
+        asked = decode(_only_frame(request), ChecksumRequest)
+        replica = self._replica(asked.tablet_id)
+        store = replica.applier.store
+        applied = replica.applier.applied
+
+        def done(result: str | Exception) -> None:
+            if isinstance(result, StelaeError):
+                request.refuse(result)
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                request.reply([encode(Checksum(result, applied))])
+
+        at = replica.applier.snapshot()
+        self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
+
+    def _replica(self, tablet_id: TabletId) -> Replica:
+        replica = self._node.replicas.get(tablet_id)
+        if replica is not None:
+            return replica
+        failure = self._node.failed_tablets.get(tablet_id)
+        if failure is not None:
+            raise Unavailable(f"the replica has failed: {failure}")
+        known = ", ".join(sorted(self._node.replicas)) or "none"
+        raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
+
+
+def _only_frame(request: Request) -> bytes | bytearray | memoryview:
+    if len(request.body) != 1:
+        raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
+    return request.body[0]
+
+
+def _report(replica: Replica) -> ReplicaReport:
+    status = replica.core.status()
+    return ReplicaReport(
+        tablet_id=replica.tablet_id,
+        node_id=status.node_id,
+        state=replica.state.value,
+        role=status.role.value,
+        term=status.term,
+        leader=status.leader,
+        last=status.last,
+        durable_index=status.durable_index,
+        commit=status.commit,
+        applied=replica.applier.applied.index,
+        failure=replica.failure,
+        match_indexes=tuple((peer.node_id, peer.match_index) for peer in status.peers),
+    )
