@@ -82,13 +82,13 @@ class Scribe:
         )
         size_bytes = sum(entry.size_bytes for entry in entries)
         try:
-            slot = self._writer.reserve(SCRIBE_LOG, replace_from, first, size_bytes)
+            slot = self._writer.reserve(SCRIBE_LOG, size_bytes)
         except StelaeError:
             self._coverage.hit("scribe.refused")
             return
         self._last = entries[-1].op_id
         self._in_flight += 1
-        self._writer.append_async(slot, entries, 0, self._appended)
+        self._writer.append_async(slot, entries, replace_from=replace_from, done=self._appended)
 
     def _entry(self, op_id: OpId) -> Entry:
         body = bytes(self._rng.getrandbits(8) for _ in range(8))

@@ -51,7 +51,7 @@ class CoreTap(ConsensusCore):
         for event in events:
             self._watch.coverage.hit(f"event.{type(event).__name__}")
             if isinstance(event, PersistFailed):
-                self._node.cut(event.durable.index + 1)
+                self._node.cut(event.durable_index + 1)
         self._inner.step(events)
 
     def take_ready(self) -> Ready | None:

@@ -23,7 +23,7 @@ from stelae.spi.consensus import (
     TabletConfig,
     decode_config,
 )
-from stelae.spi.ids import LogId
+from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Append, Durable, LogState, Outcome
 
@@ -108,10 +108,10 @@ class Watch:
         if isinstance(outcome, Durable):
             node.persisted(append.replace_from, append.entries)
 
-    def applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+    def applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """A replica has applied an entry."""
         for hook in self._on_applied:
-            hook(node, entry, requests)
+            hook(node, op_id, requests)
 
     def invoked(self, operation: Operation) -> None:
         """A client has begun an operation."""

@@ -84,7 +84,7 @@ class Rig:
         self.watch.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
 
     def apply(self, position: int, entry: Entry, *requests: AppliedRequest) -> None:
-        self.watch.applied(self.world.nodes[position], entry, requests)
+        self.watch.applied(self.world.nodes[position], entry.op_id, requests)
 
     @property
     def violated(self) -> str | None:

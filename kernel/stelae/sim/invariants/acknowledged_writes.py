@@ -9,7 +9,6 @@ from stelae.sim.history import Answer, AnswerKind, Operation
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.world import NodeView, World
 from stelae.spi.ids import OpId
-from stelae.spi.log import Entry
 
 
 class AcknowledgedWrites(Invariant):
@@ -26,10 +25,10 @@ class AcknowledgedWrites(Invariant):
         self._places: dict[tuple[str, int], OpId] = {}
         self._acknowledged: list[tuple[str, int]] = []
 
-    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Remember where each write took effect first."""
         for request in requests:
-            self._places.setdefault((request.client, request.sequence), entry.op_id)
+            self._places.setdefault((request.client, request.sequence), op_id)
 
     def on_answered(self, operation: Operation, answer: Answer) -> None:
         """Judge a positive answer at the moment it is given."""

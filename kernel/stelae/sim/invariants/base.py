@@ -84,7 +84,7 @@ class Invariant:
     def on_wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
         """The replicated log has answered an append."""
 
-    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """A replica has applied one entry."""
 
     def on_invoked(self, operation: Operation) -> None:

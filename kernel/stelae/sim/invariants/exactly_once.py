@@ -9,7 +9,6 @@ from stelae.sim.history import Answer, AnswerKind, Operation
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.world import NodeView, World
 from stelae.spi.ids import OpId
-from stelae.spi.log import Entry
 
 
 class ExactlyOnce(Invariant):
@@ -22,7 +21,7 @@ class ExactlyOnce(Invariant):
         super().__init__(world, report)
         self._effects: dict[tuple[str, int], tuple[OpId, str | None]] = {}
 
-    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """An identity that already took effect at another place must be skipped."""
         for request in requests:
             identity = (request.client, request.sequence)
@@ -30,10 +29,10 @@ class ExactlyOnce(Invariant):
                 if identity not in self._effects:
                     self.fail(f"node {node.position} skips {identity}, which never took effect")
                 continue
-            effect = self._effects.setdefault(identity, (entry.op_id, request.result))
-            if effect[0] != entry.op_id:
+            effect = self._effects.setdefault(identity, (op_id, request.result))
+            if effect[0] != op_id:
                 self.fail(
-                    f"node {node.position} applies {identity} at {entry.op_id}, "
+                    f"node {node.position} applies {identity} at {op_id}, "
                     f"it already took effect at {effect[0]}"
                 )
 

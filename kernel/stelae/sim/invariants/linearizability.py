@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from stelae.sim.history import Action, Answer, AnswerKind, Operation
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.world import NodeView, World
-from stelae.spi.log import Entry
+from stelae.spi.ids import OpId
 
 
 class Place(NamedTuple):
@@ -47,14 +47,14 @@ class Linearizability(Invariant):
         if operation.is_write:
             self._writes[operation.client, operation.sequence] = operation
 
-    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Give each write its place; changes arrive in log order from whichever node is first."""
         for request in requests:
             identity = (request.client, request.sequence)
             operation = self._writes.get(identity)
             if request.skipped or identity in self._places or operation is None:
                 continue
-            place = Place(entry.op_id.index, request.order)
+            place = Place(op_id.index, request.order)
             self._places[identity] = place
             if request.result is None:
                 value = None if operation.action is Action.DELETE else operation.value

@@ -8,7 +8,6 @@ from typing import ClassVar
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.world import NodeView, World
 from stelae.spi.ids import OpId
-from stelae.spi.log import Entry
 
 
 class StateMachineSafety(Invariant):
@@ -24,9 +23,8 @@ class StateMachineSafety(Invariant):
         super().__init__(world, report)
         self._applied: dict[int, tuple[OpId, tuple[AppliedRequest, ...]]] = {}
 
-    def on_applied(self, node: NodeView, entry: Entry, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Compare with what was applied at the same index elsewhere, or earlier here."""
-        op_id = entry.op_id
         agreed = self.world.committed
         if op_id.index > len(agreed) or agreed[op_id.index - 1] != op_id:
             self.fail(f"node {node.position} applies {op_id}, which is not committed")

@@ -1,0 +1,148 @@
+"""The tap on a tablet store: shows which requests of an entry took effect, and their outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from stelae.sim.invariants import AppliedRequest
+from stelae.sim.watch import Watch
+from stelae.sim.world import NodeView
+from stelae.spi.ids import OpId
+from stelae.spi.payload import WritePayload
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.services import EngineServices
+from stelae.spi.store import (
+    ApplyEntry,
+    ApplyResult,
+    Changes,
+    Cursor,
+    Edit,
+    StoreSnapshot,
+    TabletStore,
+    VersionedRows,
+)
+
+
+def tapped_store(engine: type[TabletStore], node: NodeView, watch: Watch) -> type[TabletStore]:
+    """Return an engine whose stores are those of ``engine``, seen through."""
+
+    class TappedStore(TabletStore):
+        """One store, seen through. Behaves exactly like ``engine``'s."""
+
+        name: ClassVar[str] = engine.name
+        Config: ClassVar[type[Any]] = engine.Config
+        capabilities: ClassVar[frozenset[str]] = engine.capabilities
+
+        def __init__(self, inner: TabletStore) -> None:
+            self._inner = inner
+
+        @classmethod
+        def open(
+            cls,
+            directory: str,
+            manifest: bytes,
+            flushed: OpId,
+            schemas: Mapping[int, Schema],
+            config: Any,
+            services: EngineServices,
+        ) -> Self:
+            """As ``engine``, with a tap on the result."""
+            return cls(engine.open(directory, manifest, flushed, schemas, config, services))
+
+        @property
+        def applied(self) -> OpId:
+            """As ``engine``."""
+            return self._inner.applied
+
+        @property
+        def schema(self) -> Schema:
+            """As ``engine``."""
+            return self._inner.schema
+
+        def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
+            """As ``engine``; every entry is shown with the fate of its requests."""
+            results = self._inner.apply(entries)
+            for entry, result in zip(entries, results, strict=True):
+                watch.applied(node, entry.op_id, _requests(entry, result))
+            return results
+
+        def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
+            """As ``engine``."""
+            return self._inner.scan(spec, at)
+
+        def diff(
+            self, after: int, until: int, columns: tuple[int, ...] | None = None
+        ) -> Iterator[Changes]:
+            """As ``engine``."""
+            return self._inner.diff(after, until, columns)
+
+        def flush(self) -> Edit | None:
+            """As ``engine``."""
+            return self._inner.flush()
+
+        def compact(self) -> Edit | None:
+            """As ``engine``."""
+            return self._inner.compact()
+
+        def commit(self, edit: Edit) -> None:
+            """As ``engine``."""
+            self._inner.commit(edit)
+
+        def set_history_floor(self, timestamp: int) -> None:
+            """As ``engine``."""
+            self._inner.set_history_floor(timestamp)
+
+        def checksum(self, at: int | None = None) -> str:
+            """As ``engine``."""
+            return self._inner.checksum(at)
+
+        def memory_bytes(self) -> int:
+            """As ``engine``."""
+            return self._inner.memory_bytes()
+
+        def snapshot(self) -> StoreSnapshot:
+            """As ``engine``."""
+            return self._inner.snapshot()
+
+        def export(self) -> Iterator[VersionedRows]:
+            """As ``engine``."""
+            return self._inner.export()
+
+        def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
+            """As ``engine``."""
+            self._inner.import_(pieces, applied)
+
+        def close(self) -> None:
+            """As ``engine``."""
+            self._inner.close()
+
+    return TappedStore
+
+
+def _requests(entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
+    """Say of each request of an entry whether it took effect and what was wrong with its rows."""
+    payload = entry.change
+    if not isinstance(payload, WritePayload):
+        return []
+    faults = {fault.row: fault.code.name for fault in result.faults}
+    found: list[AppliedRequest] = []
+    row = 0
+    for number, request in enumerate(payload.requests):
+        rows = range(row, row + request.row_count)
+        row = rows.stop
+        wrong = [error.code.name for error in request.errors]
+        wrong += [faults[r] for r in rows if r in faults]
+        client = payload.clients[request.client].client_id
+        found.append(
+            AppliedRequest(
+                entry.op_id,
+                number,
+                client,
+                request.sequence,
+                number in entry.skip,
+                wrong[0] if wrong else None,
+            )
+        )
+    return found
