@@ -1,0 +1,102 @@
+"""Addresses: ``host:port`` taken apart, and names resolved without ever stalling a thread of ours.
+
+The library would resolve names on its one I/O thread, where a slow name server holds up every
+connection; and it would keep the answer. Here each look-up has a short-lived thread, and a link
+asks again whenever it opens a connection, so a peer that moves is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+from stelae.spi.errors import ConfigError
+
+Resolved: TypeAlias = tuple[str, int]
+"""A numeric host and a port."""
+
+Resolve: TypeAlias = Callable[[str, Callable[[Resolved | None], None]], None]
+"""``resolve(address, done)``: calls ``done`` once, on the loop, with ``None`` for no answer."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Take ``host:port`` or ``[v6]:port`` apart.
+
+    Raises:
+        ConfigError: no host, or no port between 0 and 65535.
+    """
+    host, _, port_text = address.removeprefix("tcp://").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
+        raise ConfigError(
+            f"{address!r} is no address", hint="write host:port, for example 127.0.0.1:7051"
+        )
+    return host, int(port_text)
+
+
+def check_listen_host(host: str, *, insecure_listen: bool) -> str:
+    """Return the numeric host to listen on.
+
+    Raises:
+        ConfigError: it is not loopback, and the configuration does not insist; or it is a name.
+    """
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError as error:
+        raise ConfigError(
+            f"cannot listen on the name {host!r}",
+            hint="give the numeric address of an interface, for example 127.0.0.1",
+        ) from error
+    if not ip.is_loopback and not insecure_listen:
+        raise ConfigError(
+            f"refusing to listen on {host}: it is reachable from other machines, and messages are "
+            "neither encrypted nor authenticated yet",
+            hint="listen on 127.0.0.1, or set insecure_listen = true if the network is closed",
+        )
+    return host
+
+
+def is_numeric(host: str) -> bool:
+    """Whether a host needs no name server."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
+    """Return a ``Resolve`` that delivers on ``loop``."""
+
+    def resolve(address: str, done: Callable[[Resolved | None], None]) -> None:
+        host, port = split_address(address)
+        if is_numeric(host):
+            loop.call_soon(done, (host, port))
+            return
+        # A daemon: a name server that never answers must not keep the process from ending.
+        threading.Thread(
+            target=_look_up, args=(loop, host, port, done), name="stelae-resolve", daemon=True
+        ).start()
+
+    return resolve
+
+
+def _look_up(
+    loop: asyncio.AbstractEventLoop,
+    host: str,
+    port: int,
+    done: Callable[[Resolved | None], None],
+) -> None:
+    answer: Resolved | None = None
+    # UnicodeError: a label that is empty or above 63 characters.
+    with suppress(OSError, UnicodeError):
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        answer = (str(found[0][4][0]), port)
+    with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits any more
+        loop.call_soon_threadsafe(done, answer)

@@ -1,0 +1,98 @@
+"""The fault seam: loss, delay, repetition, reordering and partitions between live processes.
+
+It sits where messages enter and leave a messenger, per peer and direction, so a one-way partition
+needs the seam of one process only. Tests and the chaos command use it; without rules it costs one
+attribute test per message.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from stelae.spi.ids import NodeId
+
+
+class Direction(StrEnum):
+    """Which way a message goes, seen from this process."""
+
+    INBOUND = "INBOUND"
+    OUTBOUND = "OUTBOUND"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRule:
+    """What happens to the messages of one peer and direction; chances are from 0 to 1.
+
+    A delay is drawn evenly from ``delay_ms_min`` to ``delay_ms_max``. A reordered message is held
+    back by ``reorder_ms`` while its successors pass.
+    """
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    reorder_ms: int = 20
+    delay_ms_min: int = 0
+    delay_ms_max: int = 0
+
+
+PARTITION: Final = FaultRule(drop=1.0)
+PASS: Final = (0,)
+"""The verdict over an untouched message: one copy, no delay."""
+
+
+class Faults:
+    """Rules per (peer, direction); ``None`` as peer stands for those without a rule of their own.
+
+    Not shared between threads: it lives on the loop of its messenger.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._rules: dict[tuple[NodeId | None, Direction], FaultRule] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether any rule is set."""
+        return bool(self._rules)
+
+    def set_rule(self, peer: NodeId | None, direction: Direction, rule: FaultRule) -> None:
+        """Set what happens to messages of ``peer`` in ``direction`` from now on."""
+        self._rules[(peer, direction)] = rule
+
+    def partition(
+        self, peer: NodeId | None, *, inbound: bool = True, outbound: bool = True
+    ) -> None:
+        """Cut ``peer`` off, both ways or one way."""
+        if inbound:
+            self.set_rule(peer, Direction.INBOUND, PARTITION)
+        if outbound:
+            self.set_rule(peer, Direction.OUTBOUND, PARTITION)
+
+    def heal(self, peer: NodeId | None) -> None:
+        """Remove the rules of one peer (``None``: those for everybody else)."""
+        for direction in Direction:
+            self._rules.pop((peer, direction), None)
+
+    def heal_all(self) -> None:
+        """Remove all rules."""
+        self._rules.clear()
+
+    def judge(self, peer: NodeId, direction: Direction) -> tuple[int, ...]:
+        """Return the delay in ms of each copy that is to be delivered; empty means lost."""
+        rule = self._rules.get((peer, direction)) or self._rules.get((None, direction))
+        if rule is None:
+            return PASS
+        if self._rng.random() < rule.drop:
+            return ()
+        delay_ms = rule.delay_ms_min
+        spread_ms = rule.delay_ms_max - rule.delay_ms_min
+        if spread_ms > 0:
+            delay_ms += int(self._rng.random() * (spread_ms + 1))
+        if self._rng.random() < rule.reorder:
+            delay_ms += rule.reorder_ms
+        if self._rng.random() < rule.duplicate:
+            return (delay_ms, delay_ms)
+        return (delay_ms,)
