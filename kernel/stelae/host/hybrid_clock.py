@@ -72,6 +72,15 @@ class ClockSettings:
         """``step_ms`` in microseconds, capped so that peers accept a restarted node."""
         return min(self.step_ms, self.clock_error_ms_max // 2) * 1000
 
+    @property
+    def margin_us(self) -> int:
+        """The step, in microseconds, while timestamps are ahead of the wall clock.
+
+        They then rise by the logical part only, so little is used up; and a node that restarts
+        again and again gets ahead by no more than this each time.
+        """
+        return self.step_us // 16
+
 
 def timestamp(physical_us: int, logical: int = 0) -> int:
     """Return the hybrid timestamp of a wall time in microseconds and a logical count."""
@@ -101,7 +110,7 @@ def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
             f"than clock_error_ms_max = {settings.clock_error_ms_max}; set the machine's clock, "
             "or wait until it has caught up"
         )
-    return timestamp(max(wall, physical_us(stored)) + settings.step_us)
+    return timestamp(max(wall + settings.step_us, physical_us(stored) + settings.margin_us))
 
 
 class HybridClock:
@@ -126,6 +135,7 @@ class HybridClock:
         self._clock = clock
         self._error_us = settings.error_us_max
         self._step_us = settings.step_us
+        self._margin_us = settings.margin_us
         self._save = save
         self._last = stored
         self._ceiling = ceiling
@@ -222,12 +232,13 @@ class HybridClock:
         self.jumped_us = 0
 
     def _reserve(self, wanted_us: int) -> None:
-        """Ask for a higher ceiling when less than half a step is left above ``wanted_us``."""
-        if self._saving or (wanted_us + self._step_us // 2) << LOGICAL_BITS <= self._ceiling:
+        """Ask for a higher ceiling when half of what it was ahead is used up."""
+        needed_us = max(self._physical_us + self._step_us // 2, wanted_us + self._margin_us // 2)
+        if self._saving or needed_us << LOGICAL_BITS <= self._ceiling:
             return
         if self._monotonic_us < self._retry_at_us:
             return
-        target = timestamp(wanted_us + self._step_us)
+        target = timestamp(max(self._physical_us + self._step_us, wanted_us + self._margin_us))
         self._saving = True
 
         def saved(result: object) -> None:

@@ -1,0 +1,98 @@
+"""The worker pool and the machine's clocks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stelae.host.system_clock import SystemClock, boot_id
+from stelae.host.workers import WorkerPool
+from stelae.spi.errors import Overloaded, Unavailable
+
+
+class Loop:
+    """A stand-in for the event loop: what was posted is run by the test, in order."""
+
+    def __init__(self) -> None:
+        self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            self.posted.get(timeout=10)()
+
+
+def test_the_result_arrives_on_the_loop() -> None:
+    loop, heard = Loop(), list[tuple[object, bool]]()
+    pool = WorkerPool(2, "test", loop.posted.put)
+    here = threading.get_ident()
+    pool.submit(
+        threading.get_ident, lambda there: heard.append((there, threading.get_ident() == here))
+    )
+    loop.run(1)
+    pool.close()
+    assert heard[0][0] != here
+    assert heard[0][1] is True
+
+
+def test_what_work_raises_is_its_result() -> None:
+    loop, heard = Loop(), list[object]()
+    pool = WorkerPool(1, "test", loop.posted.put)
+    pool.submit(lambda: 1 // 0, heard.append)
+    loop.run(1)
+    pool.close()
+    assert isinstance(heard[0], ZeroDivisionError)
+
+
+def test_failed_work_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pool = WorkerPool(1, "test", Loop().posted.put)
+    pool.submit(lambda: 1 // 0)
+    pool.close()
+    assert "background work failed" in caplog.text
+
+
+def test_a_full_queue_answers_overloaded_and_takes_work_again_later() -> None:
+    loop, heard, gate = Loop(), list[object](), threading.Event()
+    pool = WorkerPool(1, "test", loop.posted.put, queue_count_max=2)
+    for _ in range(3):
+        pool.submit(gate.wait, heard.append)
+    loop.run(1)
+    assert isinstance(heard[0], Overloaded)
+    gate.set()
+    loop.run(2)
+    pool.submit(lambda: "again", heard.append)
+    loop.run(1)
+    pool.close()
+    assert heard[1:] == [True, True, "again"]
+
+
+def test_close_finishes_what_was_taken_and_refuses_the_rest() -> None:
+    loop, heard = Loop(), list[object]()
+    pool = WorkerPool(1, "test", loop.posted.put)
+    for number in range(5):
+        pool.submit(lambda number=number: number, heard.append)
+    pool.close()
+    pool.close()
+    pool.submit(lambda: "late", heard.append)
+    loop.run(6)
+    assert heard[:5] == [0, 1, 2, 3, 4]
+    assert isinstance(heard[5], Unavailable)
+
+
+def test_the_systems_monotonic_clock_does_not_go_back() -> None:
+    clock = SystemClock()
+    readings = [clock.monotonic_us() for _ in range(1000)]
+    assert readings == sorted(readings)
+
+
+def test_the_wall_clock_counts_microseconds_since_1970() -> None:
+    assert 1_700_000_000_000_000 < SystemClock().wall_us() < 4_000_000_000_000_000
+
+
+def test_a_system_without_a_boot_id_gives_an_empty_name(tmp_path: Path) -> None:
+    assert boot_id(tmp_path / "none") == ""
+    (tmp_path / "boot").write_text("abc\n")
+    assert boot_id(tmp_path / "boot") == "abc"
