@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
-from typing import Any, Self
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
 
 from stelae.spi.errors import Corrupt, SchemaMismatch
-from stelae.spi.schema import Column, Layout
+from stelae.spi.schema import Column, Layout, data_type
 
 _NONE = type(None)
 _INTEGERS = frozenset({int, _NONE})
@@ -51,6 +52,22 @@ def describe_misfit(column: Column, value: Any) -> str:
     return f"column {column.name!r}: expected {expected}, got {got}"
 
 
+class _Converter(NamedTuple):
+    array: Any
+    arrow_type: Any
+    accepted: frozenset[type]
+    errors: tuple[type[Exception], ...]
+
+
+@lru_cache(maxsize=1024)
+def _converter(type_text: str) -> _Converter:
+    import pyarrow as pa
+
+    kind = data_type(type_text)
+    errors = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
+    return _Converter(pa.array, kind.arrow(), _ACCEPTED[kind.name], errors)
+
+
 def to_array(column: Column, values: Sequence[Any]) -> Any:
     """Convert plain (or ``date``, ``datetime``, ``Decimal``) values to a ``pyarrow.Array``.
 
@@ -59,21 +76,19 @@ def to_array(column: Column, values: Sequence[Any]) -> Any:
     Raises:
         SchemaMismatch: some value does not fit; :func:`misfits` says which.
     """
-    import pyarrow as pa
-
-    kind = column.data_type
+    convert, arrow_type, accepted, errors = _converter(column.type)
     # Arrow itself would cut 1.5 to 1, read True as 1.0 and bytes as text: so the types first.
-    if not _ACCEPTED[kind.name].issuperset(map(type, values)):
+    if not accepted.issuperset(map(type, values)):
         raise SchemaMismatch(f"column {column.name!r} takes {column.type} only")
     try:
-        if kind.name == "decimal":
+        if str in accepted and Decimal in accepted:
             values = [Decimal(v) if isinstance(v, str) else v for v in values]
-        array = pa.array(values, kind.arrow())
-    except (pa.ArrowException, ValueError, OverflowError, InvalidOperation) as error:
+        array = convert(values, arrow_type)
+    except errors as error:
         raise SchemaMismatch(f"column {column.name!r}: {error}") from error
     if array.null_count and not column.nullable:
         raise SchemaMismatch(f"column {column.name!r} is not nullable")
-    if kind.name == "float" and any(
+    if column.type == "float" and any(
         v is not None and _FLOAT_MAX <= abs(v) < float("inf") for v in values
     ):
         raise SchemaMismatch(f"column {column.name!r}: a value is too large for a float")
@@ -127,22 +142,38 @@ class RowBatch:
             Misfit: the first value that does not fit, by row and column.
             SchemaMismatch: a row has another number of values.
         """
-        width = len(layout.columns)
-        for place, row in enumerate(rows):
-            if len(row) != width:
-                raise SchemaMismatch(f"row {place} has {len(row)} values; expected {width}")
-        columns = [*zip(*rows, strict=True)] if rows else [()] * width
         try:
-            return cls.from_columns(layout, columns)
+            return cls.from_equal_rows(layout, rows)
         except SchemaMismatch:
-            for column, values in zip(layout.columns, columns, strict=True):
+            width = len(layout.columns)
+            for place, row in enumerate(rows):
+                if len(row) != width:
+                    raise SchemaMismatch(
+                        f"row {place} has {len(row)} values; expected {width}"
+                    ) from None
+            for column, values in zip(layout.columns, zip(*rows, strict=True), strict=True):
                 for place in misfits(column, values):
                     raise Misfit(place, column, values[place]) from None
             raise
 
     @classmethod
-    def from_ipc(cls, layout: Layout, data: bytes | memoryview) -> Self:
+    def from_equal_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
+        """As :meth:`from_rows`, but quick to give up: the error does not say which row it was."""
+        try:
+            columns = [*zip(*rows, strict=True)] if rows else [()] * len(layout.columns)
+        except ValueError as error:
+            raise SchemaMismatch("rows differ in their number of values") from error
+        if len(columns) != len(layout.columns):
+            raise SchemaMismatch(f"rows have {len(columns)} values, not {len(layout.columns)}")
+        return cls.from_columns(layout, columns)
+
+    @classmethod
+    def from_ipc(
+        cls, layout: Layout, data: bytes | memoryview, *, allow_nulls: bool = False
+    ) -> Self:
         """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere.
+
+        ``allow_nulls`` lets nulls pass in columns that are not nullable, for callers who look.
 
         Raises:
             Corrupt: not a record batch of this layout, or values that its types do not allow.
@@ -155,7 +186,7 @@ class RowBatch:
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
         for column, array in zip(layout.columns, batch.columns, strict=True):
-            if array.null_count and not column.nullable:
+            if array.null_count and not (column.nullable or allow_nulls):
                 raise Corrupt(f"column {column.name!r} of a record batch holds nulls")
         return cls(layout, batch)
 

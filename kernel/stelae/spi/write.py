@@ -18,8 +18,8 @@ from typing import Any
 import mmh3
 import msgspec
 
-from stelae.spi.errors import CallerError
-from stelae.spi.ids import ClientId, TabletId
+from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.ids import ClientId, TabletId, client_id, tablet_id
 
 ROW_FORM_ROWS_MAX = 64
 """Operations of fewer rows travel in row form, others as Arrow; see the measurements in the docs"""
@@ -29,6 +29,15 @@ ROW_FORM_ROWS_LIMIT = 4096
 
 OPS_MAX = 16_384
 """Most operations of one request: bounds what one message can make a server hold."""
+
+
+class StaleSequence(CallerError):
+    """The client declared this sequence answered, or its result is too old to be known.
+
+    The operation was not applied now; whether it once was is not known any more.
+    """
+
+    code = "STALE_SEQUENCE"
 
 
 class OpKind(IntEnum):
@@ -159,6 +168,11 @@ def digest_of(raw: msgspec.Raw | bytes) -> int:
     return digest
 
 
+def refused(error: StelaeError) -> OpResult:
+    """Return the answer for an operation that had no effect because of ``error``."""
+    return OpResult(0, (), error.code, str(error))
+
+
 def encode_request(request: WriteRequest) -> bytes:
     """Encode a request."""
     return _ENCODER.encode(request)
@@ -168,12 +182,14 @@ def decode_request(data: bytes | memoryview) -> WriteRequest:
     """Read a request; bodies stay encoded.
 
     Raises:
-        CallerError: it is malformed, or numbers are out of range.
+        CallerError: it is malformed, or an id or a number is out of range.
     """
     try:
         request = _REQUEST.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CallerError(f"malformed write request: {error}") from error
+    tablet_id(request.tablet_id)
+    client_id(request.client_id)
     if len(request.ops) > OPS_MAX:
         raise CallerError(f"{len(request.ops)} operations in one request; at most {OPS_MAX}")
     if not 1 <= request.first_incomplete < 1 << 63:

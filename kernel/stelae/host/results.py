@@ -1,0 +1,273 @@
+"""Exactly-once results: what each client has been answered, kept per tablet by the kernel.
+
+The table is a pure function of the entries applied so far, in order: it reads no clock, expires by
+the timestamps of entries alone, and has no settings. So all replicas hold equal tables, whoever
+leads next gives the first answer to a retry, and equal tables dump to equal bytes (``durability``
+rule 16, behaviour C17).
+
+Applying a group of entries goes::
+
+    admissions = [table.admit(payload, timestamp) for ...]     # in log order
+    results = store.apply([... skip=admission.skip ...])
+    answers = [table.record(admission, result.faults) for ...]
+
+Between ``admit`` and ``record`` a request counts as taken but has no answer yet: a second entry of
+the same id in the same group is a duplicate, and shares the answer once there is one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import msgspec
+
+from stelae.host.hybrid_clock import LOGICAL_BITS
+from stelae.spi.errors import Corrupt, PayloadMismatch
+from stelae.spi.ids import ClientId
+from stelae.spi.payload import PayloadRequest, WritePayload
+from stelae.spi.store import RowFault
+from stelae.spi.write import OpResult, RowError, StaleSequence, refused
+
+_SECOND = 1_000_000 << LOGICAL_BITS
+
+RESULT_AGE_MAX = 600 * _SECOND
+"""How long a result is kept for a retry, in hybrid time; no client retries for longer."""
+
+CLIENT_AGE_MAX = 3600 * _SECOND
+"""How long a silent client is remembered. A constant, as are the others here: a replica that
+forgot earlier than its peers would apply what they skip."""
+
+RESULTS_PER_CLIENT_MAX = 65_536
+"""Most results kept for a client that never says what it has seen; then the oldest quarter goes."""
+
+CLIENTS_MAX = 100_000
+"""Most clients remembered; the one that was silent longest goes first."""
+
+_DUMP_VERSION = 1
+
+
+class _Kept(msgspec.Struct, array_like=True, gc=False):
+    """One request that was taken; ``result`` is ``None`` until its entry has been recorded."""
+
+    digest: int
+    timestamp: int
+    result: OpResult | None = None
+
+
+class _Client(msgspec.Struct):
+    """What is remembered of one client.
+
+    ``results`` are in order of timestamp, none below ``first_incomplete``. A sequence below
+    ``floor`` that has no result is stale: it was answered, or its result was let go.
+    """
+
+    timestamp: int
+    first_incomplete: int = 1
+    floor: int = 1
+    expire_from: int = 0
+    results: dict[int, _Kept] = {}
+
+    def prune(self, first_incomplete: int) -> None:
+        """Let go of results that the client has seen: all below ``first_incomplete``."""
+        gap = first_incomplete - self.first_incomplete
+        if gap <= 0:
+            return
+        if gap <= 64 + 2 * len(self.results):
+            for sequence in range(self.first_incomplete, first_incomplete):
+                self.results.pop(sequence, None)
+        else:
+            self.results = {s: k for s, k in self.results.items() if s >= first_incomplete}
+        self.first_incomplete = first_incomplete
+        self.floor = max(self.floor, first_incomplete)
+
+    def expire(self, now: int) -> None:
+        """Let go of results older than ``RESULT_AGE_MAX`` at entry timestamp ``now``."""
+        if now < self.expire_from:
+            return
+        old = [s for s, kept in self.results.items() if kept.timestamp + RESULT_AGE_MAX < now]
+        self._let_go(old)
+        oldest = next(iter(self.results.values()), None)
+        # Nothing can expire earlier than this, so entries until then need not look.
+        self.expire_from = (oldest.timestamp if oldest else now) + RESULT_AGE_MAX
+
+    def limit(self) -> None:
+        """Let go of the oldest quarter once there are too many."""
+        if len(self.results) > RESULTS_PER_CLIENT_MAX:
+            self._let_go([*islice(self.results, RESULTS_PER_CLIENT_MAX // 4)])
+
+    def _let_go(self, sequences: Sequence[int]) -> None:
+        for sequence in sequences:
+            del self.results[sequence]
+            self.floor = max(self.floor, sequence + 1)
+
+
+class Admission(msgspec.Struct):
+    """What :meth:`ResultsTable.admit` found. ``skip`` is what the store passes over."""
+
+    requests: tuple[PayloadRequest, ...]
+    timestamp: int
+    skip: frozenset[int]
+    kept: list[_Kept]
+
+
+class ResultsTable:
+    """All results of one tablet. Calls are made one at a time, ``admit`` in log order."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[ClientId, _Client] = OrderedDict()
+        self._open = 0
+
+    def answer(self, client_id: ClientId, sequence: int, digest: int) -> OpResult | None:
+        """Return what a leader can answer without the log; ``None``: propose it (again).
+
+        A hit is the first answer, or the refusal that ``admit`` would give.
+        """
+        client = self._clients.get(client_id)
+        if client is None:
+            return None
+        kept = client.results.get(sequence)
+        if kept is None:
+            return _stale(client, sequence) if sequence < client.floor else None
+        return kept.result if kept.digest == digest else _mismatch(client_id, sequence)
+
+    def admit(self, payload: WritePayload, timestamp: int) -> Admission:
+        """Take the requests of the next entry: say which of them must not be applied.
+
+        Those are retries of what was taken before, other uses of a taken id, and requests whose
+        client has moved past them. ``record`` must follow for each admission, in order.
+        """
+        owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
+        skip: list[int] = []
+        all_kept: list[_Kept] = []
+        for number, request in enumerate(payload.requests):
+            client = owners[request.client]
+            kept = client.results.get(request.sequence)
+            if kept is None and request.sequence >= client.floor:
+                kept = client.results[request.sequence] = _Kept(request.digest, timestamp)
+            else:
+                skip.append(number)
+                if kept is None:
+                    kept = _Kept(0, timestamp, _stale(client, request.sequence))
+                elif kept.digest != request.digest:
+                    client_id = payload.clients[request.client].client_id
+                    kept = _Kept(0, timestamp, _mismatch(client_id, request.sequence))
+            all_kept.append(kept)
+        for client in owners:
+            client.limit()
+        self._open += 1
+        return Admission(payload.requests, timestamp, frozenset(skip), all_kept)
+
+    def record(self, admission: Admission, faults: Iterable[RowFault]) -> list[OpResult]:
+        """Keep what applying the entry gave, and return the answers in order of its requests."""
+        self._open -= 1
+        fine = OpResult(admission.timestamp)
+        found = _by_request(admission.requests, faults)
+        answers = []
+        for number, kept in enumerate(admission.kept):
+            result = kept.result
+            if result is None:
+                result = fine
+                errors = admission.requests[number].errors
+                if errors or number in found:
+                    errors = _merge(errors, found.get(number, ()))
+                    result = OpResult(admission.timestamp, errors)
+                kept.result = result
+            answers.append(result)
+        return answers
+
+    def dump(self) -> bytes:
+        """Return the table as bytes, for the superblock. Every admission must be recorded."""
+        if self._open:
+            raise RuntimeError(f"{self._open} admissions of a results table are not recorded yet")
+        clients = [
+            (name, c.timestamp, c.first_incomplete, c.floor, c.results)
+            for name, c in self._clients.items()
+        ]
+        return _ENCODER.encode((_DUMP_VERSION, clients))
+
+    @classmethod
+    def load(cls, data: bytes) -> ResultsTable:
+        """Read what :meth:`dump` wrote; no bytes at all make an empty table.
+
+        Raises:
+            Corrupt: the bytes are no dump of a known version.
+        """
+        table = cls()
+        if not data:
+            return table
+        try:
+            version, clients = _DECODER.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Corrupt(f"not a results table: {error}") from error
+        if version != _DUMP_VERSION:
+            raise Corrupt(f"results table of version {version}; known: {_DUMP_VERSION}")
+        for name, timestamp, first_incomplete, floor, results in clients:
+            table._clients[name] = _Client(timestamp, first_incomplete, floor, 0, results)
+        return table
+
+    def _touch(self, client_id: ClientId, first_incomplete: int, now: int) -> _Client:
+        client = self._clients.get(client_id)
+        if client is None:
+            client = self._clients[client_id] = _Client(now)
+        else:
+            self._clients.move_to_end(client_id)
+            client.timestamp = now
+        client.expire(now)
+        client.prune(first_incomplete)
+        self._drop_clients(now)
+        return client
+
+    def _drop_clients(self, now: int) -> None:
+        while True:
+            client_id, oldest = next(iter(self._clients.items()))
+            if oldest.timestamp + CLIENT_AGE_MAX >= now and len(self._clients) <= CLIENTS_MAX:
+                return
+            del self._clients[client_id]
+
+
+def _mismatch(client_id: ClientId, sequence: int) -> OpResult:
+    return refused(
+        PayloadMismatch(
+            f"client {client_id} used sequence {sequence} for another request before: "
+            "nothing was applied; give each operation a number of its own"
+        )
+    )
+
+
+def _stale(client: _Client, sequence: int) -> OpResult:
+    return refused(
+        StaleSequence(
+            f"sequence {sequence} is below {client.floor}: it was answered, or its result is not "
+            "kept any more; nothing was applied now; read the rows to learn their state"
+        )
+    )
+
+
+def _by_request(
+    requests: tuple[PayloadRequest, ...], faults: Iterable[RowFault]
+) -> dict[int, list[RowError]]:
+    """Sort faults, which are in row order, to the requests that own the rows."""
+    found: dict[int, list[RowError]] = {}
+    number, start = 0, 0
+    for fault in faults:
+        while fault.row >= start + requests[number].row_count:
+            start += requests[number].row_count
+            number += 1
+        place = fault.row - start
+        # The owned rows are what was sent without the rows that did not fit the schema.
+        for error in requests[number].errors:
+            place += error.row <= place
+        found.setdefault(number, []).append(RowError(place, fault.code))
+    return found
+
+
+def _merge(first: Sequence[RowError], second: Sequence[RowError]) -> tuple[RowError, ...]:
+    return tuple(sorted((*first, *second), key=lambda error: error.row))
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(
+    tuple[int, list[tuple[ClientId, int, int, int, dict[int, _Kept]]]]
+)
