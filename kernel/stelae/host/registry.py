@@ -75,6 +75,8 @@ class Registry:
         for point in entry_points:
             self._points[point.name].append(point)
         self._engines: dict[tuple[EngineKind, str], tuple[type[Any], str]] = {}
+        self._names: dict[int, str] = {}
+        """Names of registered plugins by identity: several may have the same one."""
 
     @classmethod
     def installed(cls) -> Registry:
@@ -100,6 +102,7 @@ class Registry:
         except (pluggy.PluginValidationError, ValueError) as error:
             self._manager.unregister(plugin)
             raise PluginError(f"plugin {name}: {error}") from error
+        self._names[id(plugin)] = name
         for key, engine in engines.items():
             self._engines[key] = (engine, name)
 
@@ -189,7 +192,7 @@ class Registry:
         """
         found: list[ServiceFactory] = []
         for implementation in self._manager.hook.stelae_services.get_hookimpls():
-            name = self._manager.get_name(implementation.plugin) or "?"
+            name = self._names[id(implementation.plugin)]
             found.extend(_call(implementation.function, "stelae_services", name))
         return found
 
@@ -200,7 +203,7 @@ class Registry:
             try:
                 implementation.function(*[app][: len(implementation.argnames)])
             except Exception as error:
-                name = self._manager.get_name(implementation.plugin)
+                name = self._names[id(implementation.plugin)]
                 problems.append(PluginError(f"plugin {name}: stelae_cli raised {error!r}"))
         return problems
 
@@ -217,7 +220,7 @@ class Registry:
             try:
                 implementation.function(*[event][: len(implementation.argnames)])
             except Exception:
-                plugin = self._manager.get_name(implementation.plugin)
+                plugin = self._names[id(implementation.plugin)]
                 log.exception("an observer raised", extra={"hook": hook, "plugin": plugin})
 
     def _collect(self, plugin: object, plugin_name: str) -> dict[tuple[EngineKind, str], type[Any]]:
