@@ -35,6 +35,7 @@ from stelae.spi.write import (
     decode_reply,
     encode_request,
 )
+from stelae.wire.messenger import Response
 
 PENDING_OPS_MAX = 65_536
 """Operations that may be unanswered; more are refused until some are."""
@@ -48,21 +49,12 @@ ATTEMPT_MS = 2_000
 """How long one attempt may stay unanswered before the operations are sent again."""
 
 
-class Reply(Protocol):
-    """An answer of the messenger."""
-
-    @property
-    def body(self) -> Sequence[Buffer]:
-        """Its frames."""
-        ...
-
-
 class Caller(Protocol):
     """What of the messenger a client uses."""
 
     def call(
         self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int
-    ) -> asyncio.Future[Reply]:
+    ) -> asyncio.Future[Response]:
         """Send a request; the future gets the answer or a ``StelaeError``."""
         ...
 
@@ -190,7 +182,7 @@ class TabletWriter:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def _answered(self, batch: list[_Op], node: NodeId, done: asyncio.Future[Reply]) -> None:
+    def _answered(self, batch: list[_Op], node: NodeId, done: asyncio.Future[Response]) -> None:
         if done.cancelled() or self._closed is not None:
             return
         error = done.exception()

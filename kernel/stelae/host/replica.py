@@ -67,11 +67,11 @@ class ReplicaState(StrEnum):
 class ReplicaObserver(Protocol):
     """Told of transitions; must not raise and must not block."""
 
-    def status_changed(self, tablet_id: TabletId, before: Status | None, after: Status) -> None:
-        """Role, term or leader changed."""
+    def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
+        """Role, term, leader or readiness changed."""
         ...
 
-    def replica_failed(self, tablet_id: TabletId, reason: str) -> None:
+    def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
         """The replica is FAILED and serves nobody."""
         ...
 
@@ -356,7 +356,7 @@ class Replica:
 
     def config_durable(self, config: TabletConfig) -> None:
         """A committed config is in durable metadata."""
-        self.applier.config_durable(config.op_id)
+        log.info("config durable tablet=%s op_id=%s", self.tablet_id, config.op_id)
 
     def entries_applied(self, applied: OpId) -> None:
         """The applier has gone further."""
@@ -393,11 +393,12 @@ class Replica:
         """Stop this replica for good; the node and its other tablets go on."""
         if self.failure:
             return
+        before = self.state.value
         self.failure = reason
         log.error("replica failed tablet=%s reason=%s", self.tablet_id, reason)
         self._metrics.count("replicas_failed")
         self._close_down(Unavailable(f"the replica has failed: {reason}"))
-        self._observer.replica_failed(self.tablet_id, reason)
+        self._observer.replica_failed(self.tablet_id, before, reason)
 
     def _close_down(self, error: StelaeError) -> None:
         if self._timer is not None:

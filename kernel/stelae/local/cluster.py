@@ -105,7 +105,7 @@ class LocalCluster:
         for node in nodes:
             node.directory.mkdir()
             node.config_path.write_text(_node_toml(node, nodes, cluster_id, tablet, options))
-            _format(node, cluster_id, options)
+            _format(node)
         cluster = cls(directory, tablet.tablet_id, nodes)
         cluster._write_file(cluster_id)
         return cluster
@@ -184,12 +184,8 @@ def _free_ports(count: int) -> list[int]:
             one.close()
 
 
-def _format(node: NodeProcess, cluster_id: str, options: ClusterOptions) -> None:
-    command = [sys.executable, "-m", "stelae", "fs", "format", str(node.directory / "data")]
-    command += ["--uuid", node.node_id, "--cluster", cluster_id]
-    wal = (options.engines or {}).get("wal")
-    if wal:
-        command += ["--wal", wal]
+def _format(node: NodeProcess) -> None:
+    command = [sys.executable, "-m", "stelae", "fs", "format", "--config", str(node.config_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     if done.returncode != 0:
         raise FormatFailed(f"{node.name} could not be formatted: {done.stderr.strip()}")

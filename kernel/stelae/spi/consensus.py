@@ -440,6 +440,11 @@ class ConsensusEngine(ABC):
     """Kinds before whose delivery the driver must deliver what heartbeats it heard."""
 
     @classmethod
+    def beat_interval_ms(cls, config: Any) -> int:
+        """How often a leader's node must keep its followers alive, in milliseconds, at least 1."""
+        return 200
+
+    @classmethod
     @abstractmethod
     def restore(
         cls,

@@ -24,6 +24,11 @@ class RaftEngine(ConsensusEngine):
     is_vote_request = VOTE_REQUEST_KINDS
 
     @classmethod
+    def beat_interval_ms(cls, config: Any) -> int:
+        """A fifth of the election timeout: four beats may be lost before anybody worries."""
+        return max(1, int(config.election_timeout_ms) // 5)
+
+    @classmethod
     def restore(
         cls,
         *,

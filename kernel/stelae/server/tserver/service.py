@@ -168,10 +168,10 @@ class TabletService:
         raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
 
 
-def _only_frame(request: Request) -> bytes | bytearray | memoryview:
+def _only_frame(request: Request) -> memoryview:
     if len(request.body) != 1:
         raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
-    return request.body[0]
+    return memoryview(request.body[0])
 
 
 def _report(replica: Replica) -> ReplicaReport:

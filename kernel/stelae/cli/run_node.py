@@ -1,0 +1,61 @@
+"""Runs one node in this process until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.host.config import load_config
+from stelae.host.node import Node
+from stelae.host.registry import Registry
+from stelae.server.tserver import plugin as tserver
+
+log = logging.getLogger("stelae")
+
+
+def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> int:
+    """Run a tablet server; return the exit code of the process.
+
+    Raises:
+        StelaeError: the node cannot start.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    registry = Registry.installed()
+    registry.register(tserver, "service.tserver")
+    config = load_config(config_path, registry)
+    return asyncio.run(_run(Node(config, registry), until_stdin_closes))
+
+
+async def _run(node: Node, until_stdin_closes: bool) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, node.request_stop)
+    await node.start()
+    if until_stdin_closes:
+        _stop_at_end_of_stdin(loop, node)
+    print(f"serving {node.node_id} at {node.address}", file=sys.stderr, flush=True)
+    await node.stopped()
+    await node.stop()
+    if node.crashed is not None:
+        log.error("the node stopped because of a defect: %r", node.crashed)
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, node: Node) -> None:
+    descriptor = sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            node.request_stop()
+
+    loop.add_reader(descriptor, readable)

@@ -1,0 +1,288 @@
+"""A client of tablets: connect, write with many calls in flight, scan.
+
+This is the client's first room: it is given the addresses of the nodes that hold one tablet, finds
+the leader among them and follows it. One client belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from stelae.client.leader import LeaderTracker
+from stelae.client.local_time import LocalTime, QuietMetrics, WallClock
+from stelae.client.messages import (
+    CHECKSUM,
+    DESCRIBE,
+    SCAN,
+    STATUS,
+    Checksum,
+    ChecksumRequest,
+    DescribeRequest,
+    Description,
+    ReplicaReport,
+    ScanPage,
+    ScanRequest,
+    StatusReply,
+    StatusRequest,
+    decode,
+    encode,
+)
+from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
+from stelae.spi.errors import NotLeader, RetryableError, StelaeError, Unavailable
+from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpBody, OpKind, OpResult, encode_body
+from stelae.wire.messenger import Identity, Lane, Messenger, Response
+from stelae.wire.settings import WireSettings
+
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+
+CALL_MS = 2_000
+"""Deadline of one attempt to ask a node something, in milliseconds."""
+
+TIMEOUT_S = 30.0
+"""How long a call retries by default before it gives up, in seconds."""
+
+
+class Client:
+    """Connections to the nodes of a cluster. Make one with :meth:`connect`."""
+
+    def __init__(self, messenger: Messenger, nodes: Sequence[NodeId]) -> None:
+        self._messenger = messenger
+        self._tablets: list[Tablet] = []
+        self.nodes = list(nodes)
+        """Nodes that answered at connect."""
+        self.client_id = ClientId(secrets.token_hex(8))
+        self.rng = random.Random(secrets.randbits(64))
+
+    @classmethod
+    async def connect(cls, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Client:
+        """Connect to whoever answers at ``host:port`` addresses, at least one of them.
+
+        Raises:
+            Unavailable: nobody answered in time.
+            ConfigError: an address is not ``host:port``.
+        """
+        clock = WallClock()
+        identity = Identity(
+            cluster_id=ClusterId(""),
+            node_id=NodeId(secrets.token_hex(16)),
+            incarnation_id=IncarnationId(secrets.token_hex(8)),
+        )
+        messenger = Messenger(
+            identity,
+            clock=clock,
+            time=LocalTime(),
+            defer=_defer_to(asyncio.get_running_loop()),
+            settings=WireSettings(),
+            metrics=QuietMetrics(),
+            rng=random.Random(secrets.randbits(64)),
+        )
+        try:
+            return cls(messenger, await _greet(messenger, addresses, timeout_s))
+        except BaseException:
+            messenger.close()
+            raise
+
+    async def tablet(self, tablet_id: TabletId, *, timeout_s: float = TIMEOUT_S) -> Tablet:
+        """Find a tablet: its schema, its members and its leader.
+
+        Raises:
+            Unavailable: no node could say in time.
+            CallerError: the nodes have no such tablet.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        tracker = LeaderTracker(self.nodes)
+        answer = await self._ask(
+            tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL
+        )
+        described = decode(answer.body[0], Description)
+        for node_id, address in described.members:
+            self._messenger.add_peer(node_id, address)
+        members = LeaderTracker([node_id for node_id, _ in described.members])
+        if described.leader is not None:
+            members.refused_by(members.current, described.leader)
+        found = Tablet(self, tablet_id, Schema.from_bytes(described.schema), members)
+        self._tablets.append(found)
+        return found
+
+    async def status(self, node: NodeId, *, deadline_ms: int = CALL_MS) -> list[ReplicaReport]:
+        """How every replica of one node stands.
+
+        Raises:
+            RetryableError: the node did not answer.
+        """
+        frames = [encode(StatusRequest())]
+        answer = await self._messenger.call(node, STATUS, frames, deadline_ms=deadline_ms)
+        return list(decode(answer.body[0], StatusReply).replicas)
+
+    async def checksum(self, node: NodeId, tablet_id: TabletId) -> Checksum:
+        """Logical checksum of one replica's rows, and up to where they are applied.
+
+        Raises:
+            RetryableError: the node did not answer, or the replica cannot serve.
+        """
+        frames = [encode(ChecksumRequest(tablet_id))]
+        answer = await self._messenger.call(node, CHECKSUM, frames, deadline_ms=10 * CALL_MS)
+        return decode(answer.body[0], Checksum)
+
+    def close(self) -> None:
+        """Close the connections; unanswered writes fail. Closing twice is harmless."""
+        for tablet in self._tablets:
+            tablet.close()
+        self._messenger.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    async def _ask(
+        self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float, lane: Lane
+    ) -> Response:
+        """Ask the tracked node, and the next one when it cannot serve, until the deadline."""
+        loop = asyncio.get_running_loop()
+        while True:
+            node = tracker.current
+            try:
+                return await self._messenger.call(
+                    node, kind, [body], deadline_ms=CALL_MS, lane=lane
+                )
+            except NotLeader as error:
+                problem: StelaeError = error
+                pause = not tracker.refused_by(node, error.leader)
+            except RetryableError as error:
+                problem, pause = error, True
+                tracker.failed(node)
+            if loop.time() >= deadline:
+                raise Unavailable(f"no node could serve {kind} in time; the last said: {problem}")
+            if pause:
+                await asyncio.sleep(BACKOFF_S_MIN + self.rng.random() * BACKOFF_S_MAX / 4)
+
+    def _writer(self, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> TabletWriter:
+        return TabletWriter(
+            self._messenger,
+            leader,
+            tablet_id=tablet_id,
+            client_id=self.client_id,
+            schema_version=schema.version,
+            rng=self.rng,
+        )
+
+
+class Tablet:
+    """One tablet, as a client sees it."""
+
+    def __init__(
+        self, client: Client, tablet_id: TabletId, schema: Schema, leader: LeaderTracker
+    ) -> None:
+        self._client = client
+        self.tablet_id = tablet_id
+        self.schema = schema
+        self.leader = leader
+        self._writer = client._writer(tablet_id, schema, leader)
+
+    @property
+    def retries(self) -> int:
+        """How often operations had to be sent again."""
+        return self._writer.retries
+
+    def write(
+        self, kind: OpKind, rows: Sequence[tuple[Any, ...]], *, timeout_s: float = TIMEOUT_S
+    ) -> asyncio.Future[OpResult]:
+        """Send one operation; many may be in flight.
+
+        Args:
+            kind: what to do with the rows.
+            rows: one value per column of the schema, in its order (deletes: per key column).
+            timeout_s: how long to retry.
+
+        The future's result holds the rows that were not taken (``errors``), or a ``refusal`` of
+        the whole operation. It is set once a majority has made the operation durable; after
+        ``DeadlineExceeded`` it may still take effect, at most once.
+        """
+        return self._writer.write(encode_body(OpBody(kind, list(rows))), timeout_s)
+
+    def write_encoded(
+        self, body: msgspec.Raw, *, timeout_s: float = TIMEOUT_S
+    ) -> asyncio.Future[OpResult]:
+        """As :meth:`write`, for a body from ``stelae.spi.write.encode_body``."""
+        return self._writer.write(body, timeout_s)
+
+    async def scan(
+        self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S
+    ) -> AsyncIterator[RowBatch]:
+        """Read rows, batch by batch, all of one snapshot.
+
+        Without ``at`` (a hybrid timestamp) the scan is linearizable: it sees every write that was
+        acknowledged before it began. It survives a change of leader.
+
+        Raises:
+            Unavailable: no leader could serve in time.
+            TooOld, SchemaMismatch: see ``TabletStore.scan``.
+        """
+        loop = asyncio.get_running_loop()
+        asked = _ordered(spec or ScanSpec())
+        while True:
+            request = encode(ScanRequest(self.tablet_id, asked, at))
+            answer = await self._client._ask(
+                self.leader, SCAN, request, loop.time() + timeout_s, Lane.BULK
+            )
+            page = decode(answer.body[0], ScanPage)
+            at = page.at
+            if not page.row_count:
+                return
+            body = memoryview(answer.body[1])
+            yield RowBatch.from_ipc(self.schema.project(asked.columns), body)
+            if page.after is None:
+                return
+            limit = None if asked.limit is None else asked.limit - page.row_count
+            if limit is not None and limit <= 0:
+                return
+            asked = msgspec.structs.replace(asked, after=page.after, limit=limit)
+
+    def close(self) -> None:
+        """Give every unanswered write an error."""
+        self._writer.close(Unavailable("the client is closed"))
+
+
+def _defer_to(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], None]:
+    def defer(call: Callable[[], None]) -> None:
+        loop.call_soon(call)
+
+    return defer
+
+
+def _ordered(spec: ScanSpec) -> ScanSpec:
+    """Pages are cut by key, so that any replica can go on where another stopped."""
+    if spec.order is Order.ANY:
+        return msgspec.structs.replace(spec, order=Order.KEY)
+    return spec
+
+
+async def _greet(messenger: Messenger, addresses: Sequence[str], timeout_s: float) -> list[NodeId]:
+    """Say hello everywhere; go on as soon as one answered and the others had a moment."""
+    hellos = [messenger.connect(a, deadline_ms=int(timeout_s * 1000)) for a in addresses]
+    done, waiting = await asyncio.wait(hellos, return_when=asyncio.FIRST_COMPLETED)
+    while waiting and not any(hello.exception() is None for hello in done):
+        more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        done |= more
+    if waiting:
+        more, waiting = await asyncio.wait(waiting, timeout=0.2)
+        done |= more
+    for hello in waiting:
+        hello.cancel()
+    nodes = [hello.result() for hello in hellos if hello in done and hello.exception() is None]
+    if not nodes:
+        problem = next(iter(done)).exception()
+        raise Unavailable(f"nobody answered at {', '.join(addresses)}: {problem}")
+    return nodes

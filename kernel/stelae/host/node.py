@@ -1,0 +1,321 @@
+"""A node: files, clock, engines, replicas and messenger, brought up and down in order.
+
+The node knows no service: tablet server and master register themselves by hook
+(``stelae_services``), so a node boots with ``spi``, ``wire`` and ``host`` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, ReplicaPorts, assemble
+from stelae.host.config import NodeConfig
+from stelae.host.consensus_meta import HardStateWriter
+from stelae.host.files import RealFiles
+from stelae.host.hybrid_clock import HybridClock, first_ceiling
+from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
+from stelae.host.keyed_pool import KeyedPool
+from stelae.host.layout import Layout
+from stelae.host.loop import LagProbe, LoopTurns
+from stelae.host.metrics import NodeMetrics
+from stelae.host.observers import HookObserver
+from stelae.host.peer_codec import PeerCodec
+from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.registry import Registry
+from stelae.host.replica import Replica
+from stelae.host.system_clock import SystemClock, boot_id
+from stelae.host.tablets import TabletLoader
+from stelae.host.wal_thread import EngineReader, WalThread
+from stelae.host.workers import WorkerPool
+from stelae.spi.consensus import Campaign
+from stelae.spi.errors import StelaeError
+from stelae.spi.hooks import Service, ServiceFactory
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.services import Clock, Files, Metrics, Workers
+from stelae.wire.messenger import Identity, Lane, Messenger, PeerChange
+
+log = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""
+
+CLOCK_KEEP_AHEAD_US = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeServices:
+    """``EngineServices`` of a real node."""
+
+    files: Files
+    clock: Clock
+    metrics: Metrics
+    workers: Workers
+
+
+class Node:
+    """One running node. Make one, ``start`` it, wait for ``stopped``, ``stop`` it.
+
+    Args:
+        config: from ``node.toml``.
+        registry: tells observers; its services are started unless ``services`` is given.
+        services: factories of what the node serves.
+        files, clock: the machine's, unless a test has others.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        registry: Registry,
+        *,
+        services: Sequence[ServiceFactory] | None = None,
+        files: Files | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config
+        self.metrics = NodeMetrics()
+        self.crashed: BaseException | None = None
+        self.address = ""
+        self._registry = registry
+        self._factories = registry.services() if services is None else services
+        self._files: Files = RealFiles() if files is None else files
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._layout = Layout(config.node.directory)
+        self._instance = InstanceFile(self._files, self._layout)
+        self._undo = contextlib.ExitStack()
+        self._services: list[Service] = []
+        self._ended = asyncio.Event()
+
+    @property
+    def replicas(self) -> Mapping[TabletId, Replica]:
+        """The replicas of this node, by tablet."""
+        return self.peers.replicas
+
+    @property
+    def failed_tablets(self) -> Mapping[TabletId, str]:
+        """Tablets that did not come up, and why."""
+        return self._loader.failed
+
+    async def stopped(self) -> None:
+        """Wait until something asks the node to end (``request_stop``, or a defect)."""
+        await self._ended.wait()
+
+    def request_stop(self) -> None:
+        """Ask whoever waits in ``stopped`` to stop the node. Callable on the event loop only."""
+        self._ended.set()
+
+    # -- start -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bring the node up; it serves when this returns.
+
+        Raises:
+            StelaeError: it cannot; everything that was opened is closed again.
+        """
+        try:
+            self._open_directory()
+            self._start_loop()
+            await asyncio.to_thread(self._open_engines)
+            recovered, created = await asyncio.to_thread(self._recover)
+            self._start_messenger()
+            self._start_replicas(recovered, created)
+        except BaseException:
+            self._undo.close()
+            raise
+        log.info("node serves node=%s address=%s", self.node_id, self.address)
+
+    def _open_directory(self) -> None:
+        files, layout = self._files, self._layout
+        lock = lock_directory(files, layout, os.getpid())
+        self._undo.callback(lock.release)
+        wal_name = self.config.wal.name
+        found = self._instance.start(
+            cluster=self.config.cluster_id, wal_engine=wal_name, boot_id=boot_id()
+        )
+        self.node_id: NodeId = found.instance.node_id
+        self._stored_ceiling = load_ceiling(files, layout)
+        self._ceiling = first_ceiling(self._stored_ceiling, self._clock, self.config.clock)
+        save_ceiling(files, layout, self._ceiling)
+
+    def _start_loop(self) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        config, undo = self.config, self._undo
+        self.turns = LoopTurns(asyncio.get_running_loop(), self._clock, self._crash)
+        self._workers = WorkerPool(config.workers.background_threads, "worker", self.turns.post)
+        self._metadata = KeyedPool(config.workers.metadata_threads, "metadata", self.turns.post)
+        self._apply = KeyedPool(config.workers.apply_threads, "apply", self.turns.post)
+        self.scans = KeyedPool(config.workers.apply_threads, "scan", self.turns.post)
+        for pool in (self._workers, self._metadata, self._apply, self.scans):
+            undo.callback(pool.close)
+        self.time = HybridClock(
+            self._clock,
+            settings=config.clock,
+            stored=self._stored_ceiling,
+            ceiling=self._ceiling,
+            save=self._save_ceiling,
+        )
+        self.hard_states = HardStateWriter(self._files, self._layout, self._metadata)
+        probe = LagProbe(self.turns, self.metrics)
+        probe.start()
+        undo.callback(probe.stop)
+        self._keep_clock_ahead()
+
+    def _save_ceiling(self, ceiling: int, done: Callable[[object], None]) -> None:
+        files, layout = self._files, self._layout
+        self._metadata.run("clock", lambda: save_ceiling(files, layout, ceiling), done)
+
+    def _keep_clock_ahead(self) -> None:
+        self.time.keep_ahead()
+        timer = self.turns.call_at(
+            self.turns.now_us() + CLOCK_KEEP_AHEAD_US, self._keep_clock_ahead
+        )
+        self._clock_timer = timer
+
+    def _open_engines(self) -> None:
+        config = self.config
+        services = NodeServices(
+            files=self._files, clock=self._clock, metrics=self.metrics, workers=self._workers
+        )
+        wal = config.wal.engine.open(self._layout.wals, config.wal.config, services)
+        self._undo.callback(wal.close)
+        self.engines = Engines(
+            wal=wal,
+            consensus=config.consensus.engine,
+            consensus_config=config.consensus.config,
+            store=config.store.engine,
+            store_config=config.store.config,
+            services=services,
+        )
+
+    def _recover(self) -> tuple[list[Recovered], bool]:
+        self._loader = TabletLoader(
+            self._files,
+            self._layout,
+            self.engines,
+            self.hard_states,
+            (self.config.consensus.name, self.config.store.name),
+        )
+        created = self.config.tablet is not None and self._loader.create(self.config.tablet)
+        return self._loader.recover_all(), created
+
+    def _start_messenger(self) -> None:
+        config = self.config
+        incarnation = IncarnationId(secrets.token_hex(8))
+        self.messenger = Messenger(
+            Identity(
+                cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=incarnation
+            ),
+            clock=self._clock,
+            time=self.time,
+            defer=self.turns.defer_last,
+            settings=config.wire,
+            metrics=self.metrics,
+            rng=random.Random(secrets.randbits(64)),
+        )
+        self._undo.callback(self.messenger.close)
+        self.peers = PeerTraffic(
+            PeerCodec(config.consensus.engine.message_types),
+            self.turns,
+            self.metrics,
+            config.consensus.engine.beat_interval_ms(config.consensus.config) * 1000,
+        )
+        peers, messenger = self.peers, self.messenger
+        messenger.on_message(CONSENSUS, lambda m: peers.consensus_arrived(m.sender, m.body))
+        messenger.on_message(
+            BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body)
+        )
+        messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.body))
+        messenger.on_peer_change(self._peer_changed)
+        for factory in self._factories:
+            service = factory(self)
+            service.start()
+            self._services.append(service)
+        self.address = messenger.bind(config.node.listen)
+
+    def _start_replicas(self, recovered: list[Recovered], created: bool) -> None:
+        config = self.config
+        wal = WalThread(
+            self.engines.wal,
+            self.turns,
+            queue_bytes_max=config.log.queue_bytes_max,
+            group_bytes_max=config.log.group_bytes_max,
+            on_crash=self._crash,
+        )
+        wal.start()
+        self._undo.callback(wal.stop)
+        self.writer = wal.writer
+        ports = ReplicaPorts(
+            turns=self.turns,
+            writer=wal.writer,
+            reader=EngineReader(self.engines.wal, self.scans),
+            hard_states=self.hard_states,
+            network=self.peers,
+            heartbeats=self.peers.heartbeats,
+            time=self.time,
+            pool=self._apply,
+            metrics=self.metrics,
+            observer=HookObserver(self._registry),
+        )
+        for one in recovered:
+            rng = random.Random(secrets.randbits(64))
+            limits = ReplicaLimits()
+            replica = assemble(
+                one, self.engines, ports, node_id=self.node_id, limits=limits, rng=rng
+            )
+            self.peers.add(replica)
+            for member in replica.status.config.members:
+                if member.node_id != self.node_id:
+                    self.messenger.add_peer(member.node_id, member.address)
+        self.peers.start(self.messenger)
+        for replica in self.replicas.values():
+            replica.start()
+        tablet = config.tablet
+        if created and tablet is not None and tablet.hinted_leader == self.node_id:
+            self.replicas[tablet.id].deliver(Campaign(hinted=True))
+
+    # -- while it runs ---------------------------------------------------------------------------
+
+    def _peer_changed(self, change: PeerChange) -> None:
+        if change.lane is Lane.CONTROL and not change.up:
+            self.peers.peer_lost(change.node_id)
+
+    def _crash(self, error: BaseException) -> None:
+        """A defect: nothing can be promised from here on, so the process ends."""
+        if self.crashed is None:
+            self.crashed = error
+            self._ended.set()
+
+    # -- stop ------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop in an orderly way: nothing acknowledged is lost, and the next start is clean."""
+        for service in reversed(self._services):
+            service.stop()
+        for replica in self.replicas.values():
+            replica.stop()
+        self.peers.stop()
+        self._clock_timer.cancel()
+        await self._drain_log()
+        for replica in self.replicas.values():
+            replica.applier.store.close()
+        self.messenger.close()
+        if self.crashed is None:
+            await asyncio.to_thread(self._instance.mark_clean)
+        await asyncio.to_thread(self._undo.close)
+        log.info("node stopped node=%s", self.node_id)
+
+    async def _drain_log(self) -> None:
+        if self.crashed is not None:
+            return
+        drained = asyncio.get_running_loop().create_future()
+        self.writer.close(drained.set_result)
+        result = await drained
+        if isinstance(result, StelaeError):
+            log.error("the log did not close cleanly: %s", result)

@@ -1,0 +1,122 @@
+"""The tablets of a node at start: the configured one is created, every other one is recovered.
+
+Creation is ordered so that a crash at any step leaves either nothing or a whole tablet: consensus
+metadata first (term 0, no vote, the initial config: ``durability.md`` rule 10), then the empty log,
+then the superblock, whose presence means that the tablet exists.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from stelae.host.bootstrap import Engines, Recovered, recover
+from stelae.host.config_sections import TabletSection
+from stelae.host.consensus_meta import HardStateWriter
+from stelae.host.layout import Layout
+from stelae.host.metadata import NO_CRASH, CrashPoints
+from stelae.host.metadata_scan import Found, scan_tablets
+from stelae.host.startup import Action
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.spi.consensus import HardState
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ZERO, TabletId
+from stelae.spi.services import Files
+
+log = logging.getLogger(__name__)
+
+
+class TabletLoader:
+    """Brings a node's tablets up from its files. Every call may block.
+
+    Args:
+        names: of the consensus and the store engine, for superblocks.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        layout: Layout,
+        engines: Engines,
+        hard_states: HardStateWriter,
+        names: tuple[str, str],
+        crash: CrashPoints = NO_CRASH,
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._engines = engines
+        self._hard_states = hard_states
+        self._consensus_name, self._store_name = names
+        self._crash = crash
+        self.failed: dict[TabletId, str] = {}
+        """Tablets that stay offline, and why; the node serves the others."""
+
+    def create(self, tablet: TabletSection) -> bool:
+        """Create the configured tablet unless it exists or has failed; True if it was created.
+
+        Raises:
+            StorageError: no space, or the disk failed; creation can be repeated.
+        """
+        wal = self._engines.wal
+        found = {f.tablet_id: f for f in scan_tablets(self._files, self._layout, wal.logs())}
+        existing = found.get(tablet.id)
+        if existing is not None and existing.decision.action is not Action.NOTHING:
+            return False
+        superblock = Superblock(
+            tablet_id=tablet.id,
+            consensus_engine=self._consensus_name,
+            store_engine=self._store_name,
+            schemas=(tablet.schema.to_bytes(),),
+        )
+        if existing is None or existing.consensus is None:
+            self._hard_states.open(tablet.id).save(HardState(), tablet.initial_config())
+        self._crash.hit("tablet.create.after_consensus")
+        if existing is not None and existing.log is not None:
+            wal.drop(superblock.log_id)
+        wal.create(superblock.log_id, ZERO)
+        self._crash.hit("tablet.create.after_log")
+        SuperblockFile(self._files, self._layout, tablet.id, self._crash).save(superblock)
+        log.info("tablet created tablet=%s", tablet.id)
+        return True
+
+    def recover_all(self) -> list[Recovered]:
+        """Recover every READY tablet; what cannot be recovered is in ``failed``."""
+        recovered = []
+        for found in scan_tablets(self._files, self._layout, self._engines.wal.logs()):
+            if found.decision.action is Action.START:
+                one = self._recover(found)
+                if one is not None:
+                    recovered.append(one)
+            elif found.decision.action is Action.FAIL:
+                self._fail(found.tablet_id, found.failure or found.decision.why)
+        return recovered
+
+    def _recover(self, found: Found) -> Recovered | None:
+        assert found.superblock is not None and found.consensus is not None
+        wrong = self._wrong_engine(found.superblock)
+        if wrong:
+            self._fail(found.tablet_id, wrong)
+            return None
+        self._hard_states.open(found.tablet_id).load()
+        directory = self._layout.data_of(found.tablet_id)
+        try:
+            return recover(found.superblock, found.consensus, self._engines, directory)
+        except StelaeError as error:
+            self._fail(found.tablet_id, str(error))
+            return None
+
+    def _wrong_engine(self, superblock: Superblock) -> str:
+        """Two consensus engines never mix in one tablet, and a store reads only its own files."""
+        for kind, recorded, picked in (
+            ("consensus", superblock.consensus_engine, self._consensus_name),
+            ("store", superblock.store_engine, self._store_name),
+        ):
+            if recorded != picked:
+                return (
+                    f"the tablet was made with {kind} engine {recorded!r}, the node runs "
+                    f"{picked!r}; set [engines] {kind} = {recorded!r}"
+                )
+        return ""
+
+    def _fail(self, tablet_id: TabletId, reason: str) -> None:
+        self.failed[tablet_id] = reason
+        log.error("tablet failed tablet=%s reason=%s", tablet_id, reason)

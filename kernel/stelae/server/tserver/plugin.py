@@ -1,0 +1,14 @@
+"""Registers the tablet server with a node, like any plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stelae.server.tserver.service import TabletService
+from stelae.spi.hooks import ServiceFactory, hookimpl
+
+
+@hookimpl
+def stelae_services() -> Sequence[ServiceFactory]:
+    """The services of a tablet server."""
+    return [TabletService]
