@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,56 +41,29 @@ def tool(name: str, *arguments: str) -> Command:
     return (str(BIN / name), *arguments)
 
 
-# The commands of one group run side by side; there are at most as many as cores (two).
-GROUPS: dict[str, tuple[Command, ...]] = {
-    "tidy": (pytest("tests/tidy"),),
-    "unit": (pytest("-n", "2", "tests/unit"),),
-    "traces": (pytest("tests/traces"),),
-    "conformance": (pytest("-n", "2", "tests/conformance"),),
-    "sim": (
-        tool("stelae", "sim", "run", "--seeds", "1..150"),
-        tool("stelae", "sim", "run", "--seeds", "151..300"),
-    ),
-    "mutants": (pytest("-n", "2", "tests/sim"),),
-    "e2e": (pytest("tests/e2e"),),
-    "lint": (tool("ruff", "check", "."),),
-    "format": (tool("ruff", "format", "--check", "."),),
-    "types": (tool("mypy"),),
-    "docs": (
-        tool("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html"),
+GROUPS: dict[str, Command] = {
+    "tidy": pytest("tests/tidy"),
+    "unit": pytest("-n", "2", "tests/unit"),
+    "traces": pytest("tests/traces"),
+    "conformance": pytest("-n", "2", "tests/conformance"),
+    "sim": tool("stelae", "sim", "run", "--seeds", "1..300"),
+    "mutants": pytest("-n", "2", "tests/sim"),
+    "e2e": pytest("tests/e2e"),
+    "lint": tool("ruff", "check", "."),
+    "format": tool("ruff", "format", "--check", "."),
+    "types": tool("mypy"),
+    "docs": tool(
+        "sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html"
     ),
 }
 
 
-def run_one(command: Command) -> bool:
-    """Run a command in the foreground, its output passed through."""
-    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-
-
-def run_together(commands: tuple[Command, ...]) -> bool:
-    """Run commands side by side; print the output of each when it has ended."""
-    ok = True
-    with ExitStack() as stack:
-        running = []
-        for command in commands:
-            output = stack.enter_context(tempfile.TemporaryFile())
-            child = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-            stack.callback(child.terminate)
-            running.append((command, child, output))
-        for command, child, output in running:
-            ok = child.wait() == 0 and ok
-            output.seek(0)
-            print("$", *command)
-            print(output.read().decode(errors="replace"), flush=True)
-    return ok
-
-
 def run_group(group: str, extra: Command) -> Result:
-    """Run one group and time it; ``extra`` is appended to the only command of the group."""
-    print(f"\n== {group}", flush=True)
+    """Run one group in the foreground and time it; ``extra`` is appended to its command."""
+    command = GROUPS[group] + extra
+    print(f"\n== {group}: {Path(command[0]).name} {' '.join(command[1:])}", flush=True)
     started = time.monotonic()
-    commands = GROUPS[group]
-    ok = run_one(commands[0] + extra) if len(commands) == 1 else run_together(commands)
+    ok = subprocess.run(command, cwd=ROOT, check=False).returncode == 0
     return Result(group=group, ok=ok, seconds=time.monotonic() - started)
 
 
@@ -113,8 +84,8 @@ def main(arguments: list[str]) -> int:
     if unknown or not groups:
         print(f"unknown groups: {unknown}; there are: {' '.join(GROUPS)}", file=sys.stderr)
         return 2
-    if extra and (len(groups) > 1 or len(GROUPS[groups[0]]) > 1):
-        print("arguments can be passed on to one group of one command only", file=sys.stderr)
+    if extra and len(groups) > 1:
+        print("arguments can be passed on to a single group only", file=sys.stderr)
         return 2
     results = [run_group(group, extra) for group in groups]
     report(results)

@@ -7,6 +7,7 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-errors``: every error code, by who must act
 - ``stelae-transitions``: a total transition table, from the data that the code runs on
 - ``stelae-startup``: the table that decides what becomes of a replica at start
+- ``stelae-recovery``: the table that decides what becomes of the files of a log
 
 The functions that return Markdown are plain, and the tidy tests call them too.
 """
@@ -174,6 +175,12 @@ def transitions_lines(transitions: Mapping[Any, Mapping[Any, Any]]) -> list[str]
     return table(("cause", *map(str, roles)), rows)
 
 
+def recovery_lines(rows: Callable[[], list[Any]]) -> list[str]:
+    """A table of lettered rows: what recovery finds in the files of a log, and what it does."""
+    found = [(row.letter, row.situation, f"`{row.verdict.name}`") for row in rows()]
+    return table(("row", "situation", "verdict"), found)
+
+
 def _members(chosen: frozenset[Any], every: type[Any]) -> str:
     """The members of a set in the order of their enumeration; all of them is "any"."""
     return "any" if chosen == frozenset(every) else ", ".join(m for m in every if m in chosen)
@@ -204,5 +211,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("stelae-hooks", directive(hooks_lines))
     app.add_directive("stelae-errors", directive(errors_lines))
     app.add_directive("stelae-transitions", directive(transitions_lines))
+    app.add_directive("stelae-recovery", directive(recovery_lines))
     app.add_directive("stelae-startup", directive(startup_lines))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
