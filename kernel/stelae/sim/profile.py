@@ -24,6 +24,7 @@ class Profile:
         reads, repeats: share of reads; share of finished writes that are sent once more.
         segment_bytes: small, so that logs roll often.
         append_bytes_max: bytes of entries in one message, so that followers are fed piecemeal.
+        in_flight_messages_max: unanswered appends per peer.
         queue_bytes_max: bound of the log writer's queue, so that it pushes back at times.
         clock_error_us: how far each node's wall clock is off from the start.
         safety_us: length of the phase with faults.
@@ -46,6 +47,7 @@ class Profile:
     repeats: float
     segment_bytes: int
     append_bytes_max: int
+    in_flight_messages_max: int
     queue_bytes_max: int
     clock_error_us: tuple[int, int, int]
     safety_us: int
@@ -74,6 +76,7 @@ def draw_profile(seed: int) -> Profile:
         repeats=pick(rng, (0.0, 0.1, 0.3)),
         segment_bytes=pick(rng, (4_096, 8_192, 32_768)),
         append_bytes_max=pick(rng, (512, 2_048, 65_536)),
+        in_flight_messages_max=pick(rng, (1, 4, 64)),
         queue_bytes_max=pick(rng, (2_048, 16_384, 1 << 20)),
         clock_error_us=(
             between(rng, -200_000, 200_000),

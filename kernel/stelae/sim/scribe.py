@@ -17,7 +17,7 @@ from stelae.sim.process import Process
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.wal import Failed, LogState, Outcome
+from stelae.spi.wal import Failed, Outcome
 
 SCRIBE_LOG: Final = LogId(TabletId("scribe"), 1)
 
@@ -32,7 +32,8 @@ class Scribe:
     """Writes, replaces and collects at random for as long as its process lives.
 
     Args:
-        state: of the log, as its engine found it.
+        last: op id of the last entry, as the engine found it.
+        floor: highest index that was ever allowed to be collected: it is never replaced.
     """
 
     def __init__(
@@ -41,15 +42,16 @@ class Scribe:
         writer: LogWriter,
         rng: random.Random,
         coverage: Coverage,
-        state: LogState,
+        last: OpId,
+        floor: int,
     ) -> None:
         self._process = process
         self._writer = writer
         self._rng = rng
         self._coverage = coverage
-        self._floor = state.base.index
-        self._last = state.last
-        self._terms = state.last.term + 1
+        self._floor = floor
+        self._last = last
+        self._terms = last.term + 1
         self._in_flight = 0
         self._broken = False
         self.stopping = False

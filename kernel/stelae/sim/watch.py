@@ -11,6 +11,7 @@ from typing import Any
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import Answer, Operation
 from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Violation
+from stelae.sim.invariants.linearizability import Linearizability
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import Needs, NodeView, World
@@ -122,6 +123,11 @@ class Watch:
         """A client has an answer."""
         for hook in self._on_answered:
             hook(operation, answer)
+
+    def expected_rows(self) -> dict[int, str]:
+        """Value by key as the agreed writes leave it."""
+        register = next(i for i in self._invariants if isinstance(i, Linearizability))
+        return register.rows()
 
     def at_end(self) -> None:
         """The run is over, healed and quiet."""

@@ -22,7 +22,7 @@ class Holdings(msgspec.Struct, frozen=True, kw_only=True):
 
     position: int
     applied: int
-    checksum: int
+    checksum: str
     results: bytes
     rows: dict[int, str]
 

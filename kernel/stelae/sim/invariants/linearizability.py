@@ -41,6 +41,11 @@ class Linearizability(Invariant):
         self._floors: dict[int, Place] = {}
         """Floor of every open operation, by identity of its place in the history."""
 
+    def rows(self) -> dict[int, str]:
+        """Value by key as of the last change that was seen."""
+        latest = {key: changes[-1][1] for key, changes in self._changes.items()}
+        return {key: value for key, value in sorted(latest.items()) if value is not None}
+
     def on_invoked(self, operation: Operation) -> None:
         """What has ended before must come before."""
         self._floors[operation.invoked] = self._floor

@@ -1,0 +1,312 @@
+"""From a formatted disk to a running node, with the steps and the code of production.
+
+Only what production does with threads and sockets is done otherwise. A start happens at one instant
+of virtual time; power may still be lost within it, at any disk operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stelae.host.bootstrap import Engines, ReplicaLimits, ReplicaPorts, assemble, recover
+from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
+from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
+from stelae.host.instance import (
+    Instance,
+    InstanceFile,
+    format_directory,
+    load_ceiling,
+    lock_directory,
+    save_ceiling,
+)
+from stelae.host.layout import Layout
+from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.peer_codec import PeerCodec
+from stelae.host.peers import PeerTraffic
+from stelae.host.replica import Replica, ReplicaObserver
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.sim.clock import VirtualClock
+from stelae.sim.coverage import Coverage
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.draw import stream
+from stelae.sim.engines import SimEngines
+from stelae.sim.log_model import LogModel
+from stelae.sim.network import Network
+from stelae.sim.peers import Parcel, WatchedNetwork, Wire
+from stelae.sim.process import Call, Process, Span, VirtualPool, VirtualReader, VirtualWalThread
+from stelae.sim.profile import Profile
+from stelae.sim.scribe import SCRIBE_LOG, Scribe
+from stelae.sim.services import CountedMetrics, VirtualServices, VirtualWorkers
+from stelae.sim.tap_core import tapped
+from stelae.sim.tap_store import tapped_store
+from stelae.sim.tap_wal import WalTap
+from stelae.sim.watch import Watch
+from stelae.sim.world import NodeView
+from stelae.spi.consensus import HardState, Member, TabletConfig
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ZERO, ClusterId, IncarnationId, LogId, NodeId, TabletId
+from stelae.spi.schema import Column, Schema
+
+CLUSTER = ClusterId("simulated")
+TABLET = TabletId("tablet")
+LAYOUT = Layout("/node")
+SCHEMA = Schema(
+    1,
+    (
+        Column(id=1, name="key", type="int64"),
+        Column(id=2, name="value", type="string"),
+    ),
+    (1,),
+)
+CACHE_BYTES_MAX = 4_096
+"""Small, so that replication and apply also read the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all nodes of a run share."""
+
+    seed: int
+    profile: Profile
+    engines: SimEngines
+    network: Network
+    coverage: Coverage
+    watch: Watch
+    node_ids: Sequence[NodeId]
+    arrive: Callable[[int, Parcel], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """How long disk work takes just now."""
+
+    sync_us: Callable[[], Span]
+    metadata_us: Callable[[], Span]
+    apply_us: Callable[[], Span]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """One running node."""
+
+    process: Process
+    wire: Wire
+    clock: HybridClock
+    replica: Replica
+    scribe: Scribe
+
+
+def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> None:
+    """Make a disk the home of a node with one empty tablet, as the format command does."""
+    instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=around.engines.wal.name)
+    format_directory(disk, LAYOUT, instance)
+    members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in around.node_ids)
+    config = TabletConfig(op_id=ZERO, members=members)
+    ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
+    block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),))
+    SuperblockFile(disk, LAYOUT, TABLET).save(block)
+
+
+class Boot:
+    """One start of one node.
+
+    Args:
+        number: how many starts the node has had; draws depend on it.
+        models: what the node's logs must hold.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        node: NodeView,
+        number: int,
+        disk: VirtualDisk,
+        clock: VirtualClock,
+        process: Process,
+        models: dict[LogId, LogModel],
+        spans: Spans,
+    ) -> None:
+        self._around = around
+        self._node = node
+        self._number = number
+        self._disk = disk
+        self._clock = clock
+        self._process = process
+        self._models = models
+        self._spans = spans
+        self._metrics = CountedMetrics(around.coverage)
+        self._node_id = around.node_ids[node.position]
+        self._pool = VirtualPool(process, self._rng("pool"), "pool", spans.metadata_us)
+
+    def run(self, observer: ReplicaObserver) -> Running:
+        """Recover everything and start.
+
+        Raises:
+            StorageError: the disk does not allow it now, or what is on it is not usable.
+            PowerLost: power went while starting.
+        """
+        lock_directory(self._disk, LAYOUT, pid=self._number)
+        wal_engine = self._around.engines.wal.name
+        InstanceFile(self._disk, LAYOUT).start(cluster=CLUSTER, wal_engine=wal_engine, boot_id="")
+        hybrid = self._hybrid_clock()
+        wal = self._open_wal()
+        process, spans = self._process, self._spans
+        thread = VirtualWalThread(
+            process, wal, self._rng("wal"), spans.sync_us, writer=self._writer
+        )
+        codec = PeerCodec(self._around.engines.consensus.message_types)
+        traffic = PeerTraffic(codec, process, self._metrics, self._beat_interval_us)
+        wire = self._wire(hybrid)
+        replica = self._replica(wal, thread.writer, traffic, hybrid, observer)
+        traffic.add(replica)
+        wire.traffic = traffic
+        traffic.start(wire)
+        replica.start()
+        return Running(
+            process=process,
+            wire=wire,
+            clock=hybrid,
+            replica=replica,
+            scribe=self._scribe(wal, thread.writer),
+        )
+
+    @property
+    def _beat_interval_us(self) -> int:
+        return self._around.profile.election_timeout_ms * 1_000 // 5
+
+    def _rng(self, name: str) -> random.Random:
+        return stream(self._around.seed, f"node/{self._node.position}/{self._number}/{name}")
+
+    def _hybrid_clock(self) -> HybridClock:
+        settings = ClockSettings()
+        stored = load_ceiling(self._disk, LAYOUT)
+        ceiling = first_ceiling(stored, self._clock, settings)
+        save_ceiling(self._disk, LAYOUT, ceiling)
+
+        def save(wanted: int, done: Callable[[object], None]) -> None:
+            self._pool.run("clock", lambda: save_ceiling(self._disk, LAYOUT, wanted), done)
+
+        return HybridClock(
+            self._clock, settings=settings, stored=stored, ceiling=ceiling, save=save
+        )
+
+    def _services(self) -> VirtualServices:
+        workers = VirtualPool(self._process, self._rng("workers"), "worker", self._spans.sync_us)
+        return VirtualServices(self._disk, self._clock, self._metrics, VirtualWorkers(workers))
+
+    def _open_wal(self) -> WalTap:
+        around = self._around
+        config = around.engines.wal_config(around.profile)
+        inner = around.engines.wal.open(LAYOUT.wals, config, self._services())
+        tap = WalTap(inner, self._node, around.watch, self._models, TABLET)
+        for log in (LogId(TABLET, 1), SCRIBE_LOG):
+            if log not in tap.logs():
+                tap.create(log, ZERO)
+        return tap
+
+    def _writer(self, wake: Call, post: Callable[[list[Completion]], None]) -> LogWriter:
+        return LogWriter(
+            lock=contextlib.nullcontext(),
+            wake=wake,
+            post=post,
+            queue_bytes_max=self._around.profile.queue_bytes_max,
+            group_bytes_max=1 << 20,
+        )
+
+    def _wire(self, hybrid: HybridClock) -> Wire:
+        return Wire(
+            position=self._node.position,
+            node_ids=self._around.node_ids,
+            incarnation_id=IncarnationId(f"{self._number:016x}"),
+            process=self._process,
+            network=self._around.network,
+            clock=hybrid,
+            coverage=self._around.coverage,
+            arrive=self._around.arrive,
+        )
+
+    def _replica(
+        self,
+        wal: WalTap,
+        writer: LogWriter,
+        traffic: PeerTraffic,
+        hybrid: HybridClock,
+        observer: ReplicaObserver,
+    ) -> Replica:
+        around, process = self._around, self._process
+        consensus, cores = tapped(around.engines.consensus, self._node, around.watch)
+        engines = Engines(
+            wal=wal,
+            consensus=consensus,
+            consensus_config=around.engines.consensus_config(around.profile),
+            store=tapped_store(around.engines.store, self._node, around.watch),
+            store_config=around.engines.store.Config(),
+            services=self._services(),
+        )
+        hard_states = HardStateWriter(self._disk, LAYOUT, self._pool)
+        record = hard_states.open(TABLET).load()
+        block = SuperblockFile(self._disk, LAYOUT, TABLET).load()
+        recovered = recover(block, record, engines, f"{LAYOUT.data}/{TABLET}")
+        reads = VirtualPool(process, self._rng("reads"), "read", self._spans.apply_us)
+        ports = ReplicaPorts(
+            turns=process,
+            writer=writer,
+            reader=VirtualReader(wal, reads),
+            hard_states=WatchedHardStates(hard_states, self._node),
+            network=WatchedNetwork(traffic, self._node, around.watch, cores),
+            heartbeats=traffic.heartbeats,
+            time=hybrid,
+            pool=VirtualPool(process, self._rng("apply"), "apply", self._spans.apply_us),
+            metrics=self._metrics,
+            observer=observer,
+        )
+        return assemble(
+            recovered,
+            engines,
+            ports,
+            node_id=self._node_id,
+            limits=ReplicaLimits(
+                cache_bytes_max=CACHE_BYTES_MAX,
+                range_bytes_max=around.profile.append_bytes_max,
+            ),
+            rng=self._rng("core"),
+        )
+
+    def _scribe(self, wal: WalTap, writer: LogWriter) -> Scribe:
+        state = wal.logs()[SCRIBE_LOG]
+        writer.open_log(SCRIBE_LOG, state.last)
+        floor = self._models[SCRIBE_LOG].collectable
+        rng = self._rng("scribe")
+        scribe = Scribe(self._process, writer, rng, self._around.coverage, state.last, floor)
+        scribe.start()
+        return scribe
+
+
+class WatchedHardStates:
+    """The ``HardStates`` of a replica: what was saved is noted when its saving is reported."""
+
+    def __init__(self, inner: HardStateWriter, node: NodeView) -> None:
+        self._inner = inner
+        self._node = node
+
+    def save(
+        self,
+        tablet_id: TabletId,
+        hard_state: HardState,
+        committed_config: TabletConfig,
+        done: Callable[[StelaeError | None], None],
+    ) -> None:
+        """Save as ``inner`` does."""
+
+        def finished(error: StelaeError | None) -> None:
+            if error is None:
+                self._node.saved = hard_state
+            done(error)
+
+        self._inner.save(tablet_id, hard_state, committed_config, finished)
+
+
+__all__ = ["LAYOUT", "SCHEMA", "TABLET", "Boot", "Running", "Spans", "Surroundings", "format_node"]

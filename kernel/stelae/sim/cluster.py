@@ -1,0 +1,235 @@
+"""Three nodes, the network between them, and the way by which clients reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stelae.sim.boot import SCHEMA, TABLET, Surroundings
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import stream
+from stelae.sim.engines import SimEngines
+from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.invariants.convergence import Holdings
+from stelae.sim.network import Network
+from stelae.sim.node import Node
+from stelae.sim.peers import Parcel
+from stelae.sim.plan import NODES
+from stelae.sim.profile import Profile
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.watch import Watch
+from stelae.spi.consensus import Role
+from stelae.spi.errors import NotLeader, StelaeError
+from stelae.spi.ids import ClientId, NodeId
+from stelae.spi.keys import encode_key
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.store import TabletStore
+from stelae.spi.write import (
+    OpBody,
+    OpKind,
+    OpResult,
+    WriteOp,
+    WriteReply,
+    WriteRequest,
+    decode_request,
+    encode_body,
+    encode_request,
+)
+
+KINDS = {
+    Action.INSERT: OpKind.INSERT,
+    Action.UPSERT: OpKind.UPSERT,
+    Action.UPDATE: OpKind.UPDATE,
+    Action.DELETE: OpKind.DELETE,
+}
+REFUSALS = {"PAYLOAD_MISMATCH": AnswerKind.MISMATCH, "STALE_SEQUENCE": AnswerKind.STALE}
+
+
+class Cluster:
+    """All nodes of a run. Implements ``workload.Tablet``."""
+
+    def __init__(
+        self,
+        seed: int,
+        profile: Profile,
+        engines: SimEngines,
+        scheduler: Scheduler,
+        watch: Watch,
+        coverage: Coverage,
+    ) -> None:
+        self._watch = watch
+        self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
+        self._node_ids = _draw_node_ids(seed)
+        around = Surroundings(
+            seed=seed,
+            profile=profile,
+            engines=engines,
+            network=self.network,
+            coverage=coverage,
+            watch=watch,
+            node_ids=self._node_ids,
+            arrive=self._arrive,
+        )
+        self.nodes = [
+            Node(around, scheduler, view, profile.clock_error_us[view.position])
+            for view in watch.world.nodes
+        ]
+
+    def start(self) -> None:
+        """Start every node."""
+        for node in self.nodes:
+            node.start()
+
+    def leader(self) -> int | None:
+        """Position of the live leader of the highest term."""
+        leaders = [
+            (node.view.status.term, node.view.position)
+            for node in self.nodes
+            if node.view.status is not None and node.view.status.role is Role.LEADER
+        ]
+        return max(leaders)[1] if leaders else None
+
+    def holdings(self) -> list[Holdings]:
+        """What the live replicas hold."""
+        found = []
+        for node in self.nodes:
+            replica = node.replica
+            if replica is None:
+                continue
+            applier = replica.applier
+            found.append(
+                Holdings(
+                    position=node.view.position,
+                    applied=applier.applied.index,
+                    checksum=applier.store.checksum(),
+                    results=applier.results.dump(),
+                    rows=_rows(applier.store),
+                )
+            )
+        return found
+
+    def is_level(self) -> bool:
+        """Say whether all live replicas have applied all that any of them holds."""
+        replicas = [node.replica for node in self.nodes if not node.given_up]
+        if any(replica is None for replica in replicas):
+            return False
+        ends = {(r.status.last, r.applier.applied) for r in replicas if r is not None}
+        return len(ends) == 1 and all(last == applied for last, applied in ends)
+
+    # -- workload.Tablet -------------------------------------------------------------------------
+
+    def write(
+        self,
+        client: int,
+        node: int,
+        operations: Sequence[Operation],
+        first_incomplete: int,
+        answer: Callable[[Operation, Answer], None],
+    ) -> None:
+        """Send writes of one client in one request."""
+        data = encode_request(_request(operations, first_incomplete))
+
+        def answered(result: WriteReply | StelaeError) -> None:
+            answers = self._answers(node, operations, result)
+            self._reply(node, client, lambda: _answer_all(answer, answers))
+
+        def serve() -> None:
+            replica = self.nodes[node].replica
+            if replica is not None:
+                replica.write(decode_request(data), answered)
+
+        self.network.send((NODES + client, node), "write", lambda: self.nodes[node].run(serve))
+
+    def read(
+        self, client: int, node: int, operation: Operation, answer: Callable[[Answer], None]
+    ) -> None:
+        """Send one read."""
+
+        def serve() -> None:
+            replica = self.nodes[node].replica
+            if replica is None:
+                return
+            store = replica.applier.store
+
+            def confirmed(result: int | StelaeError) -> None:
+                if isinstance(result, StelaeError):
+                    found = self._retry(node, result)
+                else:
+                    value = _value(store, operation.key, result)
+                    found = Answer(kind=AnswerKind.DONE, node=node, value=value)
+                self._reply(node, client, lambda: answer(found))
+
+            replica.read_index(confirmed)
+
+        self.network.send((NODES + client, node), "read", lambda: self.nodes[node].run(serve))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _arrive(self, target: int, parcel: Parcel) -> None:
+        node = self.nodes[target]
+        running = node.running
+        if running is not None:
+            node.run(lambda: running.wire.take(parcel))
+
+    def _reply(self, node: int, client: int, deliver: Callable[[], None]) -> None:
+        self.network.send((node, NODES + client), "reply", deliver)
+
+    def _answers(
+        self, node: int, operations: Sequence[Operation], result: WriteReply | StelaeError
+    ) -> list[tuple[Operation, Answer]]:
+        if isinstance(result, StelaeError):
+            return [(operation, self._retry(node, result)) for operation in operations]
+        by_sequence = dict(result.results)
+        return [
+            (operation, self._answer(node, by_sequence[operation.sequence]))
+            for operation in operations
+            if operation.sequence in by_sequence
+        ]
+
+    def _answer(self, node: int, result: OpResult) -> Answer:
+        if result.refusal:
+            kind = REFUSALS.get(result.refusal, AnswerKind.RETRY)
+            return Answer(kind=kind, node=node)
+        row_error = result.errors[0].code.name if result.errors else None
+        return Answer(kind=AnswerKind.DONE, node=node, row_error=row_error)
+
+    def _retry(self, node: int, error: StelaeError) -> Answer:
+        leader = None
+        if isinstance(error, NotLeader) and error.leader is not None:
+            leader = self._node_ids.index(NodeId(error.leader))
+        return Answer(kind=AnswerKind.RETRY, node=node, leader=leader)
+
+
+def _draw_node_ids(seed: int) -> list[NodeId]:
+    rng = stream(seed, "node-ids")
+    return sorted(NodeId(f"{rng.getrandbits(128):032x}") for _ in range(NODES))
+
+
+def _request(operations: Sequence[Operation], first_incomplete: int) -> WriteRequest:
+    ops = []
+    for operation in operations:
+        row: tuple[int | str, ...] = (operation.key, operation.value)
+        if operation.action is Action.DELETE:
+            row = (operation.key,)
+        ops.append(WriteOp(operation.sequence, encode_body(OpBody(KINDS[operation.action], [row]))))
+    client = ClientId(operations[0].client)
+    return WriteRequest(TABLET, client, first_incomplete, SCHEMA.version, ops)
+
+
+def _value(store: TabletStore, key: int, at: int) -> str | None:
+    low = encode_key(SCHEMA, (key,))
+    high = encode_key(SCHEMA, (key + 1,))
+    with store.scan(ScanSpec(columns=(2,), key_from=low, key_until=high), at) as cursor:
+        batch = cursor.next_batch()
+    return None if batch is None else str(batch.to_rows()[0][0])
+
+
+def _rows(store: TabletStore) -> dict[int, str]:
+    with store.scan(ScanSpec(order=Order.KEY)) as cursor:
+        return {row[0]: row[1] for batch in cursor for row in batch.to_rows()}
+
+
+def _answer_all(
+    answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]
+) -> None:
+    for operation, found in answers:
+        answer(operation, found)

@@ -1,0 +1,209 @@
+"""One node of a simulation through all its starts: its disk, its clock, what faults do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from stelae.host.replica import Replica
+from stelae.sim.boot import TABLET, Boot, Running, Spans, Surroundings, format_node
+from stelae.sim.clock import VirtualClock
+from stelae.sim.disk import PowerLost, VirtualDisk
+from stelae.sim.draw import between, stream
+from stelae.sim.log_model import LogModel
+from stelae.sim.process import Process, Span
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.world import NodeView
+from stelae.spi.consensus import Status
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import LogId, TabletId
+
+RESTART_US: Final = (50_000, 2_000_000)
+"""How long a node stays down after power was lost unplanned, within an operation."""
+
+RETRY_US: Final = 400_000
+"""How soon a start is tried again that the disk did not allow."""
+
+FULL_SLACK_BYTES_MAX: Final = 2_000
+"""What a full disk may still take: so that it runs out within an operation."""
+
+
+class Node:
+    """One node. Implements what faults can do (``faults.Victim``)."""
+
+    def __init__(
+        self, around: Surroundings, scheduler: Scheduler, view: NodeView, error_us: int
+    ) -> None:
+        self._around = around
+        self._scheduler = scheduler
+        self.view = view
+        self._rng = stream(around.seed, f"node/{view.position}")
+        self._clock = VirtualClock(scheduler, error_us=error_us)
+        self._models: dict[LogId, LogModel] = {}
+        self._starts = 0
+        self._extra_us = 0
+        self._sync_may_fail = False
+        self._disk = VirtualDisk()
+        self.running: Running | None = None
+        self.given_up = False
+        format_node(around, around.node_ids[view.position], self._disk)
+
+    # -- what runs -------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """True while a process runs, standing still or not."""
+        return self.running is not None
+
+    @property
+    def replica(self) -> Replica | None:
+        """The replica, if a process runs and it has not failed."""
+        if self.running is None or self.running.replica.failure:
+            return None
+        return self.running.replica
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Run a turn of the process, if there is one."""
+        if self.running is not None:
+            self.running.process.run(call)
+
+    # -- starting and ending ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a process if none runs and the node was not given up."""
+        if self.up or self.given_up:
+            return
+        self._starts += 1
+        self._clock.reboot()
+        label = f"n{self.view.position}.{self._starts}"
+        process = Process(self._scheduler, self._clock, label, self._raised)
+        spans = Spans(
+            sync_us=lambda: self._slowed(self._around.profile.sync_us),
+            metadata_us=lambda: self._slowed(self._around.profile.metadata_us),
+            apply_us=lambda: self._around.profile.apply_us,
+        )
+        boot = Boot(
+            self._around,
+            self.view,
+            self._starts,
+            self._disk,
+            self._clock,
+            process,
+            self._models,
+            spans,
+        )
+        process.run(lambda: self._boot(boot))
+
+    def crash(self) -> None:
+        """Lose power: what was not synced is lost, torn or reordered."""
+        self._end()
+        self._disk = self._disk.crash(self._rng)
+
+    def crash_after(self, operations: int | None) -> None:
+        """Lose power within the disk operation after so many more; ``None`` calls that off."""
+        self._disk.faults.lose_power_after(operations=operations)
+
+    def kill(self) -> None:
+        """End the process; the disk keeps all that was written."""
+        self._end()
+        self._disk = self._disk.clone()
+
+    def pause(self) -> None:
+        """Let the process stand still."""
+        if self.running is not None:
+            self.running.process.pause()
+
+    def resume(self) -> None:
+        """Let it go on, if it stands still."""
+        if self.running is not None and self.running.process.paused:
+            self.running.process.resume()
+
+    # -- disk and clock --------------------------------------------------------------------------
+
+    def slow_disk(self, extra_us: int) -> None:
+        """Let every piece of disk work take up to so much longer."""
+        self._extra_us = extra_us
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Leave next to no space, or some again."""
+        faults = self._disk.faults
+        if not full:
+            faults.capacity_bytes = None
+            return
+        used_bytes = sum(len(data) for data in self._disk.tree().values())
+        faults.capacity_bytes = used_bytes + between(self._rng, 0, FULL_SLACK_BYTES_MAX)
+
+    def fail_sync(self) -> None:
+        """Let the next sync of the replicated log fail."""
+        self._sync_may_fail = True
+        self._disk.faults.fail_syncs(f"/{TABLET}/")
+
+    def jump_clock(self, by_us: int) -> None:
+        """Move the wall clock."""
+        self._clock.jump(by_us)
+
+    def set_clock_right(self) -> None:
+        """Undo all jumps."""
+        self._clock.set_right()
+
+    # -- ReplicaObserver -------------------------------------------------------------------------
+
+    def status_changed(self, tablet_id: TabletId, before: Status | None, after: Status) -> None:
+        """Transitions are seen through the tap on the core."""
+
+    def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
+        """A replica may fail after a failed sync, and then is lost for good; else it must not."""
+        if self._sync_may_fail and "invariant" not in reason:
+            self._around.coverage.hit("node.given_up")
+            self.given_up = True
+        else:
+            self._report("healthy_replicas", f"replica failed: {reason}")
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _boot(self, boot: Boot) -> None:
+        try:
+            self.running = boot.run(self)
+        except StelaeError as error:
+            self._end()
+            self._disk = self._disk.clone()
+            if self._sync_may_fail:
+                self.given_up = True
+            elif self._disk.faults.capacity_bytes is None:
+                self._report("healthy_replicas", f"cannot start: {error!r}")
+            else:
+                self._around.coverage.hit("node.start_refused")
+                self._scheduler.after(RETRY_US, f"n{self.view.position}.start", self.start)
+
+    def _raised(self, raised: BaseException) -> None:
+        """The process has ended by what a turn of it raised."""
+        if not isinstance(raised, PowerLost):
+            self._report("no_exception", f"{type(raised).__name__}: {raised}{_where(raised)}")
+            return
+        self._around.coverage.hit("node.power_lost_within")
+        self.crash()
+        delay_us = between(self._rng, *RESTART_US)
+        self._scheduler.after(delay_us, f"n{self.view.position}.start", self.start)
+
+    def _end(self) -> None:
+        if self.running is not None:
+            self.running.process.end()
+        self.running = None
+        self.view.status = None
+
+    def _slowed(self, span: Span) -> Span:
+        return span[0], span[1] + self._extra_us
+
+    def _report(self, invariant: str, detail: str) -> None:
+        self._around.watch.report(invariant, f"node {self.view.position}: {detail}")
+
+
+def _where(raised: BaseException) -> str:
+    """Name the innermost place of an exception."""
+    trace = raised.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    code = trace.tb_frame.f_code
+    return f" in {code.co_qualname}, line {trace.tb_lineno}"

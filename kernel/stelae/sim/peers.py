@@ -1,0 +1,141 @@
+"""The way between nodes: consensus messages and heartbeats as frames over the virtual network.
+
+Production's traffic module encodes, decodes and routes; here is only what lies below it. As the
+messenger does, every message carries the sender's hybrid timestamp, and one from too far ahead is
+refused before anything of it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stelae.host.hybrid_clock import HybridClock
+from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.sim.coverage import Coverage
+from stelae.sim.network import Network
+from stelae.sim.process import Process
+from stelae.sim.tap_core import CoreTap
+from stelae.sim.watch import Watch
+from stelae.sim.world import NodeView
+from stelae.spi.consensus import Outbound
+from stelae.spi.errors import ClockError, PeerError
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.log import Entry
+from stelae.spi.services import Buffer
+
+LOST_NOTICE_EVERY = 8
+"""One in so many messages that cannot be sent tells the node that its link is down."""
+
+
+class Wire:
+    """One node's end of all links to other nodes; lives as long as its process.
+
+    Args:
+        arrive: hands a message to whichever process runs at a position.
+    """
+
+    def __init__(
+        self,
+        *,
+        position: int,
+        node_ids: Sequence[NodeId],
+        incarnation_id: IncarnationId,
+        process: Process,
+        network: Network,
+        clock: HybridClock,
+        coverage: Coverage,
+        arrive: Callable[[int, Parcel], None],
+    ) -> None:
+        self._position = position
+        self._positions = {node_id: place for place, node_id in enumerate(node_ids)}
+        self._node_ids = node_ids
+        self._incarnation_id = incarnation_id
+        self._process = process
+        self._network = network
+        self._clock = clock
+        self._coverage = coverage
+        self._arrive = arrive
+        self._unsent = 0
+        self.traffic: PeerTraffic | None = None
+
+    def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
+        """Send one message (``Link``); false when the link is known to be down."""
+        target = self._positions[to]
+        try:
+            stamp = self._clock.now()
+        except ClockError:
+            self._coverage.hit("clock.exhausted")
+            return False
+        link = (self._position, target)
+        if self._network.is_cut(link):
+            self._note_lost(to)
+        body = tuple(bytes(frame) for frame in frames)
+        parcel = Parcel(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
+        label = f"{self._position}>{target}.{kind}"
+        self._network.send(link, label, lambda: self._arrive(target, parcel))
+        return True
+
+    def take(self, parcel: Parcel) -> None:
+        """Take a message that has arrived, as a turn of the process."""
+        traffic = self.traffic
+        if traffic is None:
+            return
+        try:
+            self._clock.observe(parcel.stamp)
+        except ClockError:
+            self._coverage.hit("clock.refused")
+            return
+        try:
+            if parcel.kind == CONSENSUS:
+                traffic.consensus_arrived(parcel.sender, parcel.frames)
+            elif parcel.kind == BEAT:
+                traffic.beat_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
+            elif parcel.kind == BEAT_ACK:
+                traffic.beat_ack_arrived(parcel.sender, parcel.frames)
+        except PeerError:
+            self._coverage.hit("network.refused")
+
+    def _note_lost(self, peer: NodeId) -> None:
+        self._unsent += 1
+        if self._unsent % LOST_NOTICE_EVERY == 0 and self.traffic is not None:
+            traffic = self.traffic
+            self._coverage.hit("network.peer_lost")
+            self._process.schedule(0, "peer_lost", lambda: traffic.peer_lost(peer))
+
+
+class Parcel:
+    """One message between nodes, as it travels."""
+
+    __slots__ = ("frames", "incarnation_id", "kind", "sender", "stamp")
+
+    def __init__(
+        self,
+        sender: NodeId,
+        incarnation_id: IncarnationId,
+        kind: str,
+        frames: tuple[bytes, ...],
+        stamp: int,
+    ) -> None:
+        self.sender = sender
+        self.incarnation_id = incarnation_id
+        self.kind = kind
+        self.frames = frames
+        self.stamp = stamp
+
+
+class WatchedNetwork:
+    """The ``PeerNetwork`` of a replica: what it sends is judged before it is encoded."""
+
+    def __init__(
+        self, traffic: PeerTraffic, node: NodeView, watch: Watch, cores: Sequence[CoreTap]
+    ) -> None:
+        self._traffic = traffic
+        self._node = node
+        self._watch = watch
+        self._cores = cores
+
+    def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
+        """Judge, then send."""
+        needs = self._cores[-1].needs_of(outbound.message)
+        self._watch.sent(self._node, outbound, needs)
+        self._traffic.send(tablet_id, outbound, entries)

@@ -1,0 +1,163 @@
+"""One seed from start to end: a safety phase with faults, then healing, then a liveness phase."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from stelae.sim.cluster import Cluster
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import stream
+from stelae.sim.engines import SimEngines
+from stelae.sim.faults import FaultDriver
+from stelae.sim.history import History
+from stelae.sim.invariants.convergence import Convergence, unresolved
+from stelae.sim.plan import NODES, draw_plan, keep
+from stelae.sim.profile import draw_profile
+from stelae.sim.report import RunResult
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.watch import Watch
+from stelae.sim.workload import Client, Surroundings
+from stelae.sim.world import NodeView, World
+
+EVENTS_MIN = 5_000
+"""A run goes on under load until it has seen so many events."""
+
+EVENTS_MAX = 200_000
+"""A run that needs more is stuck in a loop."""
+
+LIVENESS_US = 60_000_000
+"""How long a healed cluster may take to become quiet: many election timeouts."""
+
+LOAD_US = 2_000_000
+"""How long clients go on after healing, so that progress is seen."""
+
+STEP_US = 200_000
+"""How often the end of the liveness phase is looked for."""
+
+
+@cache
+def _engines() -> SimEngines:
+    return SimEngines.installed()
+
+
+class Simulation:
+    """One run.
+
+    Args:
+        faults: numbers of the planned faults to keep; ``None`` for all.
+        operations_max: operations that each client begins at most; ``None`` for no bound.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        engines: SimEngines,
+        *,
+        faults: frozenset[int] | None = None,
+        operations_max: int | None = None,
+    ) -> None:
+        self._seed = seed
+        self._profile = draw_profile(seed)
+        self._plan = keep(draw_plan(seed, self._profile), faults)
+        self._scheduler = Scheduler()
+        self._coverage = Coverage()
+        self._history = History()
+        self._world = World(nodes=[NodeView(position) for position in range(NODES)])
+        self._watch = Watch(self._world, self._scheduler, self._coverage)
+        self._cluster = Cluster(
+            seed, self._profile, engines, self._scheduler, self._watch, self._coverage
+        )
+        self._driver = FaultDriver(
+            self._scheduler,
+            self._cluster.network,
+            self._cluster.nodes,
+            self._cluster.leader,
+            self._coverage,
+        )
+        around = Surroundings(
+            self._scheduler,
+            self._cluster,
+            self._history,
+            self._watch,
+            self._profile,
+            self._coverage,
+        )
+        self._clients = [
+            Client(around, number, stream(seed, f"client/{number}"), operations_max)
+            for number in range(self._profile.clients)
+        ]
+
+    def run(self) -> RunResult:
+        """Run to the end, or to the first violation."""
+        self._cluster.start()
+        for client in self._clients:
+            client.start()
+        self._driver.schedule(self._plan)
+        self._run_until(self._profile.safety_us)
+        if self._watch.violation is None:
+            self._driver.heal()
+            self._live()
+        return RunResult(
+            seed=self._seed,
+            events=self._scheduler.events,
+            virtual_us=self._scheduler.now_us,
+            digest=self._scheduler.digest(),
+            plan=self._plan,
+            writes_acknowledged=len(self._history.acknowledged()),
+            violation=self._watch.violation,
+            coverage=self._coverage.as_dict(),
+        )
+
+    def _run_until(self, until_us: int) -> None:
+        """Run events up to a time, or to the first violation."""
+        self._scheduler.at(until_us, "phase", lambda: None)
+        while self._watch.violation is None and self._scheduler.now_us < until_us:
+            self._scheduler.run_one()
+            if self._scheduler.events > EVENTS_MAX:
+                self._watch.report("liveness", f"{EVENTS_MAX} events and no end")
+
+    def _live(self) -> None:
+        """Go on under load, then let everything become quiet, then compare."""
+        healed_us = self._scheduler.now_us
+        self._run_until(healed_us + LOAD_US)
+        while self._watch.violation is None and self._scheduler.events < EVENTS_MIN:
+            self._run_until(self._scheduler.now_us + STEP_US)
+        for client in self._clients:
+            client.stopping = True
+        for node in self._cluster.nodes:
+            if node.running is not None:
+                node.running.scribe.stopping = True
+        limit_us = self._scheduler.now_us + LIVENESS_US
+        while self._watch.violation is None and not self._is_quiet():
+            if self._scheduler.now_us > limit_us:
+                self._watch.report("liveness", self._describe_unrest())
+            self._run_until(self._scheduler.now_us + STEP_US)
+        if self._watch.violation is None:
+            self._judge_end()
+
+    def _is_quiet(self) -> bool:
+        return all(client.idle for client in self._clients) and self._cluster.is_level()
+
+    def _describe_unrest(self) -> str:
+        states = [
+            "given up" if n.given_up else "down" if n.replica is None else str(n.replica.status)
+            for n in self._cluster.nodes
+        ]
+        waiting = unresolved(self._history.operations)
+        return f"not quiet {LIVENESS_US} us after healing; open writes {waiting[:9]}; {states}"
+
+    def _judge_end(self) -> None:
+        self._watch.at_end()
+        convergence = Convergence(self._world, self._watch.report)
+        convergence.judge(self._cluster.holdings(), self._watch.expected_rows())
+
+
+def run_seed(
+    seed: int, *, faults: frozenset[int] | None = None, operations_max: int | None = None
+) -> RunResult:
+    """Run one seed with the installed engines; see :class:`Simulation`.
+
+    Raises:
+        PluginError: an engine is missing or broken.
+    """
+    return Simulation(seed, _engines(), faults=faults, operations_max=operations_max).run()
