@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,8 +14,6 @@ from stelae.spi.errors import BadIdentifier, SchemaMismatch
 from stelae.spi.ids import ZERO, NodeId, TabletId, node_id, tablet_id
 from stelae.spi.schema import Column, Schema, data_type
 from stelae.spi.settings import setting
-
-_LOOPBACK = ("localhost", "127.", "[::1]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +126,7 @@ def read_node(source: Source) -> NodeSection:
     if not section.directory:
         raise source.error((*path, "directory"), "directory is empty", "Name a directory.")
     check_address(source, (*path, "listen"), section.listen, port_min=0)
-    if not section.listen.startswith(_LOOPBACK) and not section.insecure_listen:
+    if not _is_loopback(section.listen) and not section.insecure_listen:
         raise source.error(
             (*path, "listen"),
             f"{section.listen} can be reached from other machines, and there is no security yet",
@@ -164,6 +163,14 @@ def check_address(source: Source, path: Path, address: str, *, port_min: int = 1
     if not port_min <= int(port) <= 65535:
         hint = f"Choose one from {port_min} to 65535."
         raise source.error(path, f"there is no port {port}", hint)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0]
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _tablet_id(source: Source, path: Path, value: object) -> TabletId:

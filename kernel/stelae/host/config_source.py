@@ -59,14 +59,16 @@ class Source:
     def table(self, path: Path, *, required: bool = False) -> Mapping[str, Any]:
         """Return the table at ``path``; an absent one is empty unless it is required."""
         found: Any = self.tables
-        for key in path:
-            if key not in found:
+        for depth, key in enumerate(path, start=1):
+            if isinstance(found, dict) and key not in found:
                 if required:
                     raise self.error(path, f"there is no section {dotted(path)}", "Add it.")
                 return {}
             found = found[key]
-            if not isinstance(found, dict):
-                raise self.error(path, f"{dotted(path)} has to be a section, not a value")
+            last = depth == len(path)
+            if not isinstance(found, dict) and (last or not isinstance(found, list)):
+                fact = f"{dotted(path)} has to be a section, not {_shown(found)}"
+                raise self.error(path, fact, "Write its keys below a header of that name.")
         return typing.cast(Mapping[str, Any], found)
 
     def check_keys(self, path: Path, known: Iterable[str]) -> None:
@@ -126,7 +128,8 @@ def typed(source: Source, path: Path, value: object, wanted: Any) -> Any:
         return float(value)
     if type(value) is not wanted:
         names = _NAMES | {list: "an array", dict: "a table"}
-        fact = f"{path[-1]} has to be {names[wanted]}, not {_shown(value)}"
+        key = path[-1] if isinstance(path[-1], str) else f"{path[-2]}[{path[-1]}]"
+        fact = f"{key} has to be {names[wanted]}, not {_shown(value)}"
         raise source.error(path, fact, "Correct the value.")
     return value
 
@@ -146,7 +149,8 @@ def _value(
     checked = typed(source, path, value, hint)
     limits = limits_of(field)
     low, high = limits.low, limits.high
-    if (low is not None and checked < low) or (high is not None and checked > high):
+    inside = (low is None or checked >= low) and (high is None or checked <= high)
+    if not inside:
         unit = f" {limits.unit}" if limits.unit else ""
         fact = f"{path[-1]} = {_shown(value)} is out of bounds"
         bounds = f"{_bound(low)} to {_bound(high)}{unit}"
