@@ -5,6 +5,7 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-settings``: the fields of a settings dataclass with unit, default, bounds and reason
 - ``stelae-hooks``: every hook with its exact signature
 - ``stelae-errors``: every error code, by who must act
+- ``stelae-commands``: every command with its help
 - ``stelae-transitions``: a total transition table, from the data that the code runs on
 - ``stelae-startup``: the table that decides what becomes of a replica at start
 - ``stelae-recovery``: the table that decides what becomes of the files of a log
@@ -23,11 +24,13 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import typer
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from stelae.cli.main import build_app
 from stelae.host import startup
 from stelae.spi import errors, hooks
 from stelae.spi.settings import limits_of
@@ -181,6 +184,22 @@ def recovery_lines(rows: Callable[[], list[Any]]) -> list[str]:
     return table(("row", "situation", "verdict"), found)
 
 
+def commands_lines() -> list[str]:
+    """Every command with its help, the groups before their members."""
+    lines: list[str] = []
+    for name, text in command_helps(typer.main.get_command(build_app(None)), "stelae"):
+        lines += [f"`{name}`", "", "```text", text, "```", ""]
+    return lines
+
+
+def command_helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the full name and the help text of a command and of all below it."""
+    context = command.context_class(command, info_name=name, terminal_width=96)
+    yield name, command.get_help(context)
+    for child in getattr(command, "commands", {}).values():
+        yield from command_helps(child, f"{name} {child.name}")
+
+
 def _members(chosen: frozenset[Any], every: type[Any]) -> str:
     """The members of a set in the order of their enumeration; all of them is "any"."""
     return "any" if chosen == frozenset(every) else ", ".join(m for m in every if m in chosen)
@@ -194,7 +213,10 @@ class Generated(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Make the Markdown and let the page's own parser read it."""
-        lines = type(self).make(*(named(argument) for argument in self.arguments))
+        try:
+            lines = type(self).make(*(named(argument) for argument in self.arguments))
+        except (ImportError, AttributeError) as error:
+            raise self.error(f"{self.name} {self.arguments}: {error}") from error
         holder = nodes.container()
         self.state.nested_parse(StringList(lines, source=self.get_location()), 0, holder)
         return holder.children
@@ -212,5 +234,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("stelae-errors", directive(errors_lines))
     app.add_directive("stelae-transitions", directive(transitions_lines))
     app.add_directive("stelae-recovery", directive(recovery_lines))
+    app.add_directive("stelae-commands", directive(commands_lines))
     app.add_directive("stelae-startup", directive(startup_lines))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

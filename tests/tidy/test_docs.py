@@ -12,9 +12,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
+from stelae.cli.main import build_app
 from tests.tidy.tree import ROOT, files, parsed, python_files
 
 REFERENCE = ROOT / "docs/reference"
@@ -160,6 +163,46 @@ def test_paths_that_the_docs_name_exist() -> None:
         if not (ROOT / match).exists()
     ]
     assert not found, "\n".join(found)
+
+
+COMMAND = re.compile(r"(?:^|`)(?:\$ )?(?:\.venv/bin/)?stelae ([a-z][^`\n#]*)", re.MULTILINE)
+
+
+def misspelt(text: str, root: Any) -> list[str]:
+    """The commands in a page whose words or options the command line does not know."""
+    wrong = []
+    for line in COMMAND.findall(text):
+        command, words = root, line.split()
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        known = {option for param in command.params for option in param.opts}
+        known |= {option for param in command.params for option in param.secondary_opts}
+        options = {word.split("=")[0] for word in words if word.startswith("--")}
+        if (hasattr(command, "commands") and words) or options - known - {"--help"}:
+            wrong.append(f"stelae {line}")
+    return wrong
+
+
+@pytest.fixture(scope="module")
+def command_line() -> Any:
+    """The root of the command tree, with the commands of our plugins."""
+    return typer.main.get_command(build_app(None))
+
+
+def test_commands_that_the_docs_name_exist(command_line: Any) -> None:
+    found = [
+        f"{path}: {wrong}"
+        for path in PAGES
+        for wrong in misspelt((ROOT / path).read_text(), command_line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "line", ["stelae frobnicate", "`stelae fs dumb x`", "  `stelae sim run --sead 1`"]
+)
+def test_a_misspelt_command_is_found(command_line: Any, line: str) -> None:
+    assert len(misspelt(line, command_line)) == 1
 
 
 def test_every_durability_rule_names_a_test_that_holds_it() -> None:
