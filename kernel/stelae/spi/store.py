@@ -125,7 +125,10 @@ class Cursor(ABC):
 
     @abstractmethod
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
-        """Return up to ``rows_max`` more rows, never an empty batch; ``None`` at the end."""
+        """Return up to ``rows_max`` more rows; ``None`` at the end.
+
+        An empty batch says that nothing matched among the rows that this step looked at.
+        """
 
     @property
     @abstractmethod
@@ -147,7 +150,8 @@ class Cursor(ABC):
 
     def __iter__(self) -> Iterator[RowBatch]:
         while (batch := self.next_batch()) is not None:
-            yield batch
+            if batch.num_rows:
+                yield batch
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -220,8 +224,9 @@ class TabletStore(ABC):
         """Apply entries in log order; one result each, rows that are not taken being values.
 
         Raises:
-            Corrupt: an entry's rows cannot be read, or refer to an unknown schema version: the
-                store is as before that entry, and the replica has failed.
+            Corrupt: an entry's rows cannot be read or refer to an unknown schema version, or a
+                new schema changes the key or a type, or adds a column that old rows cannot fill:
+                the store is as before that entry, and the replica has failed.
         """
 
     @abstractmethod

@@ -1,0 +1,67 @@
+"""Parts: rows as they were written, turned into Python only when somebody reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Column, Layout
+
+Row = tuple[Any, ...]
+
+
+class Part:
+    """Immutable rows under the layout that held when they were written.
+
+    Several threads may read one part: each cache is one attribute, replaced whole.
+    """
+
+    __slots__ = ("_batch", "_fitted", "_own", "row_bytes")
+
+    def __init__(self, batch: RowBatch) -> None:
+        self._batch: RowBatch | None = batch
+        self._own: tuple[Layout, Sequence[Row]] | None = None
+        self._fitted: tuple[Layout, Sequence[Row]] | None = None
+        self.row_bytes = batch.nbytes // max(1, batch.num_rows)
+
+    @classmethod
+    def of_rows(cls, layout: Layout, rows: list[Row]) -> Part:
+        """Make a part of rows that are Python already; the list may grow, but not change."""
+        part = cls.__new__(cls)
+        part._batch, part._fitted = None, None
+        part._own = (layout, rows)
+        part.row_bytes = layout.row_bytes_min
+        return part
+
+    def rows(self, layout: Layout) -> Sequence[Row]:
+        """Return all rows as tuples of plain values of a layout, columns matched by id."""
+        own = self._own
+        if own is None:
+            batch = self._batch
+            if batch is None:  # another thread was faster
+                return self.rows(layout)
+            own = self._own = (batch.layout, batch.to_rows())
+            self._batch = None
+        if own[0] is layout or own[0] == layout:
+            return own[1]
+        fitted = self._fitted
+        if fitted is None or fitted[0] is not layout:
+            fitted = self._fitted = (layout, _fit(own[0], own[1], layout))
+        return fitted[1]
+
+
+def plain_default(column: Column) -> Any:
+    """Return what stands for an absent value of a column, as ``to_rows`` would give it."""
+    if column.default is None:
+        return None
+    return RowBatch.from_columns(Layout((column,)), [[column.default]]).values(0)[0]
+
+
+def _fit(own: Layout, rows: Sequence[Row], layout: Layout) -> list[Row]:
+    places = {column_id: place for place, column_id in enumerate(own.ids)}
+    sources = [
+        (places.get(column.id), None if column.id in places else plain_default(column))
+        for column in layout.columns
+    ]
+    return [tuple(d if p is None else row[p] for p, d in sources) for row in rows]

@@ -1,0 +1,122 @@
+"""Views and cursors: what a reader sees, pinned while others write."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Self
+
+from stelae.spi.keys import encode_keys
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Order, ScanSpec, matching
+from stelae.spi.schema import Schema
+from stelae.spi.store import BATCH_ROWS_MAX, Cursor
+from stelae_store_memory.chains import Version, visible
+from stelae_store_memory.parts import Row
+
+
+class View:
+    """The rows as of a timestamp, among the entries applied when it was opened."""
+
+    def __init__(
+        self,
+        chains: Mapping[bytes, Version],
+        keys: Sequence[bytes],
+        schema: Schema,
+        timestamp: int,
+        index: int,
+        release: Callable[[], None],
+    ) -> None:
+        self.chains = chains
+        self.keys = keys
+        self.schema = schema
+        self.timestamp = timestamp
+        self.index = index
+        self._release = release
+
+    def close(self) -> None:
+        """Let compaction have what only this view could see."""
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def at(self, key: bytes, timestamp: int) -> Version | None:
+        """Return the version of a key as of a timestamp at or above the view's."""
+        return visible(self.chains.get(key), timestamp, self.index)
+
+    def row(self, version: Version) -> Row:
+        """Return the values of a version that is not a deletion."""
+        part = version[2]
+        assert part is not None
+        return part.rows(self.schema.layout)[version[3]]
+
+    def rows(self, keys: Iterable[bytes]) -> list[Row]:
+        """Return the visible rows of some keys, in their order."""
+        layout, found = self.schema.layout, []
+        get, timestamp, index = self.chains.get, self.timestamp, self.index
+        for key in keys:
+            version = visible(get(key), timestamp, index)
+            if version is not None and version[2] is not None:
+                found.append(version[2].rows(layout)[version[3]])
+        return found
+
+
+class MemoryCursor(Cursor):
+    """A scan over a view: one slice of the sorted keys, forwards or backwards."""
+
+    def __init__(self, view: View, spec: ScanSpec) -> None:
+        self._view = view
+        self._spec = spec
+        self._layout = view.schema.project(spec.columns)
+        self._backwards = spec.order is Order.KEY_DESCENDING
+        self._from, self._until = _bounds(view.keys, spec, self._backwards)
+        self._left = spec.limit
+        self._token: bytes | None = spec.after
+
+    def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
+        if self._from >= self._until or self._left == 0:
+            return None
+        keys = self._take(max(1, min(rows_max, BATCH_ROWS_MAX)))
+        rows = RowBatch.from_equal_rows(self._view.schema.layout, self._view.rows(keys))
+        rows = matching(self._view.schema, self._spec.predicates, rows)
+        self._token = keys[-1]
+        if self._left is not None:
+            if rows.num_rows > self._left:
+                rows = rows.slice(0, self._left)
+                self._token = encode_keys(self._view.schema, rows.slice(self._left - 1))[0]
+            self._left -= rows.num_rows
+        return rows.select(self._layout)
+
+    @property
+    def resume_token(self) -> bytes | None:
+        return self._token
+
+    def close(self) -> None:
+        self._view.close()
+        self._until = self._from
+
+    def _take(self, count: int) -> Sequence[bytes]:
+        if self._backwards:
+            start = max(self._from, self._until - count)
+            keys = self._view.keys[start : self._until][::-1]
+            self._until = start
+        else:
+            end = min(self._until, self._from + count)
+            keys = self._view.keys[self._from : end]
+            self._from = end
+        return keys
+
+
+def _bounds(keys: Sequence[bytes], spec: ScanSpec, backwards: bool) -> tuple[int, int]:
+    start = 0 if spec.key_from is None else bisect_left(keys, spec.key_from)
+    end = len(keys) if spec.key_until is None else bisect_left(keys, spec.key_until)
+    if spec.after is not None:
+        if backwards:
+            end = min(end, bisect_left(keys, spec.after))
+        else:
+            start = max(start, bisect_right(keys, spec.after))
+    return start, end
