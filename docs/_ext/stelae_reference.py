@@ -120,7 +120,9 @@ def hooks_lines() -> list[str]:
     return lines
 
 
-ERROR_PACKAGES = ("stelae.spi", "stelae.wire", "stelae.host", "stelae.client", "stelae.local")
+ERROR_PACKAGES = tuple(
+    f"stelae.{name}" for name in ("spi", "wire", "host", "client", "server", "local")
+)
 """Where errors that users meet are defined, besides the plugins' own."""
 
 
