@@ -65,9 +65,11 @@ class Follower:
         return True
 
     def on_leader_alive(self, event: LeaderAlive) -> None:
-        """The leader's node named this tablet in a heartbeat. Old news changes nothing."""
-        replica = self._replica
-        heard = min(event.heard_at_us, replica.now_us)
+        """The leader's node named this tablet in a heartbeat. Old news changes nothing.
+
+        The driver delivers it before the ``Tick`` of its turn, so it may be ahead of our clock.
+        """
+        replica, heard = self._replica, event.heard_at_us
         before = replica.leader_heard_at_us
         fresh = replica.now_us - heard < replica.timeout_us and (before is None or heard > before)
         if event.term != replica.term or not fresh or event.leader == replica.node_id:
@@ -75,7 +77,7 @@ class Follower:
         if self._follow(event.leader, event.term):
             replica.leader_heard_at_us = heard
             if replica.election_deadline_us is not None:
-                replica.election_deadline_us -= replica.now_us - heard
+                replica.election_deadline_us += heard - replica.now_us
 
     def _disagreement(self, prev: OpId) -> OpId | None:
         """Where agreement is possible at best if our log lacks ``prev``; ``None`` if it has it.

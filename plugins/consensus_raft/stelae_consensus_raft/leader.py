@@ -182,8 +182,7 @@ class Leader:
         """A peer acknowledged a heartbeat of this term."""
         peer = self._peer(event.peer)
         if peer is not None and event.term == self._replica.term:
-            heard = min(event.heard_at_us, self._replica.now_us)
-            peer.heard_at_us = max(peer.heard_at_us, heard)
+            peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
 
     def on_beat_exception(self, event: BeatException) -> None:
         """A peer does not follow: it is in a later term, or needs a real append."""

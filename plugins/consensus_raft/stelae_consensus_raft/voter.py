@@ -66,8 +66,8 @@ class VoterCore(ConsensusCore):
                 case Received():
                     self._on_received(event)
                 case LeaderAlive() if event.term == self._hard_state.term:
-                    heard = min(event.heard_at_us, self._now_us)
-                    self._leader_heard_at_us = max(self._leader_heard_at_us or 0, heard)
+                    heard = max(self._leader_heard_at_us or 0, event.heard_at_us)
+                    self._leader_heard_at_us = heard
                 case ReadRequest():
                     self._reject(event.token)
                 case Propose():

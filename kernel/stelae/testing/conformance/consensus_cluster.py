@@ -24,9 +24,7 @@ from stelae.spi.consensus import (
     ConsensusEngine,
     Event,
     Fatal,
-    HardState,
     LeaderAlive,
-    LogView,
     Member,
     MemberType,
     Outbound,
@@ -44,10 +42,10 @@ from stelae.spi.consensus import (
     Status,
     TabletConfig,
     Tick,
-    decode_config,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.testing.conformance.consensus_disk import Disk, effects_of
 
 NO_BEATS = Beats(0, ())
 
@@ -55,46 +53,6 @@ NO_BEATS = Beats(0, ())
 def node_name(number: int) -> NodeId:
     """Node id of the cluster's node ``number``."""
     return NodeId(f"{number:032x}")
-
-
-@dataclass(slots=True)
-class Disk:
-    """What survives a crash. ``entries[i]`` has index ``base.index + 1 + i``."""
-
-    config: TabletConfig
-    base: OpId = ZERO
-    hard_state: HardState = field(default_factory=HardState)
-    entries: list[Entry] = field(default_factory=list)
-    commit_hint: int = 0
-
-    @property
-    def last(self) -> OpId:
-        """Op id of the last durable entry, or the base."""
-        return self.entries[-1].op_id if self.entries else self.base
-
-    def put(self, entry: Entry) -> None:
-        """Store an entry; everything at or above its index is void."""
-        self.cut(entry.op_id.index)
-        self.entries.append(entry)
-
-    def cut(self, index: int) -> None:
-        """Void everything at or above ``index``."""
-        del self.entries[max(index - self.base.index - 1, 0) :]
-
-    def view(self) -> LogView:
-        """The log as a restored core is told of it."""
-        runs: list[tuple[int, int]] = []
-        for entry in self.entries:
-            if not runs or runs[-1][1] != entry.op_id.term:
-                runs.append((entry.op_id.index, entry.op_id.term))
-        configs = [decode_config(e) for e in self.entries if e.kind is EntryKind.CONFIG]
-        return LogView(
-            base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs)
-        )
-
-    def copy(self) -> Disk:
-        """An independent copy."""
-        return Disk(self.config, self.base, self.hard_state, list(self.entries), self.commit_hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +118,13 @@ class Cluster:
         self.timeout_us = election_timeout_us
         self.seed = seed
         self.now_us = 0
+        self.fatal_expected = False
         self.network: deque[Packet] = deque()
         self.cut_links: set[tuple[int, int]] = set()
         self.accepted: dict[int, OpId] = {}
         self.rejected: dict[int, str] = {}
         self.reads: dict[int, int] = {}
+        self._read_floors: dict[int, int] = {}
         self.tokens = 0
         self.committed: dict[int, Entry] = {}
         self.leaders: dict[int, int] = {}
@@ -218,9 +178,14 @@ class Cluster:
     # -- the driver's side -----------------------------------------------------------------------
 
     def step(self, number: int, *events: Event) -> None:
-        """Give events to a core and carry out what comes of it."""
+        """Give events to a core and carry out what comes of it.
+
+        Like the driver, it delivers heartbeats first, then the time, then everything else.
+        """
         node = self.nodes[number]
-        node.running.step(events)
+        heard = [e for e in events if isinstance(e, (LeaderAlive, PeerAlive))]
+        others = [e for e in events if not isinstance(e, (LeaderAlive, PeerAlive))]
+        node.running.step([*heard, Tick(self.now_us), *others])
         if node.fatal is None:
             node.running.validate_state()
         self._drain(node)
@@ -230,6 +195,8 @@ class Cluster:
             node.readies.append(ready)
             if ready.fatal is not None:
                 node.fatal = ready.fatal
+                node.core = None
+                assert self.fatal_expected, f"{ready.fatal.reason}\n{ready.fatal.history}"
                 return
             self._take(node, ready)
         if not node.holds:
@@ -257,6 +224,8 @@ class Cluster:
             self.rejected[rejection.token] = rejection.reason.value
         for read in ready.reads_ready:
             self.reads[read.token] = read.index
+            floor = self._read_floors[read.token]
+            assert read.index >= floor, f"read at {read.index} misses what {floor} acknowledged"
         if ready.beats is not None:
             node.beats = ready.beats
         if ready.commit is not None:
@@ -288,6 +257,10 @@ class Cluster:
         if partly is not None:
             return
         node.pending.popleft()
+        # The hint of a Ready is written with it, never sooner: its commit index may mean entries
+        # that a Ready between it and the disk has yet to put in place of others.
+        hint = min(ready.commit or 0, node.disk.last.index)
+        node.disk.commit_hint = max(node.disk.commit_hint, hint)
         for outbound in ready.after_persist:
             self._send(node, outbound)
         for waits_for, outbound in list(node.deferred):
@@ -374,7 +347,7 @@ class Cluster:
 
     def tick(self, number: int) -> None:
         """Tell a node the time."""
-        self.step(number, Tick(self.now_us))
+        self.step(number)
 
     def advance(self, duration_us: int, *, beats: bool = True, deliver: bool = True) -> None:
         """Let time pass: heartbeats and deadlines where they fall, and messages at once."""
@@ -408,25 +381,26 @@ class Cluster:
                     continue
                 term = node.beats.term
                 alive = LeaderAlive(node_name(node.number), term, self.now_us)
-                self.step(number, Tick(self.now_us), alive)
+                self.step(number, alive)
                 if (number, node.number) not in self.cut_links:
                     heard = PeerAlive(peer, term, self.now_us)
-                    self.step(node.number, Tick(self.now_us), heard)
+                    self.step(node.number, heard)
 
     # -- what tests ask for ----------------------------------------------------------------------
 
     def elect(self, number: int) -> None:
         """Make a node campaign until it leads; the links must allow it."""
         for _ in range(20):
-            self.step(number, Tick(self.now_us), Campaign(hinted=False))
+            self.step(number, Campaign(hinted=False))
             self.deliver_all()
             if self.nodes[number].status.role is Role.LEADER:
                 return
             self.now_us += self.timeout_us
-            for node in self.nodes.values():
-                if node.core is not None:
-                    node.running.step([Tick(self.now_us)]) if node.number == number else None
         raise AssertionError(f"node {number} does not win an election")
+
+    def role(self, number: int) -> Role:
+        """The role of a running node."""
+        return self.nodes[number].status.role
 
     def leader(self) -> Node | None:
         """The running leader of the highest term, if any."""
@@ -448,6 +422,7 @@ class Cluster:
     def read(self, number: int) -> int:
         """Ask a node for a read index; return the token."""
         token = self._token()
+        self._read_floors[token] = max(self.committed, default=0)
         self.step(number, ReadRequest(token))
         return token
 
@@ -469,7 +444,6 @@ class Cluster:
         for entry in node.log[: commit - base]:
             known = self.committed.setdefault(entry.op_id.index, entry)
             assert known == entry, f"two entries committed at {entry.op_id.index}"
-        node.disk.commit_hint = max(node.disk.commit_hint, min(commit, node.disk.last.index))
         node.running.step([Applied(commit)])
 
     def _observe(self, node: Node) -> None:
@@ -478,6 +452,8 @@ class Cluster:
             return
         status = node.status
         if status.role is Role.LEADER:
+            if status.term not in self.leaders:
+                self._check_leader_completeness(node)
             other = self.leaders.setdefault(status.term, node.number)
             assert other == node.number, f"two leaders in term {status.term}"
         durable = node.disk.hard_state
@@ -488,20 +464,9 @@ class Cluster:
             vote = self.votes.setdefault(key, durable.voted_for)
             assert vote == durable.voted_for, f"two votes in term {durable.term}"
 
-
-def effects_of(ready: Ready, log: list[Entry], base: OpId) -> list[Callable[[Disk], None]]:
-    """The durable effects of a Ready in their order, each of which a crash may follow."""
-    effects: list[Callable[[Disk], None]] = []
-    hard_state = ready.hard_state
-    if hard_state is not None:
-        effects.append(lambda disk: setattr(disk, "hard_state", hard_state))
-    if ready.append is not None:
-        if ready.append.replace_from is not None and not ready.append.entries:
-            index = ready.append.replace_from
-            effects.append(lambda disk: disk.cut(index))
-        for entry in ready.append.entries:
-            stamped = Entry(
-                entry.op_id, entry.kind, entry.timestamp or entry.op_id.index, entry.body
-            )
-            effects.append(lambda disk, stamped=stamped: disk.put(stamped))  # type: ignore[misc]
-    return effects
+    def _check_leader_completeness(self, node: Node) -> None:
+        """A new leader has every entry that was committed before."""
+        held = {entry.op_id.index: entry for entry in node.log}
+        for index, entry in self.committed.items():
+            if index > node.disk.base.index:
+                assert held.get(index) == entry, f"the leader lacks committed entry {index}"

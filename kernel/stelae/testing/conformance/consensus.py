@@ -1,0 +1,32 @@
+"""What every consensus engine must hold to, as a pytest class over a crash-and-reopen cluster.
+
+An engine's author subclasses ``ConsensusConformance`` in a test module and overrides ``harness``::
+
+    class TestMine(ConsensusConformance):
+        @pytest.fixture
+        def harness(self) -> ConsensusHarness:
+            return ConsensusHarness(MyEngine, MyEngine.Config(), election_timeout_us=1_000_000)
+
+The checks use the contract alone; messages are opaque to them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.testing.conformance.consensus_elections import ElectionChecks
+from stelae.testing.conformance.consensus_failures import FailureChecks
+from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_log import LogChecks
+from stelae.testing.conformance.consensus_service import ServiceChecks
+
+__all__ = ["ConsensusConformance", "ConsensusHarness"]
+
+
+class ConsensusConformance(ElectionChecks, LogChecks, ServiceChecks, FailureChecks):
+    """The suite. ``harness`` must be overridden."""
+
+    @pytest.fixture
+    def harness(self) -> ConsensusHarness:
+        """The engine under test."""
+        raise LookupError("override `harness` with the engine under test")

@@ -1,0 +1,68 @@
+"""What survives a crash in the conformance cluster: one replica's disk, and what changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stelae.spi.consensus import HardState, LogView, Ready, TabletConfig, decode_config
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.log import Entry, EntryKind
+
+
+@dataclass(slots=True)
+class Disk:
+    """What survives a crash. ``entries[i]`` has index ``base.index + 1 + i``."""
+
+    config: TabletConfig
+    base: OpId = ZERO
+    hard_state: HardState = field(default_factory=HardState)
+    entries: list[Entry] = field(default_factory=list)
+    commit_hint: int = 0
+
+    @property
+    def last(self) -> OpId:
+        """Op id of the last durable entry, or the base."""
+        return self.entries[-1].op_id if self.entries else self.base
+
+    def put(self, entry: Entry) -> None:
+        """Store an entry; everything at or above its index is void."""
+        self.cut(entry.op_id.index)
+        self.entries.append(entry)
+
+    def cut(self, index: int) -> None:
+        """Void everything at or above ``index``."""
+        del self.entries[max(index - self.base.index - 1, 0) :]
+
+    def view(self) -> LogView:
+        """The log as a restored core is told of it."""
+        runs: list[tuple[int, int]] = []
+        for entry in self.entries:
+            if not runs or runs[-1][1] != entry.op_id.term:
+                runs.append((entry.op_id.index, entry.op_id.term))
+        configs = [decode_config(e) for e in self.entries if e.kind is EntryKind.CONFIG]
+        return LogView(
+            base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs)
+        )
+
+    def copy(self) -> Disk:
+        """An independent copy."""
+        return Disk(self.config, self.base, self.hard_state, list(self.entries), self.commit_hint)
+
+
+def effects_of(ready: Ready, log: list[Entry], base: OpId) -> list[Callable[[Disk], None]]:
+    """The durable effects of a Ready in their order, each of which a crash may follow."""
+    effects: list[Callable[[Disk], None]] = []
+    hard_state = ready.hard_state
+    if hard_state is not None:
+        effects.append(lambda disk: setattr(disk, "hard_state", hard_state))
+    if ready.append is not None:
+        if ready.append.replace_from is not None and not ready.append.entries:
+            index = ready.append.replace_from
+            effects.append(lambda disk: disk.cut(index))
+        for entry in ready.append.entries:
+            stamped = Entry(
+                entry.op_id, entry.kind, entry.timestamp or entry.op_id.index, entry.body
+            )
+            effects.append(lambda disk, stamped=stamped: disk.put(stamped))  # type: ignore[misc]
+    return effects

@@ -1,0 +1,144 @@
+"""The Raft engine holds to the consensus contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.spi.consensus import Outbound
+from stelae.spi.ids import ZERO, NodeId
+from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
+from stelae_consensus_raft import RaftEngine, election
+from stelae_consensus_raft.configs import ConfigHistory
+from stelae_consensus_raft.feeder import Feeder
+from stelae_consensus_raft.leader import Leader
+from stelae_consensus_raft.messages import VoteRefusal, VoteRequest
+from stelae_consensus_raft.outbox import Outbox
+from stelae_consensus_raft.progress import Progress
+from stelae_consensus_raft.replica import Leadership, Replica
+from stelae_consensus_raft.voting import Ballot, judge
+from stelae_consensus_raft.watermark import Watermark
+
+
+class TestRaft(ConsensusConformance):
+    @pytest.fixture
+    def harness(self) -> ConsensusHarness:
+        return _harness()
+
+
+# -- the suite bites: each planted bug is caught by the check that is named beside it --------------
+
+
+def _forgets_vote(self: Replica, candidate: NodeId) -> None:
+    self.voted_for = candidate
+
+
+def _votes_for_anybody(request: VoteRequest, candidate: NodeId, ballot: Ballot) -> None:
+    return None
+
+
+def _ignores_the_log(request: VoteRequest, candidate: NodeId, ballot: Ballot) -> VoteRefusal | None:
+    shortest = Ballot(
+        term=ballot.term, voted_for=ballot.voted_for, last=ZERO, leader_alive=ballot.leader_alive
+    )
+    return judge(request, candidate, shortest)
+
+
+def _sends_before_durable(self: Outbox, to: NodeId, message: msgspec.Struct, term: int) -> None:
+    self._at_once.append(Outbound(to, message, term))
+
+
+def _commits_any_term(self: Leader, lead: Leadership) -> None:
+    replica = self._replica
+    replica.commit_to(
+        self._majority_of(replica.durable.index, [peer.match for peer in lead.voting])
+    )
+
+
+def _counts_itself_at_append(self: Watermark, ready_id: int, last_index: int) -> None:
+    self.index = last_index
+
+
+def _has_no_floor(self: Watermark, ready_id: int, index: int) -> None:
+    self.index = min(self.index, index - 1)
+
+
+def _counts_learners(self: Leader, own: int, values: list[int]) -> int:
+    lead = self._replica.leadership
+    assert lead is not None
+    learners = [p.match for p in lead.peers.values() if p not in lead.voting]
+    ranked = sorted([own, *values, *learners], reverse=True)
+    return ranked[self._replica.majority - 1]
+
+
+def _confirms_reads_by_itself(self: Leader, lead: Leadership) -> None:
+    self._replica.outbox.reads_ready.extend(lead.reads.confirmed(lead.reads.round))
+
+
+def _keeps_replaced_configs(self: ConfigHistory, index: int) -> bool:
+    return False
+
+
+def _never_gives_up(self: Leader, lead: Leadership) -> None:
+    return None
+
+
+def _tells_no_commit(self: Feeder, lead: Leadership, peer: Progress) -> None:
+    return None
+
+
+PLANTED = [
+    (Replica, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
+    (election, "judge", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
+    (
+        election,
+        "judge",
+        _ignores_the_log,
+        "a_candidate_that_lacks_committed_entries",
+    ),
+    (Outbox, "send_durable", _sends_before_durable, "a_follower_acknowledges_only_what_is_durable"),
+    (Outbox, "send", _sends_before_durable, "a_vote_leaves_only_once_it_is_durable"),
+    (
+        Leader,
+        "_advance_commit",
+        _commits_any_term,
+        "entries_of_older_terms_commit_only_through_one_of_the_current_term",
+    ),
+    (Watermark, "appended", _counts_itself_at_append, "a_leader_counts_itself_only_once_durable"),
+    (
+        Watermark,
+        "truncated",
+        _has_no_floor,
+        "completions_from_before_a_replacement_say_nothing_about_entries",
+    ),
+    (Leader, "_majority_of", _counts_learners, "acknowledgements_of_learners_never_count"),
+    (Leader, "_confirm_reads", _confirms_reads_by_itself, "a_read_waits_for_a_majority"),
+    (ConfigHistory, "cut", _keeps_replaced_configs, "a_config_that_never_committed"),
+    (Leader, "_quorum_deadline_us", _never_gives_up, "a_leader_cut_off_from_the_majority"),
+    (Feeder, "_tell_commit", _tells_no_commit, "an_idle_follower_hears_of_a_commit"),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "bug", "check"), PLANTED, ids=[bug[2].__name__.strip("_") for bug in PLANTED]
+)
+def test_a_planted_bug_is_caught_by_its_check(
+    owner: Any,
+    name: str,
+    bug: Callable[..., Any],
+    check: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (method,) = [m for m in dir(TestRaft) if m.startswith(f"test_{check}")]
+    getattr(TestRaft(), method)(_harness())
+    assert callable(getattr(owner, name)), "the planted bug replaces nothing"
+    monkeypatch.setattr(owner, name, bug)
+    with pytest.raises(AssertionError):
+        getattr(TestRaft(), method)(_harness())
+
+
+def _harness() -> ConsensusHarness:
+    return ConsensusHarness(RaftEngine, RaftEngine.Config(), election_timeout_us=1_000_000)
