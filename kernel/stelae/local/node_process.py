@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -108,6 +109,20 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
         return self._reap()
+
+    def running_pid(self) -> int | None:
+        """Process id of the node that holds the directory, whoever started it; else ``None``."""
+        lock = self.directory / "data" / "lock"
+        try:
+            with lock.open("r+b") as file:
+                text = file.read().strip()
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    return int(text) if text.isdigit() else None
+        except OSError:
+            return None
+        return None
 
     def log_tail(self) -> str:
         """The last lines that the process printed."""
