@@ -185,8 +185,8 @@ class RowBatch:
             batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
-        for column, array in zip(layout.columns, batch.columns, strict=True):
-            if array.null_count and not (column.nullable or allow_nulls):
+        for place, column in enumerate(() if allow_nulls else layout.columns):
+            if not column.nullable and batch.column(place).null_count:
                 raise Corrupt(f"column {column.name!r} of a record batch holds nulls")
         return cls(layout, batch)
 

@@ -81,7 +81,9 @@ def import_piece(
     schema = schemas.get(piece.schema_version)
     if schema is None or len(piece.timestamps) != piece.rows.num_rows:
         raise Corrupt(f"an export of schema version {piece.schema_version} cannot be read")
-    part = None if piece.deleted else Part(piece.rows)
+    if not piece.timestamps:
+        return latest
+    part = None if piece.deleted else Part(piece.rows, piece.rows.nbytes // len(piece.timestamps))
     for row, key in enumerate(encode_keys(schema, piece.rows)):
         timestamp = piece.timestamps[row]
         if timestamp < latest:

@@ -15,15 +15,16 @@ class Part:
     """Immutable rows under the layout that held when they were written.
 
     Several threads may read one part: each cache is one attribute, replaced whole.
+    ``row_bytes`` is what its values take, per row.
     """
 
     __slots__ = ("_batch", "_fitted", "_own", "row_bytes")
 
-    def __init__(self, batch: RowBatch) -> None:
+    def __init__(self, batch: RowBatch, row_bytes: int) -> None:
         self._batch: RowBatch | None = batch
         self._own: tuple[Layout, Sequence[Row]] | None = None
         self._fitted: tuple[Layout, Sequence[Row]] | None = None
-        self.row_bytes = batch.nbytes // max(1, batch.num_rows)
+        self.row_bytes = row_bytes
 
     @classmethod
     def of_rows(cls, layout: Layout, rows: list[Row]) -> Part:

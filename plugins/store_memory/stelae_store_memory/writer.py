@@ -56,7 +56,7 @@ class Writer:
             places: Iterable[int] = range(group.row_count)
             if skip:
                 places = [place for place in places if start + place not in skip]
-            step = _Step(self, entry.timestamp, entry.op_id.index, current, group.kind, keys)
+            step = _Step(self, entry.timestamp, entry.op_id.index, current, group, keys)
             found = step.run(rows, places)
             faults += [RowFault(start + place, code) for place, code in found]
             start += group.row_count
@@ -118,14 +118,15 @@ class _Step:
         timestamp: int,
         index: int,
         schema: Schema,
-        kind: OpKind,
+        group: OpGroup,
         keys: list[bytes],
     ) -> None:
         self.writer = writer
         self.timestamp = timestamp
         self.index = index
         self.schema = schema
-        self.kind = kind
+        self.kind = group.kind
+        self.row_bytes = len(group.body) // max(1, group.row_count)
         self.keys = keys
 
     def run(self, rows: RowBatch, places: Iterable[int]) -> list[tuple[int, RowCode]]:
@@ -136,7 +137,7 @@ class _Step:
         whole = set(rows.layout.ids) >= {c.id for c in self.schema.columns}
         if self.kind is OpKind.UPSERT and not whole:
             return self._merge(rows, places)
-        part = Part(rows.select(self.schema.layout))
+        part = Part(rows.select(self.schema.layout), self.row_bytes)
         if isinstance(places, range) and self.writer.put_new(
             self.keys, self.timestamp, self.index, part
         ):
