@@ -1,0 +1,254 @@
+"""What the log conformance suite needs of the outside: services, and a disk that can crash.
+
+A harness opens one engine again and again on one disk. ``VirtualHarness`` crashes it with lost and
+torn writes; ``RealHarness`` runs on a directory of the machine, where a crash is the death of the
+process: what was written stays, synced or not.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stelae.host.files import RealFiles
+from stelae.sim.disk import PowerLost, Survival, VirtualDisk
+from stelae.spi.errors import StelaeError
+from stelae.spi.services import Files
+from stelae.spi.wal import WalEngine
+
+
+class StillClock:
+    """A clock that stands still: engines may not depend on it."""
+
+    def monotonic_us(self) -> int:
+        """Always zero."""
+        return 0
+
+    def wall_us(self) -> int:
+        """Always the same instant."""
+        return 1_700_000_000_000_000
+
+
+@dataclass
+class CountingMetrics:
+    """Keeps what was counted, for tests to look at."""
+
+    counts: dict[str, float] = field(default_factory=dict)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a gauge."""
+        self.counts[name] = value
+
+
+class QueuedWorkers:
+    """Workers that run when told to, or at once; one after the other, on the caller's thread."""
+
+    def __init__(self, *, at_once: bool = True) -> None:
+        self.at_once = at_once
+        self._queue: deque[tuple[Callable[[], Any], Callable[[Any], None] | None]] = deque()
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
+        """Queue a piece of work; run it now unless told otherwise."""
+        self._queue.append((work, done))
+        if self.at_once:
+            self.run()
+
+    def run(self) -> int:
+        """Run what is queued; return how many pieces that were."""
+        count = 0
+        while self._queue:
+            work, done = self._queue.popleft()
+            try:
+                result = work()
+            except (StelaeError, OSError) as error:
+                result = error
+            if done is not None:
+                done(result)
+            count += 1
+        return count
+
+
+@dataclass
+class FakeServices:
+    """``EngineServices`` for tests."""
+
+    files: Files
+    clock: StillClock = field(default_factory=StillClock)
+    metrics: CountingMetrics = field(default_factory=CountingMetrics)
+    workers: QueuedWorkers = field(default_factory=QueuedWorkers)
+
+
+class WalHarness(ABC):
+    """Opens one engine on one disk, any number of times.
+
+    Args:
+        engine_type: the engine under test.
+        config: its settings; its defaults if ``None``.
+    """
+
+    virtual: bool
+
+    def __init__(self, engine_type: type[WalEngine], config: object | None = None) -> None:
+        self.engine_type = engine_type
+        self.config = engine_type.Config() if config is None else config
+        self.workers = QueuedWorkers()
+
+    @property
+    @abstractmethod
+    def files(self) -> Files:
+        """The disk as it is now."""
+
+    @property
+    @abstractmethod
+    def directory(self) -> str:
+        """The directory that the engine owns."""
+
+    def open(self) -> WalEngine:
+        """Open the engine on the disk as it is."""
+        self.workers = QueuedWorkers(at_once=self.workers.at_once)
+        services = FakeServices(self.files, workers=self.workers)
+        return self.engine_type.open(self.directory, self.config, services)
+
+    @abstractmethod
+    def crash(self, engine: WalEngine | None = None) -> None:
+        """End the engine without closing it; un-synced changes are at the mercy of the disk."""
+
+    @abstractmethod
+    def tree(self) -> dict[str, bytes]:
+        """Every file of the engine by its path, with its contents, in order."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes) -> None:
+        """Give a file other contents, durably, behind the engine's back."""
+
+
+class VirtualHarness(WalHarness):
+    """On a virtual disk; crashes draw from ``rng``."""
+
+    virtual = True
+
+    def __init__(
+        self,
+        engine_type: type[WalEngine],
+        config: object | None = None,
+        *,
+        seed: int = 1,
+        disk: VirtualDisk | None = None,
+    ) -> None:
+        super().__init__(engine_type, config)
+        self.rng = random.Random(seed)
+        if disk is None:
+            disk = VirtualDisk()
+            disk.make_directory("/node")
+            disk.sync_directory("/")
+        self.disk = disk
+
+    @property
+    def files(self) -> VirtualDisk:
+        """The virtual disk."""
+        return self.disk
+
+    @property
+    def directory(self) -> str:
+        """A directory of the virtual disk."""
+        return "/node/wals"
+
+    def crash(
+        self, engine: WalEngine | None = None, survival: Survival = Survival.DRAWN
+    ) -> None:
+        """Lose power."""
+        self.disk = self.disk.crash(self.rng, survival)
+
+    def fork(self, seed: int) -> VirtualHarness:
+        """A harness of its own on a copy of the disk as it is now."""
+        twin = VirtualHarness(self.engine_type, self.config, seed=seed, disk=self.disk.clone())
+        twin.workers.at_once = self.workers.at_once
+        return twin
+
+    def tree(self) -> dict[str, bytes]:
+        """Files below the engine's directory."""
+        inside = f"{self.directory}/"
+        return {path: data for path, data in self.disk.tree().items() if path.startswith(inside)}
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace a file's contents."""
+        if self.disk.exists(path):
+            self.disk.cut(path, 0)
+            file = self.disk.open(path, writable=True)
+        else:
+            file = self.disk.create(path)
+        file.pwritev([data], 0)
+        file.sync()
+        file.close()
+
+
+class RealHarness(WalHarness):
+    """On a directory of the machine's own file system; ``crash`` copies the directory as it is."""
+
+    virtual = False
+
+    def __init__(
+        self, engine_type: type[WalEngine], root: str, config: object | None = None
+    ) -> None:
+        super().__init__(engine_type, config)
+        self._root = root
+        self._life = 0
+        self._files = RealFiles()
+        self._files.make_directory(f"{root}/0")
+
+    @property
+    def files(self) -> RealFiles:
+        """The machine's disk."""
+        return self._files
+
+    @property
+    def directory(self) -> str:
+        """A directory below the root, another one after every crash."""
+        return f"{self._root}/{self._life}/wals"
+
+    def crash(self, engine: WalEngine | None = None) -> None:
+        """Leave the engine open where it is, and go on with a copy of its directory."""
+        before = f"{self._root}/{self._life}"
+        self._life += 1
+        shutil.copytree(before, f"{self._root}/{self._life}")
+
+    def tree(self) -> dict[str, bytes]:
+        """Files below the engine's directory."""
+        found: dict[str, bytes] = {}
+        self._collect(self.directory, found)
+        return found
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace a file's contents."""
+        self._files.replace(path, data)
+
+    def _collect(self, directory: str, found: dict[str, bytes]) -> None:
+        for name in self._files.listdir(directory):
+            path = f"{directory}/{name}"
+            try:
+                found[path] = self._files.read_bytes(path)
+            except IsADirectoryError:
+                self._collect(path, found)
+
+
+__all__ = [
+    "CountingMetrics",
+    "FakeServices",
+    "PowerLost",
+    "QueuedWorkers",
+    "RealHarness",
+    "StillClock",
+    "Survival",
+    "VirtualDisk",
+    "VirtualHarness",
+    "WalHarness",
+]

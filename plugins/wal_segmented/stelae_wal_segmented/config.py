@@ -1,0 +1,41 @@
+"""Settings of the engine, as they stand in ``[wal.segmented]`` of ``node.toml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stelae.spi.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentedConfig:
+    """Sizes of segments."""
+
+    segment_bytes_first: int = setting(
+        1 << 20,
+        unit="bytes",
+        low=4096,
+        high=1 << 30,
+        reason="small, so that a node with many idle tablets reserves little space for each",
+    )
+    segment_bytes_max: int = setting(
+        64 << 20,
+        unit="bytes",
+        low=4096,
+        high=1 << 32,
+        reason="large enough that rolling is rare, small enough that collection frees space soon",
+    )
+    segment_growth: int = setting(
+        4,
+        unit="count",
+        low=1,
+        high=64,
+        reason="each segment of a run is so many times the one before, up to the maximum",
+    )
+
+    def segment_bytes(self, rolls: int) -> int:
+        """Length at which a segment is full, after so many rolls since the log was warmed up."""
+        size = self.segment_bytes_first
+        for _ in range(min(rolls, 64)):
+            size = min(size * self.segment_growth, self.segment_bytes_max)
+        return max(size, self.segment_bytes_first)

@@ -1,0 +1,170 @@
+"""The engine: all logs of a node, each in segments of its own. See the package's README."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from stelae.spi.errors import BadIdentifier, CallerError, StelaeError
+from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
+from stelae.spi.log import Entry
+from stelae.spi.services import EngineServices, FileLock
+from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
+from stelae_wal_segmented.base import Base, create_base
+from stelae_wal_segmented.config import SegmentedConfig
+from stelae_wal_segmented.log import TabletLog
+from stelae_wal_segmented.marker import LOCK_NAME, claim
+from stelae_wal_segmented.names import base_name
+from stelae_wal_segmented.open_end import Setting
+from stelae_wal_segmented.reader import op_id_at, read
+from stelae_wal_segmented.recovery import Recovered
+from stelae_wal_segmented.removal import collect, drop, set_aside
+from stelae_wal_segmented.snapshot import take_snapshot
+from stelae_wal_segmented.startup import recover_all
+
+
+class SegmentedWal(WalEngine):
+    """One directory of segments per tablet. Created by ``open`` only."""
+
+    name: ClassVar[str] = "segmented"
+    Config: ClassVar[type[SegmentedConfig]] = SegmentedConfig
+    capabilities: ClassVar[frozenset[str]] = frozenset({"fake_files", "snapshot"})
+
+    def __init__(self, directory: str, setting: Setting, lock: FileLock) -> None:
+        self._directory = directory
+        self._setting = setting
+        self._lock: FileLock | None = lock
+        self._logs: dict[LogId, TabletLog] = {}
+        self._groups = 0
+        self._entries = 0
+
+    @classmethod
+    def open(cls, directory: str, config: SegmentedConfig, services: EngineServices) -> Self:
+        """Open the directory and recover every log in it."""
+        files = services.files
+        parent = directory.rpartition("/")[0] or "/"
+        if not files.exists(directory):
+            files.make_directory(directory)
+            files.sync_directory(parent)
+        lock = files.lock(f"{directory}/{LOCK_NAME}")
+        try:
+            nonces = claim(files, directory)
+            setting = Setting(files=files, workers=services.workers, config=config, nonces=nonces)
+            engine = cls(directory, setting, lock)
+            engine._logs = recover_all(setting, directory)
+        except BaseException:
+            lock.release()
+            raise
+        return engine
+
+    def logs(self) -> Mapping[LogId, LogState]:
+        """A snapshot of every log of the node, damaged ones included."""
+        return {name: log.state() for name, log in list(self._logs.items())}
+
+    def create(self, log: LogId, base: OpId) -> None:
+        """Create an empty log that begins after ``base``; durable on return."""
+        if log in self._logs:
+            raise CallerError(f"log {log} exists")
+        tablet_id(log.tablet_id)
+        if not 0 <= log.generation < 1 << 63:
+            raise BadIdentifier("generation", str(log.generation), "an integer from 0 to 2**63 - 1")
+        files = self._setting.files
+        directory = f"{self._directory}/{log.tablet_id}"
+        if not files.exists(directory):
+            files.make_directory(directory)
+            files.sync_directory(self._directory)
+        record = Base(log=log, base=base)
+        create_base(files, f"{directory}/{base_name(log.generation)}", record)
+        found = Recovered(record, last=base)
+        self._logs[log] = TabletLog(self._setting, directory, log, found)
+
+    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
+        """Append to many logs; with an empty group and ``sync``, sync what was not.
+
+        In the latter case the outcomes are those of the logs whose sync failed.
+        """
+        outcomes: dict[LogId, Outcome] = {}
+        for name, append in group.items():
+            log = self._logs.get(name)
+            if log is None:
+                outcomes[name] = Failed(self._unknown(name), ZERO)
+            else:
+                outcomes[name] = log.append(append, sync=sync)
+                self._entries += len(append.entries)
+        self._groups += 1
+        if sync and not group:
+            for name, log in self._logs.items():
+                failure = log.sync() if log.end.unsynced else None
+                if failure is not None:
+                    outcomes[name] = failure
+        return outcomes
+
+    def repair(self, log: LogId) -> OpId:
+        """Resume a log after a full disk, in a fresh segment."""
+        return self._known(log).repair()
+
+    def op_id_at(self, log: LogId, index: int) -> OpId:
+        """Return the op id at ``index`` from memory."""
+        return op_id_at(self._known(log), index)
+
+    def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
+        """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes."""
+        return read(self._known(log), first, end, bytes_max)
+
+    def collect(self, log: LogId, upto: int) -> OpId:
+        """Remove whole segments at or below ``upto``; return the new base."""
+        return collect(self._known(log), upto)
+
+    def drop(self, log: LogId) -> None:
+        """Remove a log and all it holds, durably."""
+        found = self._logs.get(log)
+        if found is not None:
+            drop(found)
+            del self._logs[log]
+
+    def set_aside(self, log: LogId, directory: str) -> None:
+        """Move a log's files into ``directory``, durably."""
+        found = self._logs.get(log)
+        if found is not None:
+            set_aside(found, directory)
+            del self._logs[log]
+
+    def cool(self, log: LogId) -> None:
+        """Keep no buffer, handle, index or spare space for an idle log."""
+        self._known(log).cool()
+
+    def snapshot(self, log: LogId, first: int) -> WalSnapshot:
+        """An immutable view of the entries from ``first`` to the present last one."""
+        return take_snapshot(self._known(log), first)
+
+    def stats(self) -> dict[str, float]:
+        """How many logs and segments there are, and what was committed since the start."""
+        logs = list(self._logs.values())
+        return {
+            "logs": len(logs),
+            "logs_damaged": sum(log.damage is not None for log in logs),
+            "segments": sum(len(log.chain.segments) for log in logs),
+            "handles": sum(log.end.writer is not None for log in logs),
+            "groups": self._groups,
+            "entries": self._entries,
+        }
+
+    def close(self) -> None:
+        """Close every log and release the lock."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        try:
+            for log in self._logs.values():
+                log.close()
+        finally:
+            lock.release()
+
+    def _known(self, name: LogId) -> TabletLog:
+        log = self._logs.get(name)
+        if log is None:
+            raise self._unknown(name)
+        return log
+
+    def _unknown(self, name: LogId) -> StelaeError:
+        return CallerError(f"log {name} does not exist; it has to be created first")

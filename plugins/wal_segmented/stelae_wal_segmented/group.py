@@ -1,0 +1,99 @@
+"""Groups of entries: how one commit becomes buffers, and how bytes become entries again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from stelae.spi.errors import Corrupt, TooLarge
+from stelae.spi.ids import OpId
+from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
+from stelae.spi.services import Buffer
+from stelae_wal_segmented.format import (
+    ENTRY_HEADER_BYTES,
+    GROUP_HEADER_BYTES,
+    GroupHeader,
+    decode_entry_header,
+    encode_group_header,
+    pack_entry,
+    salt_of,
+)
+
+
+class EncodedGroup(NamedTuple):
+    """A group ready to be written.
+
+    ``offsets`` has one offset per entry; ``size`` is the length of all buffers together.
+    """
+
+    buffers: list[Buffer]
+    offsets: list[int]
+    size: int
+
+
+def encode_group(
+    entries: Sequence[Entry],
+    *,
+    nonce: int,
+    at: int,
+    synced: int,
+    replace_from: int | None,
+    commit_hint: int,
+) -> EncodedGroup:
+    """Encode a group that will be written at offset ``at``. Bodies are not copied.
+
+    Raises:
+        TooLarge: an entry is above ``ENTRY_BYTES_MAX``.
+    """
+    salt = salt_of(nonce)
+    group = GroupHeader(synced, commit_hint, replace_from or 0, len(entries))
+    buffers: list[Buffer] = [encode_group_header(group, nonce)]
+    offsets = []
+    offset = at + GROUP_HEADER_BYTES
+    for entry in entries:
+        body = entry.body
+        size = len(body)
+        if size > ENTRY_BYTES_MAX:
+            raise TooLarge(f"entry {entry.op_id}", size, ENTRY_BYTES_MAX)
+        term, index = entry.op_id
+        raw = pack_entry(size, crc32c(body, salt), term, index, entry.timestamp, entry.kind)
+        offsets.append(offset)
+        buffers.append(raw + crc32c(raw, salt).to_bytes(4, "little"))
+        if size:
+            buffers.append(body)
+        offset += ENTRY_HEADER_BYTES + size
+    return EncodedGroup(buffers, offsets, offset - at)
+
+
+def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: int) -> Entry:
+    """Return the entry that begins at ``data[start]``, which stands at ``file_offset``.
+
+    Raises:
+        Corrupt: header or body fails its checksum, or the kind is unknown.
+    """
+    salt = salt_of(nonce)
+    body_at = start + ENTRY_HEADER_BYTES
+    header = decode_entry_header(data[start:body_at], salt)
+    if header is None:
+        raise Corrupt("an entry header fails its checksum", path=path, offset=file_offset)
+    body = data[body_at : body_at + header.size]
+    if len(body) < header.size or crc32c(body, salt) != header.body_crc:
+        fact = f"the body of entry {header.op_id} fails its checksum"
+        raise Corrupt(fact, path=path, offset=file_offset)
+    return Entry(
+        OpId(*header.op_id), kind_of(header.kind, path, file_offset), header.timestamp, body
+    )
+
+
+def kind_of(number: int, path: str, offset: int) -> EntryKind:
+    """Return the kind of an entry.
+
+    Raises:
+        Corrupt: a number that this release does not know, in an entry whose checksum holds.
+    """
+    try:
+        return EntryKind(number)
+    except ValueError as error:
+        raise Corrupt(f"entry kind {number} is unknown", path=path, offset=offset) from error

@@ -1,0 +1,245 @@
+"""One log: its segments, its open end, and what it knows of itself.
+
+Threads: everything that changes a log is called from the WAL thread. ``lock`` guards what readers
+on other threads look at (``last``, ``base``, ``chain``, ``damage``); it is never held over I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError, SyncFailed
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.wal import Append, Damage, Durable, Failed, LogState, Outcome, check_append
+from stelae_wal_segmented.base import Base, LogUse, write_base
+from stelae_wal_segmented.names import base_name, sequences_of
+from stelae_wal_segmented.open_end import OpenEnd, Setting
+from stelae_wal_segmented.recovery import Recovered, recover_log
+from stelae_wal_segmented.writer import SegmentWriter
+
+
+class TabletLog:
+    """A log that was recovered or created. See the module for threads.
+
+    Attributes:
+        base: contents of the base file.
+        chain: the segments.
+        last: op id of the last entry that readers see.
+        durable: op id of the last entry that is known to be durable.
+        damage: why the log is corrupt, if it is.
+        failed: why it takes no appends until ``repair``, if so.
+    """
+
+    def __init__(self, setting: Setting, directory: str, log: LogId, found: Recovered) -> None:
+        self.setting = setting
+        self.directory = directory
+        self.log = log
+        self.lock = threading.Lock()
+        self.end = OpenEnd(setting, directory, log, self.lock)
+        self.failed: Failed | None = None
+        self.damage: Damage | None = None
+        self._take_over(found)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state(self) -> LogState:
+        """What ``logs`` says of it. Any thread."""
+        with self.lock:
+            return self._state()
+
+    def op_id_at(self, index: int) -> OpId:
+        """Op id of an index from the base's on; the caller holds the lock and knows it is there."""
+        return self.base.base if index == self.base.base.index else self.chain.op_id_at(index)
+
+    def corrupt(self) -> Corrupt | None:
+        """The error of a damaged log."""
+        damage = self.damage
+        if damage is None:
+            return None
+        return Corrupt(damage.detail, path=damage.path, offset=damage.offset)
+
+    def note_damage(self, error: Corrupt, last_good: OpId) -> None:
+        """Take note of damage that a reader met: the log takes no more appends. Any thread."""
+        with self.lock:
+            if self.damage is None:
+                self.damage = Damage(
+                    path=error.path,
+                    offset=error.offset or 0,
+                    last_good=last_good,
+                    detail=error.fact,
+                )
+
+    def write_base(self, base: Base) -> None:
+        """Replace what the base file says, durably, then what readers see of it."""
+        path = f"{self.directory}/{base_name(self.log.generation)}"
+        write_base(self.setting.files, path, base)
+        with self.lock:
+            self.base = base
+
+    def _state(self) -> LogState:
+        return LogState(
+            base=self.base.base, last=self.last, commit_hint=self._hint(), damage=self.damage
+        )
+
+    def _hint(self) -> int:
+        return min(self._commit_hint, self.last.index)
+
+    def _take_over(self, found: Recovered) -> None:
+        self.base = found.base
+        self.chain = found.chain
+        self.last = self.durable = found.last
+        self._commit_hint = found.commit_hint
+        self.damage = found.damage
+
+    # -- append ----------------------------------------------------------------------------------
+
+    def append(self, append: Append, *, sync: bool) -> Outcome:
+        """Do one append of a commit. Never raises for an operating error."""
+        refusal = self._refusal(append)
+        if refusal is not None:
+            return Failed(refusal, self.durable)
+        try:
+            first_sequence = self.base.first_sequence
+            writer = self.end.writer_for(self.chain, first_sequence, self.last, self._hint())
+            group = writer.write(
+                append.entries,
+                replace_from=append.replace_from,
+                commit_hint=append.commit_hint,
+                sync=sync,
+            )
+        except CallerError as error:
+            return Failed(error, self.durable)
+        except (StorageError, OSError) as error:
+            return self._fail(error)
+        with self.lock:
+            self._publish(writer, append, group.offsets)
+        if sync:
+            self.durable = self.last
+        elif append.replace_from is not None and append.replace_from <= self.durable.index:
+            self.durable = self.op_id_at(append.replace_from - 1)
+        return Durable(self.last)
+
+    def sync(self) -> Failed | None:
+        """Make every earlier append durable; the failure if that fails."""
+        if self.failed is not None or self.end.writer is None:
+            return self.failed
+        try:
+            self.end.writer.sync()
+        except StorageError as error:
+            return self._fail(error)
+        self.durable = self.last
+        return None
+
+    def cool(self) -> None:
+        """Keep no handle, spare space or index that the disk has; a failed log keeps its state.
+
+        Raises:
+            StorageError: the open segment could not be settled; the log fails.
+        """
+        if self.failed is not None or self.damage is not None:
+            return
+        try:
+            self.end.seal()
+        except StorageError as error:
+            self._fail(error)
+            raise
+        self.durable = self.last
+        with self.lock:
+            for segment in self.chain.segments:
+                segment.forget_index()
+
+    def close(self) -> None:
+        """Settle the open segment for good; a failed log is left as it is for recovery."""
+        self.cool()
+        self.end.abandon()
+
+    def _refusal(self, append: Append) -> StelaeError | None:
+        if self.damage is not None:
+            return self.corrupt()
+        if self.failed is not None:
+            return self.failed.error
+        fact = check_append(self._state(), append)
+        if fact is None and append.replace_from is not None and append.entries:
+            before = self.op_id_at(append.replace_from - 1)
+            if before.term > append.entries[0].op_id.term:
+                fact = f"entry {append.entries[0].op_id} goes back from {before}"
+        return CallerError(f"log {self.log}: {fact}") if fact is not None else None
+
+    def _publish(self, writer: SegmentWriter, append: Append, offsets: list[int]) -> None:
+        index, runs = writer.index, self.chain.runs
+        if append.replace_from is not None:
+            index.replace(append.replace_from)
+            self.chain.replaced(append.replace_from)
+        for entry, offset in zip(append.entries, offsets, strict=True):
+            term, position = entry.op_id
+            index.add(term, offset)
+            runs.add(position, term)
+        index.end = writer.segment.end = writer.end
+        index.commit_hint = max(index.commit_hint, append.commit_hint)
+        self._commit_hint = max(self._commit_hint, append.commit_hint)
+        self.last = self.op_id_at(index.next - 1)
+
+    # -- failure ---------------------------------------------------------------------------------
+
+    def repair(self) -> OpId:
+        """Resume after a full disk, in a fresh segment; return the last durable op id.
+
+        Raises:
+            StorageError: it cannot resume, now or at all.
+        """
+        damaged = self.corrupt()
+        if damaged is not None:
+            raise damaged
+        if self.failed is None:
+            return self.durable
+        if not isinstance(self.failed.error, Full):
+            raise self.failed.error
+        try:
+            self._settle_after_full()
+            self.end.fresh(self.chain, self.base.first_sequence, self.last, self._hint())
+        except OSError as error:
+            raise self._fail(error).error from error
+        except StorageError as error:
+            self._fail(error)
+            raise
+        self.failed = None
+        return self.durable
+
+    def _fail(self, error: StorageError | OSError) -> Failed:
+        """Take no more appends. Readers see what is durable; a failed sync is remembered."""
+        if isinstance(error, OSError):
+            error = SyncFailed(f"the log's files are not usable: {error}", path=self.directory)
+        with self.lock:
+            self.last = self.durable
+        self.failed = Failed(error, self.durable)
+        if isinstance(error, Full):
+            self.end.drop_spare()
+        else:
+            self._distrust()
+        return self.failed
+
+    def _distrust(self) -> None:
+        """Remember durably that a sync failed; if even that fails, recovery proves the tail."""
+        self.end.abandon()
+        try:
+            self.write_base(self.base.changed(use=LogUse.SYNC_FAILED, durable=self.durable))
+        except (StorageError, OSError):
+            return
+
+    def _settle_after_full(self) -> None:
+        """Cut what was not synced, and see again what the log holds.
+
+        Raises:
+            StorageError: as ``Files``, or the log turns out to be damaged.
+        """
+        writer = self.end.writer
+        if writer is not None:
+            writer.forget_unsynced()
+            self.end.park()
+        sequences = sequences_of(self.setting.files, self.directory, self.log.generation)
+        found = recover_log(self.setting.files, self.directory, self.log, sequences)
+        with self.lock:
+            self._take_over(found)
+        damaged = self.corrupt()
+        if damaged is not None:
+            raise damaged

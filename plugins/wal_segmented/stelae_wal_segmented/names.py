@@ -1,0 +1,76 @@
+"""Names of the files that belong to one tablet's logs, all in the directory ``wals/<tablet-id>/``.
+
+======================= ======================================================================
+``g3.base``             the base of generation 3: which log this is, and where it begins
+``g3-000000000007.seg`` its seventh segment; the numbers of a log are consecutive
+``g3-000000000008.new`` a segment in the making; means nothing until it is renamed
+======================= ======================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import NamedTuple
+
+from stelae.spi.services import Files
+
+_BASE = re.compile(r"g(0|[1-9][0-9]{0,18})\.base")
+_SEGMENT = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.seg")
+_UNBORN = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.new")
+_TEMPORARY = re.compile(r"\.g(0|[1-9][0-9]{0,18})\.base\.tmp")
+
+
+class FileKind(Enum):
+    """What a name says a file is."""
+
+    BASE = auto()
+    SEGMENT = auto()
+    UNBORN = auto()
+    TEMPORARY = auto()
+
+
+class FileName(NamedTuple):
+    """A name taken apart; ``sequence`` is 0 unless it is a segment."""
+
+    kind: FileKind
+    generation: int
+    sequence: int
+
+
+def base_name(generation: int) -> str:
+    """Name of a log's base file."""
+    return f"g{generation}.base"
+
+
+def segment_name(generation: int, sequence: int) -> str:
+    """Name of a segment."""
+    return f"g{generation}-{sequence:012d}.seg"
+
+
+def unborn_name(generation: int, sequence: int) -> str:
+    """Name of a segment that is being made."""
+    return f"g{generation}-{sequence:012d}.new"
+
+
+def parse(name: str) -> FileName | None:
+    """Take a name apart; ``None`` if it is none of ours."""
+    if found := _SEGMENT.fullmatch(name):
+        return FileName(FileKind.SEGMENT, int(found[1]), int(found[2]))
+    if found := _BASE.fullmatch(name):
+        return FileName(FileKind.BASE, int(found[1]), 0)
+    if found := _UNBORN.fullmatch(name):
+        return FileName(FileKind.UNBORN, int(found[1]), int(found[2]))
+    if found := _TEMPORARY.fullmatch(name):
+        return FileName(FileKind.TEMPORARY, int(found[1]), 0)
+    return None
+
+
+def sequences_of(files: Files, directory: str, generation: int) -> list[int]:
+    """Numbers of the segments of one generation that are there, ascending."""
+    names = (parse(name) for name in files.listdir(directory))
+    return sorted(
+        name.sequence
+        for name in names
+        if name is not None and name.kind is FileKind.SEGMENT and name.generation == generation
+    )

@@ -1,0 +1,226 @@
+"""The open end of a log: which segment takes the next group, and how one follows another.
+
+A segment follows another like this. When the open one is three quarters full, a worker begins to
+reserve the space of the next; appends go on in the old one, however long that takes. Once it is
+ready and the old one is full, the next append rolls:
+
+1. The old segment gets its footer, is cut to its length and synced.
+2. The new one gets its header, which says where the old one ends, and is synced.
+3. The new one is renamed to its name, and the directory is synced.
+
+A crash behind any step leaves a log that is whole: before 3 the new file means nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from stelae.spi.errors import Full, StorageError
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.services import File, Files, Workers
+from stelae_wal_segmented.config import SegmentedConfig
+from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from stelae_wal_segmented.index import SegmentIndex, TermRuns
+from stelae_wal_segmented.marker import NonceSource
+from stelae_wal_segmented.names import segment_name, unborn_name
+from stelae_wal_segmented.segment import Chain, Segment
+from stelae_wal_segmented.spare import Spare, make_file
+from stelae_wal_segmented.writer import SegmentWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all logs of an engine share."""
+
+    files: Files
+    workers: Workers
+    config: SegmentedConfig
+    nonces: NonceSource
+
+
+class OpenEnd:
+    """Writer and spare segment of one log. Belongs to the WAL thread.
+
+    Args:
+        lock: held while the chain changes.
+
+    Attributes:
+        writer: what takes entries now; ``None`` while the log is cold.
+    """
+
+    def __init__(self, setting: Setting, directory: str, log: LogId, lock: threading.Lock) -> None:
+        self._setting = setting
+        self._directory = directory
+        self._log = log
+        self._lock = lock
+        self._spare: Spare | None = None
+        self._retry_at = 0
+        self._rolls = 0
+        self.writer: SegmentWriter | None = None
+
+    @property
+    def unsynced(self) -> bool:
+        """Say whether something was written and not synced."""
+        return self.writer is not None and self.writer.synced < self.writer.end
+
+    def writer_for(self, chain: Chain, first_sequence: int, last: OpId, hint: int) -> SegmentWriter:
+        """Return the segment that takes the next group, warming up or rolling as need be.
+
+        Args:
+            chain: the log's segments.
+            first_sequence: number of the log's first segment, should it have none.
+            last: op id of the last entry.
+            hint: highest commit index known, for the header of a new segment.
+
+        Raises:
+            StorageError: there is none; the log fails.
+        """
+        writer = self.writer
+        if writer is None:
+            writer = self.writer = self._warm(chain, first_sequence, last, hint)
+        elif 4 * writer.end >= 3 * writer.target:
+            spare = self._spare
+            if spare is None or spare.error is not None:
+                self._request(chain, writer, spare)
+            elif spare.ready and writer.end >= writer.target:
+                writer = self._roll(chain, writer, spare, last, hint)
+        return writer
+
+    def fresh(self, chain: Chain, first_sequence: int, last: OpId, hint: int) -> None:
+        """Begin a new segment behind whatever there is, which takes no more entries.
+
+        Raises:
+            StorageError: as ``Files``.
+        """
+        sequence = chain.segments[-1].header.sequence + 1 if chain.segments else first_sequence
+        size = self._setting.config.segment_bytes_first
+        path = f"{self._directory}/{unborn_name(self._log.generation, sequence)}"
+        file = make_file(self._setting.files, path, size)
+        self._rolls = 0
+        self.writer = self._adopt(chain, file, path, sequence, last, hint, size)
+
+    def seal(self) -> None:
+        """Close the open segment for good, with all that was written to it durable."""
+        self.drop_spare()
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            self._seal(writer)
+
+    def park(self) -> None:
+        """Keep neither handle nor spare space; the segment goes on taking entries later."""
+        self.drop_spare()
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.park()
+
+    def abandon(self) -> None:
+        """Keep neither handle nor spare, and touch nothing of the segment."""
+        self.drop_spare()
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.abandon()
+
+    def drop_spare(self) -> None:
+        """Give back the space reserved for the next segment."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.give_up()
+
+    # -- one segment after another ---------------------------------------------------------------
+
+    def _warm(self, chain: Chain, first_sequence: int, last: OpId, hint: int) -> SegmentWriter:
+        """Go on in the last segment if it is small or open, else begin one."""
+        self._rolls = 0
+        segment = chain.segments[-1] if chain.segments else None
+        size = self._setting.config.segment_bytes_first
+        small = segment is not None and segment.footer and segment.end < size // 2
+        if segment is None or (segment.closed and not small):
+            self.fresh(chain, first_sequence, last, hint)
+            assert self.writer is not None
+            return self.writer
+        index = segment.load(self._setting.files, self._lock)
+        file = self._setting.files.open(segment.path, writable=True)
+        if segment.closed:
+            with self._lock:
+                segment.unsealed(index)
+            file.truncate(segment.end)
+            file.sync()
+        return SegmentWriter(file, segment, index, max(size, segment.end))
+
+    def _seal(self, writer: SegmentWriter) -> None:
+        footer = writer.seal()
+        with self._lock:
+            writer.segment.sealed(footer=footer)
+
+    def _request(self, chain: Chain, writer: SegmentWriter, failed: Spare | None) -> None:
+        """Have the next segment prepared; after a failure not before some more was appended."""
+        if failed is not None:
+            self._spare = None
+            self._retry_at = writer.end + writer.target // 4
+        if writer.end < self._retry_at:
+            return
+        self._retry_at = 0
+        size = self._setting.config.segment_bytes(self._rolls + 1)
+        sequence = chain.segments[-1].header.sequence + 1
+        path = f"{self._directory}/{unborn_name(self._log.generation, sequence)}"
+        self._spare = Spare(self._setting.files, path, size)
+        self._spare.request(self._setting.workers)
+
+    def _roll(
+        self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int
+    ) -> SegmentWriter:
+        self.writer = self._spare = None
+        file = spare.take()
+        try:
+            self._seal(writer)
+        except StorageError:
+            file.close()
+            raise
+        self._rolls += 1
+        sequence = writer.segment.header.sequence + 1
+        self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, spare.size)
+        return self.writer
+
+    def _adopt(
+        self,
+        chain: Chain,
+        file: File,
+        path: str,
+        sequence: int,
+        last: OpId,
+        hint: int,
+        size: int,
+    ) -> SegmentWriter:
+        """Steps 2 and 3 of the module's description."""
+        before = chain.segments[-1] if chain.segments else None
+        header = SegmentHeader(
+            log=self._log,
+            sequence=sequence,
+            nonce=self._setting.nonces.draw(f"{self._log}/{sequence}"),
+            previous=last,
+            previous_nonce=before.header.nonce if before else 0,
+            previous_end=before.end if before else 0,
+            commit_hint=hint,
+        )
+        files = self._setting.files
+        name = f"{self._directory}/{segment_name(self._log.generation, sequence)}"
+        try:
+            file.pwritev([header.encode()], 0)
+            file.sync()
+            files.rename(path, name)
+            files.sync_directory(self._directory)
+        except StorageError as error:
+            file.close()
+            if isinstance(error, Full):
+                with suppress(OSError, StorageError):
+                    files.remove(path)
+            raise
+        index = SegmentIndex(last.index + 1, SEGMENT_HEADER_BYTES, hint)
+        segment = Segment(name, header, index)
+        with self._lock:
+            if before is not None:
+                before.closed = True
+            chain.add(segment, TermRuns())
+        return SegmentWriter(file, segment, index, size)

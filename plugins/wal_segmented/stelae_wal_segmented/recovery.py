@@ -1,0 +1,251 @@
+"""Recovery of one log: from the files in its directory to a chain of segments, or to damage.
+
+The order of steps is the order of trust: the base file says which segments count, each header ties
+its segment to the log and to the segment before it, footers and successors say where closed
+segments end, and only the last segment may have a tail. What to do with what is found stands in
+``stelae_wal_segmented.decisions``.
+
+Reading back what a crash left is no proof that it is durable: a sync may have failed before, and
+then the system serves pages from memory that are not on disk (durability rule 7). So whatever no
+later group attests is written once more and synced before the log is handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from stelae.spi.errors import Corrupt, FutureVersion, StorageError
+from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.services import File, Files
+from stelae.spi.wal import Damage
+from stelae_wal_segmented.base import Base, LogUse, read_base
+from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
+from stelae_wal_segmented.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    encode_group_header,
+)
+from stelae_wal_segmented.index import SegmentIndex
+from stelae_wal_segmented.names import base_name, segment_name
+from stelae_wal_segmented.scan import Scan, scan_segment
+from stelae_wal_segmented.segment import Chain, Segment, read_footer
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery made of a log.
+
+    Attributes:
+        base: the base file's contents, or what stands in for it.
+        chain: every segment up to the end, or up to the damage.
+        last: op id of the last entry; of the last good one if there is damage.
+        commit_hint: the highest commit index recorded, at most ``last.index``.
+        damage: why the log is not to be used.
+        found: which rows of the decision table applied, in order.
+    """
+
+    base: Base
+    chain: Chain = field(default_factory=Chain)
+    last: OpId = ZERO
+    commit_hint: int = 0
+    damage: Damage | None = None
+    found: list[Found] = field(default_factory=list)
+
+
+def recover_log(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> Recovered:
+    """Recover one log.
+
+    Args:
+        files: the disk.
+        directory: where the log's files are.
+        log: which log.
+        sequences: numbers of the segments that are there, ascending.
+
+    Raises:
+        FutureVersion: a file was written by a newer release.
+    """
+    recovery = _Recovery(files, directory, log)
+    try:
+        recovery.run(sequences)
+    except FutureVersion:
+        raise
+    except StorageError as error:
+        recovery.damage(Found.UNUSABLE, error.path, error.offset or 0, error.fact)
+    return recovery.result
+
+
+class _Recovery:
+    def __init__(self, files: Files, directory: str, log: LogId) -> None:
+        self.files = files
+        self.directory = directory
+        self.log = log
+        self.result = Recovered(Base(log=log, base=ZERO))
+
+    def damage(self, found: Found, path: str, offset: int, detail: str) -> None:
+        """Record the first damage; what was recovered up to there stays readable."""
+        result = self.result
+        result.found.append(found)
+        if result.damage is None:
+            row = found.value
+            text = f"{detail} (recovery row {row.letter}: {row.situation})"
+            result.damage = Damage(path=path, offset=offset, last_good=result.last, detail=text)
+
+    def run(self, sequences: Sequence[int]) -> None:
+        """Do all steps; returns early at damage."""
+        if not self._take_base():
+            return
+        counting = [n for n in sequences if n >= self.result.base.first_sequence]
+        for sequence in sequences:
+            if sequence < self.result.base.first_sequence:
+                self.files.remove(self._path(sequence))
+                self.result.found.append(Found.COLLECTED)
+        headers, bad = self._headers(counting)
+        for position, header in enumerate(headers):
+            successor = headers[position + 1] if position + 1 < len(headers) else None
+            if not self._take_segment(header, successor, last=successor is None and bad is None):
+                return
+        if bad is not None:
+            self.damage(Found.BAD_HEADER, bad.path, bad.offset or 0, bad.fact)
+        self._apply_use()
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _take_base(self) -> bool:
+        path = f"{self.directory}/{base_name(self.log.generation)}"
+        try:
+            base = read_base(self.files, path)
+        except FileNotFoundError:
+            self.damage(Found.NO_BASE, path, 0, "there is no base file")
+            return False
+        except Corrupt as error:
+            self.damage(Found.NO_BASE, path, 0, error.fact)
+            return False
+        if base.log != self.log:
+            self.damage(Found.NO_BASE, path, 0, f"the base file is of log {base.log}")
+            return False
+        self.result.base = base
+        self.result.last = base.base
+        return True
+
+    def _headers(self, sequences: Sequence[int]) -> tuple[list[SegmentHeader], Corrupt | None]:
+        """Return the headers up to the first bad one, and what is wrong with that."""
+        headers: list[SegmentHeader] = []
+        for sequence in sequences:
+            path = self._path(sequence)
+            with closing(self.files.open(path)) as file:
+                data = file.pread(SEGMENT_HEADER_BYTES, 0)
+            try:
+                header = decode_segment_header(data, path)
+            except Corrupt as error:
+                return headers, error
+            if header.log != self.log or header.sequence != sequence:
+                fact = f"the header is of segment {header.sequence} of log {header.log}"
+                return headers, Corrupt(fact, path=path, offset=0)
+            headers.append(header)
+        return headers, None
+
+    def _take_segment(
+        self, header: SegmentHeader, successor: SegmentHeader | None, *, last: bool
+    ) -> bool:
+        path = self._path(header.sequence)
+        if not self._continues(header):
+            fact = f"segment {header.sequence} does not continue at {self.result.last}"
+            self.damage(Found.BROKEN_CHAIN, path, 0, fact)
+            return False
+        index = read_footer(self.files, path, header.nonce)
+        if index is not None:
+            return self._add(Found.FOOTER, path, header, index)
+        limit = successor.previous_end if successor is not None else None
+        with closing(self.files.open(path, writable=True)) as file:
+            scan = scan_segment(file, header, limit)
+            found = judge_last(scan) if limit is None else judge_sealed(scan, file.size() == limit)
+            if last and found.value.verdict is not Verdict.DAMAGE:
+                _prove(file, header, scan)
+        return self._add(found, path, header, scan.index, scan.stop_at)
+
+    def _continues(self, header: SegmentHeader) -> bool:
+        """Say whether a segment follows on what was recovered so far."""
+        segments = self.result.chain.segments
+        if not segments:
+            starts = header.sequence == self.result.base.first_sequence
+            return starts and header.previous.index >= self.result.base.base.index
+        before = segments[-1]
+        return (
+            header.sequence == before.header.sequence + 1
+            and header.previous_nonce == before.header.nonce
+            and header.previous_end == before.end
+            and header.previous == self.result.last
+        )
+
+    def _add(
+        self, found: Found, path: str, header: SegmentHeader, index: SegmentIndex, at: int = 0
+    ) -> bool:
+        """Take a segment into the chain; false if that ends recovery."""
+        verdict = found.value.verdict
+        result, chain = self.result, self.result.chain
+        if not self._fits(index):
+            self.damage(
+                Found.UNFIT, path, index.end, f"begins at {index.first} after {result.last}"
+            )
+            return False
+        closed, footer = verdict is Verdict.CLOSED, found is Found.FOOTER
+        segment = Segment(path, header, index, closed=closed, footer=footer)
+        chain.add(segment, index.runs)
+        result.last = self._last(index)
+        result.commit_hint = min(max(result.commit_hint, index.commit_hint), result.last.index)
+        if verdict is Verdict.DAMAGE:
+            self.damage(found, path, at, f"segment {header.sequence} is invalid")
+            return False
+        result.found.append(found)
+        return True
+
+    def _fits(self, index: SegmentIndex) -> bool:
+        base, last = self.result.base.base, self.result.last
+        if not base.index < index.first <= last.index + 1:
+            return False
+        if not index.offsets:
+            return True
+        before = base if index.first == base.index + 1 else self._op_id_at(index.first - 1)
+        return before.term <= index.runs.term_at(index.first)
+
+    def _last(self, index: SegmentIndex) -> OpId:
+        return self._op_id_at(index.next - 1)
+
+    def _op_id_at(self, index: int) -> OpId:
+        base = self.result.base.base
+        return base if index == base.index else self.result.chain.op_id_at(index)
+
+    def _apply_use(self) -> None:
+        """A log that was marked is not to be used, however well it reads."""
+        base = self.result.base
+        path = f"{self.directory}/{base_name(self.log.generation)}"
+        if base.use is LogUse.LEAVING:
+            self.damage(Found.LEAVING, path, 0, "the log is being set aside")
+        elif base.use is LogUse.SYNC_FAILED:
+            if base.durable.index < self.result.last.index:
+                self.result.last = self._op_id_at(max(base.durable.index, base.base.index))
+            self.damage(Found.SYNC_FAILED, path, 0, "a write or sync of this log failed before")
+
+    def _path(self, sequence: int) -> str:
+        return f"{self.directory}/{segment_name(self.log.generation, sequence)}"
+
+
+def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
+    """Make the end of the last segment durable: cut what is behind it, write what is not attested.
+
+    Raises:
+        StorageError: it cannot be; nothing of the segment's end may be trusted.
+    """
+    end, start = scan.index.end, min(scan.synced, scan.index.end)
+    data = bytearray(file.pread(end - start, start))
+    if scan.unfinished is not None:
+        at, group = scan.unfinished
+        raw = encode_group_header(group, header.nonce)
+        data[at - start : at - start + len(raw)] = raw
+    file.truncate(end)
+    if data:
+        file.pwritev([data], start)
+    file.sync()
