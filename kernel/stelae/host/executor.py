@@ -53,9 +53,14 @@ class _Step(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class _Stage:
-    """One Ready under way. A void one sends nothing and appends nothing, but keeps its vote."""
+    """One Ready under way. A void one sends nothing and appends nothing, but keeps its vote.
+
+    ``commit`` is the commit index as of this Ready: a later one may speak of entries with which
+    this Ready's own have yet to be replaced, so it is no hint for this append.
+    """
 
     ready: Ready
+    commit: int
     step: _Step = _Step.WAITING
     void: bool = False
 
@@ -124,14 +129,12 @@ class ReadyExecutor:
             self._commit = ready.commit
         for accepted in ready.accepted:
             sink.accepted(accepted.token, accepted.op_id)
-        self._pipeline.append(_Stage(ready))
+        self._pipeline.append(_Stage(ready, self._commit))
         self._pump()
         for rejection in ready.rejections:
             sink.rejected(rejection)
         if ready.beats is not None:
             sink.beats_changed(ready.beats)
-        if ready.commit is not None:
-            sink.committed(ready.commit)
         if ready.committed_config is not None:
             self._save_config(ready.committed_config)
         for read in ready.reads_ready:
@@ -196,6 +199,7 @@ class ReadyExecutor:
                 return
             except StelaeError as error:
                 self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
+                self._announce_commit(stage)
                 return
             entries = tuple(self._stamped(entry) for entry in change.entries)
             stage.step = _Step.APPENDING
@@ -205,12 +209,21 @@ class ReadyExecutor:
                 slot,
                 entries,
                 replace_from=self._replace_from(change),
-                commit_hint=self._commit,
+                commit_hint=stage.commit,
                 done=lambda outcome: self._appended(stage, outcome),
             )
+        self._announce_commit(stage)
         if not stage.void:
             for wanted in stage.ready.ranges:
                 self._send_range(wanted)
+
+    def _announce_commit(self, stage: _Stage) -> None:
+        """Let entries be applied, now that the cache follows the log up to this Ready.
+
+        Earlier it might still hold entries that this Ready replaces with the committed ones.
+        """
+        if stage.ready.commit is not None:
+            self._ports.sink.committed(stage.ready.commit)
 
     def _replace_from(self, change: LogAppend) -> int | None:
         """After a failed replacement the old suffix may still stand on disk: replace it now."""
