@@ -9,7 +9,6 @@ the hook ``stelae_cli``; they are loaded only when the command is none of ours.
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from typing import Annotated
 
@@ -52,7 +51,7 @@ def _root(
     """
 
 
-def build_app(command: str | None) -> typer.Typer:
+def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
     """Return the root application.
 
     Args:
@@ -70,7 +69,7 @@ def build_app(command: str | None) -> typer.Typer:
     wanted = [MODULES[command]] if command in MODULES else list(MODULES.values())
     for module in filter(importlib.util.find_spec, wanted):
         importlib.import_module(module).register(app)
-    if command not in MODULES:
+    if command not in MODULES and with_plugins:
         _load_plugins(app)
     return app
 
@@ -79,16 +78,12 @@ def main() -> None:
     """Run the command line and leave with its exit code; errors go to standard error."""
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     try:
-        build_app(command)()
+        build_app(command, with_plugins="--version" not in sys.argv)()
     except StelaeError as error:
         sys.exit(report(error))
     except KeyboardInterrupt:
         note("interrupted")
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_OK)
 
 
 def _load_plugins(app: typer.Typer) -> None:

@@ -20,17 +20,17 @@ from stelae.host.config_sections import (
     read_node,
     read_tablet,
 )
-from stelae.host.config_source import Source, fill, typed
+from stelae.host.config_source import Source, fill
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.host.registry import Registry
 from stelae.host.registry_contracts import EngineKind
-from stelae.host.toml_locator import Path
 from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
 from stelae.spi.ids import ClusterId, cluster_id
 from stelae.spi.settings import setting
 from stelae.wire.settings import WireSettings
 
 _SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers")
+_LIST = "See what is installed with: stelae plugins list"
 _PICKED = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
 
 
@@ -41,6 +41,11 @@ class EngineNames:
     wal: str = setting("segmented", reason="one directory per tablet, the source's layout")
     consensus: str = setting("raft", reason="the reference engine")
     store: str = setting("memory", reason="rows in memory, rebuilt from the log at start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClusterSection:
+    id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,15 +126,11 @@ def _absolute(path: str, directory: str) -> str:
 
 
 def _cluster(source: Source) -> ClusterId:
-    path: Path = ("cluster",)
-    table = source.table(path, required=True)
-    source.check_keys(path, ("id",))
-    if "id" not in table:
-        raise source.error(path, "[cluster] lacks the key 'id'", 'Add a line: id = "..."')
+    source.table(("cluster",), required=True)
     try:
-        return cluster_id(typed(source, (*path, "id"), table["id"], str))
+        return cluster_id(fill(source, ("cluster",), _ClusterSection).id)
     except BadIdentifier as error:
-        raise source.error((*path, "id"), str(error), "Choose another id.") from error
+        raise source.error(("cluster", "id"), str(error), "Choose another id.") from error
 
 
 def _check_registry(source: Source, registry: Registry) -> None:
@@ -140,9 +141,6 @@ def _check_registry(source: Source, registry: Registry) -> None:
         raise source.error(("engines",), str(error), _LIST) from error
     for kind in EngineKind:
         source.check_keys((kind.value,), registry.names(kind))
-
-
-_LIST = "See what is installed with: stelae plugins list"
 
 
 def _pick(source: Source, registry: Registry, kind: EngineKind) -> Picked:

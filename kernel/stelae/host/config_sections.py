@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,6 +105,14 @@ class TabletSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _TabletSpec:
+    id: str
+    columns: list[Any]
+    key: list[Any]
+    members: list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnSpec:
     name: str
     type: str
@@ -140,17 +147,13 @@ def read_tablet(source: Source) -> TabletSection | None:
     path: Path = ("tablet",)
     if "tablet" not in source.tables:
         return None
-    source.check_keys(path, ("id", "columns", "key", "members"))
-    table = source.table(path)
-    for name in ("id", "columns", "key", "members"):
-        if name not in table:
-            hint = f"Add a line: {name} = ..."
-            raise source.error(path, f"[tablet] lacks the key {name!r}", hint)
-    return TabletSection(
-        id=_tablet_id(source, (*path, "id"), table["id"]),
-        schema=_schema(source, path, table),
-        members=_members(source, (*path, "members"), table),
-    )
+    spec = fill(source, path, _TabletSpec)
+    try:
+        tablet = tablet_id(spec.id)
+    except BadIdentifier as error:
+        raise source.error((*path, "id"), str(error), "Choose another id.") from error
+    members = _members(source, (*path, "members"), spec)
+    return TabletSection(id=tablet, schema=_schema(source, path, spec), members=members)
 
 
 def check_address(source: Source, path: Path, address: str, *, port_min: int = 1) -> None:
@@ -173,16 +176,9 @@ def _is_loopback(address: str) -> bool:
         return host == "localhost"
 
 
-def _tablet_id(source: Source, path: Path, value: object) -> TabletId:
-    try:
-        return tablet_id(typed(source, path, value, str))
-    except BadIdentifier as error:
-        raise source.error(path, str(error), "Choose another id.") from error
-
-
-def _schema(source: Source, path: Path, table: Mapping[str, Any]) -> Schema:
+def _schema(source: Source, path: Path, tablet: _TabletSpec) -> Schema:
     columns: dict[str, Column] = {}
-    for item in _items(source, (*path, "columns"), table, dict):
+    for item in _items(source, (*path, "columns"), tablet.columns, dict):
         spec = fill(source, item, _ColumnSpec)
         column = Column(id=len(columns) + 1, name=spec.name, type=spec.type, nullable=spec.nullable)
         if spec.name in columns:
@@ -193,23 +189,20 @@ def _schema(source: Source, path: Path, table: Mapping[str, Any]) -> Schema:
         except SchemaMismatch as error:
             raise source.error((*item, "type"), str(error), "Choose one of them.") from error
         columns[spec.name] = column
-    key = [
-        (item, str(table["key"][item[-1]])) for item in _items(source, (*path, "key"), table, str)
-    ]
-    for item, name in key:
+    for item, name in zip(_items(source, (*path, "key"), tablet.key, str), tablet.key, strict=True):
         if name not in columns:
             known = ", ".join(columns)
             raise source.error(item, f"the key names no column: {name!r}", f"Known: {known}.")
     try:
-        return Schema(1, tuple(columns.values()), tuple(columns[name].id for _, name in key))
+        return Schema(1, tuple(columns.values()), tuple(columns[name].id for name in tablet.key))
     except SchemaMismatch as error:
         hint = "Correct columns or key."
         raise source.error((*path, "key"), str(error), hint) from error
 
 
-def _members(source: Source, path: Path, table: Mapping[str, Any]) -> tuple[Member, ...]:
+def _members(source: Source, path: Path, tablet: _TabletSpec) -> tuple[Member, ...]:
     found = []
-    for item in _items(source, path, table, dict):
+    for item in _items(source, path, tablet.members, dict):
         spec = fill(source, item, _MemberSpec)
         check_address(source, (*item, "address"), spec.address)
         try:
@@ -228,9 +221,8 @@ def _members(source: Source, path: Path, table: Mapping[str, Any]) -> tuple[Memb
     return tuple(found)
 
 
-def _items(source: Source, path: Path, table: Mapping[str, Any], wanted: type) -> list[Path]:
+def _items(source: Source, path: Path, values: list[Any], wanted: type) -> list[Path]:
     """Return the paths of the elements of a non-empty array whose elements are all ``wanted``."""
-    values = typed(source, path, table[str(path[-1])], list)
     if not values:
         raise source.error(path, f"{path[-1]} is empty", "At least one is needed.")
     items: list[Path] = [(*path, position) for position in range(len(values))]

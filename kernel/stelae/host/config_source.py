@@ -146,7 +146,7 @@ def _value(
             fact = f"{path[-1]} cannot be {_shown(value)}"
             raise source.error(path, fact, f"Known: {listed}.")
         return value
-    checked = typed(source, path, value, hint)
+    checked = typed(source, path, value, get_origin(hint) or hint)
     limits = limits_of(field)
     low, high = limits.low, limits.high
     inside = (low is None or checked >= low) and (high is None or checked <= high)

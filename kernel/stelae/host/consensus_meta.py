@@ -59,11 +59,9 @@ class ConsensusMetadata:
         self._last: ConsensusRecord | None = None
 
     def load(self) -> ConsensusRecord:
-        """Read the file.
+        """Read the file; raises as :func:`stelae.host.metadata.load` does.
 
-        Raises:
-            MetadataMissing, Corrupt, Foreign, FutureVersion: the replica has failed; it must not
-                vote, because what it promised is unknown.
+        A replica whose file cannot be read must not vote: what it promised is unknown.
         """
         record = load(self._files, CONSENSUS, self._path)
         if record.tablet_id != self._tablet:
@@ -78,31 +76,22 @@ class ConsensusMetadata:
         A file that is there already is read first: nobody overwrites what they did not know.
 
         Raises:
-            VoteRegression: the term or the vote would go back.
-            Corrupt, Foreign, FutureVersion: what is there cannot be read; nothing was written.
-            Full, SyncFailed: the old or the new contents stand; the caller must not go on.
+            VoteRegression: the term or the vote would go back; nothing was written.
+            StorageError: as ``load``: nothing was written; as ``metadata.save``: do not go on.
         """
-        record = ConsensusRecord(
-            tablet_id=self._tablet,
-            term=hard_state.term,
-            voted_for=hard_state.voted_for,
-            committed_config=committed_config,
-        )
         if self._last is None and self._files.exists(self._path):
             self.load()
-        if self._last is not None:
-            self._refuse_regression(self._last, record)
+        term, vote = hard_state.term, hard_state.voted_for
+        old = self._last.hard_state if self._last is not None else HardState()
+        lost_vote = old.voted_for is not None and vote != old.voted_for
+        if term < old.term or (term == old.term and lost_vote):
+            fact = f"term {term}, vote {vote} would replace term {old.term}, vote {old.voted_for}"
+            raise VoteRegression(fact, path=self._path)
+        record = ConsensusRecord(
+            tablet_id=self._tablet, term=term, voted_for=vote, committed_config=committed_config
+        )
         save(self._files, CONSENSUS, self._path, record, self._crash)
         self._last = record
-
-    def _refuse_regression(self, old: ConsensusRecord, new: ConsensusRecord) -> None:
-        lost_vote = old.voted_for is not None and new.voted_for != old.voted_for
-        if new.term < old.term or (new.term == old.term and lost_vote):
-            raise VoteRegression(
-                f"term {new.term} with vote {new.voted_for} would replace "
-                f"term {old.term} with vote {old.voted_for}",
-                path=self._path,
-            )
 
 
 class HardStateWriter:
@@ -136,14 +125,10 @@ class HardStateWriter:
         metadata = self.open(tablet_id)
 
         def finished(result: object) -> None:
-            if result is None or isinstance(result, StelaeError):
-                done(result)
-            else:
-                fact = f"consensus metadata could not be saved: {result!r}"
-                done(StorageError(fact, path=self._layout.consensus_of(tablet_id)))
+            if result is not None and not isinstance(result, StelaeError):
+                result = StorageError(f"consensus metadata was not saved: {result!r}")
+            done(result)
 
         self._pool.run(
-            f"consensus/{tablet_id}",
-            lambda: metadata.save(hard_state, committed_config),
-            finished,
+            f"consensus/{tablet_id}", lambda: metadata.save(hard_state, committed_config), finished
         )

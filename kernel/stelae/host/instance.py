@@ -87,11 +87,11 @@ def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
         Locked: another process holds it; its process id is named when it can be read.
     """
     if not files.exists(layout.root):
-        raise NotFormatted(*_not_formatted(layout))
+        raise _not_formatted(layout)
     try:
         lock = files.lock(layout.lock)
     except Locked as error:
-        raise Locked(_holder(files, layout), path=layout.root) from error
+        raise _held(files, layout) from error
     # Written in place: a replacement would put another file under the name that is locked.
     with_pid = files.open(layout.lock, writable=True)
     try:
@@ -140,7 +140,7 @@ class InstanceFile:
             Corrupt, Foreign, FutureVersion: the whole node cannot start.
         """
         if not self._files.exists(self._layout.instance):
-            raise NotFormatted(*_not_formatted(self._layout))
+            raise _not_formatted(self._layout)
         return load(self._files, INSTANCE, self._layout.instance)
 
     def start(self, *, cluster: ClusterId, wal_engine: str, boot_id: str) -> Start:
@@ -152,18 +152,19 @@ class InstanceFile:
             WrongCluster: it belongs to another cluster, or its log was written by another engine.
         """
         found = self.load()
+        wrong = ""
         if found.cluster_id not in (None, cluster):
-            raise WrongCluster(
+            wrong = (
                 f"this node belongs to cluster {found.cluster_id}, not to {cluster}; "
-                "point [node] directory elsewhere, or correct [cluster] id",
-                path=self._layout.instance,
+                "point [node] directory elsewhere, or correct [cluster] id"
             )
-        if found.wal_engine != wal_engine:
-            raise WrongCluster(
+        elif found.wal_engine != wal_engine:
+            wrong = (
                 f"the log here was written by engine {found.wal_engine!r}, not {wal_engine!r}; "
-                "set [engines] wal to it, or format a new directory",
-                path=self._layout.instance,
+                "set [engines] wal to it, or format a new directory"
             )
+        if wrong:
+            raise WrongCluster(wrong, path=self._layout.instance)
         same_boot = bool(boot_id) and boot_id == found.boot_id
         running = msgspec.structs.replace(
             found, cluster_id=cluster, clean_shutdown=False, boot_id=boot_id
@@ -205,27 +206,21 @@ def _missing_parents(files: Files, root: str) -> list[str]:
 
 def _refuse_occupied(files: Files, layout: Layout) -> None:
     if files.exists(layout.instance):
-        raise AlreadyFormatted(
-            "this directory holds a node already; choose another, or remove it by hand if its "
-            "data are no longer wanted",
-            path=layout.root,
-        )
+        fact = "this directory holds a node already; choose another, or remove this one by hand"
+        raise AlreadyFormatted(fact, path=layout.root)
     for directory in (layout.superblocks, layout.consensus, layout.wals):
         if files.exists(directory) and files.listdir(directory):
-            raise AlreadyFormatted(
-                "the instance file is gone but tablets are still here; move them away first",
-                path=directory,
-            )
+            fact = "the instance file is gone but tablets are still here; move them away first"
+            raise AlreadyFormatted(fact, path=directory)
 
 
-def _not_formatted(layout: Layout) -> tuple[str]:
-    return (f"{layout.root}: no node here yet; create one with: stelae fs format {layout.root}",)
+def _not_formatted(layout: Layout) -> NotFormatted:
+    fact = f"no node here yet; create one with: stelae fs format {layout.root}"
+    return NotFormatted(fact, path=layout.root)
 
 
-def _holder(files: Files, layout: Layout) -> str:
-    try:
-        pid = files.read_bytes(layout.lock).decode("ascii", "replace").strip()
-    except FileNotFoundError:
-        pid = ""
+def _held(files: Files, layout: Layout) -> Locked:
+    pid = files.read_bytes(layout.lock).decode("ascii", "replace").strip()
     holder = f"process {pid}" if pid.isdigit() else "another process"
-    return f"in use by {holder}; stop it first, or choose another [node] directory"
+    fact = f"in use by {holder}; stop it first, or choose another [node] directory"
+    return Locked(fact, path=layout.root)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import crc32c
 import msgspec
@@ -42,22 +42,14 @@ class MetadataMissing(StorageError):
     code = "METADATA_MISSING"
 
 
-class CrashPoints(Protocol):
-    """Where tests stop a process: production passes through, a test may raise."""
+class CrashPoints:
+    """Where tests stop a process: production passes through, a test's subclass may raise."""
 
     def hit(self, point: str) -> None:
         """Pass the named point."""
-        ...
 
 
-class NoCrash:
-    """Crash points in production: nothing happens."""
-
-    def hit(self, point: str) -> None:
-        """Pass on."""
-
-
-NO_CRASH = NoCrash()
+NO_CRASH = CrashPoints()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ tablet's verdict, and the scan goes on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stelae.host.consensus_meta import ConsensusMetadata, ConsensusRecord
 from stelae.host.layout import Layout, tablet_names
-from stelae.host.metadata import MetadataMissing
-from stelae.host.startup import Action, Block, Decision, Log, Meta, block_of, decide
+from stelae.host.metadata import MetadataMissing, Record
+from stelae.host.startup import Action, Block, Log, Meta, Row, decide
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, LogId, TabletId
@@ -28,7 +28,7 @@ class Found:
     superblock: Superblock | None
     consensus: ConsensusRecord | None
     log: LogState | None
-    decision: Decision
+    decision: Row
     errors: tuple[StelaeError, ...] = ()
 
     @property
@@ -52,25 +52,16 @@ def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState]) -
 
 
 def _look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: TabletId) -> Found:
-    errors: list[StelaeError] = []
-    superblock: Superblock | None = None
-    consensus: ConsensusRecord | None = None
+    superblock, block_error = _read(SuperblockFile(files, layout, tablet).load)
+    consensus, meta_error = _read(ConsensusMetadata(files, layout, tablet).load)
     block, meta = Block.ABSENT, Meta.ABSENT
-    try:
-        superblock = SuperblockFile(files, layout, tablet).load()
-        block = block_of(superblock.data_state)
-    except MetadataMissing:
-        block = Block.ABSENT
-    except StelaeError as error:
-        errors.append(error)
+    if superblock is not None:
+        block = Block(superblock.data_state.value)
+    elif block_error is not None:
         block = Block.UNREADABLE
-    try:
-        consensus = ConsensusMetadata(files, layout, tablet).load()
+    if consensus is not None:
         meta = Meta.PRESENT
-    except MetadataMissing:
-        meta = Meta.ABSENT
-    except StelaeError as error:
-        errors.append(error)
+    elif meta_error is not None:
         meta = Meta.UNREADABLE
     log = _log_of(logs, tablet, superblock)
     return Found(
@@ -79,8 +70,18 @@ def _look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: 
         consensus=consensus,
         log=log,
         decision=decide(block, meta, _log_finding(log)),
-        errors=tuple(errors),
+        errors=tuple(error for error in (block_error, meta_error) if error is not None),
     )
+
+
+def _read(load: Callable[[], Record]) -> tuple[Record | None, StelaeError | None]:
+    """Return what is there, or why it cannot be read; neither when it is missing."""
+    try:
+        return load(), None
+    except MetadataMissing:
+        return None, None
+    except StelaeError as error:
+        return None, error
 
 
 def _log_of(

@@ -15,13 +15,13 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pluggy
 
 from stelae.host.registry_contracts import CONTRACTS, EngineKind, check_engine
 from stelae.host.registry_plugins import (
-    EntryPoint,
     check_hooks,
     installed_entry_points,
     load_entry_point,
@@ -113,14 +113,13 @@ class Registry:
 
     def offers(self) -> list[Offer]:
         """Return every name, installed or registered here, sorted; imports nothing."""
-        found = {
-            Offer(*_split(point.name), origin(point), point.value)
-            for points in self._points.values()
-            for point in points
-        }
-        for (kind, name), (engine, plugin) in self._engines.items():
-            if f"{kind}.{name}" not in self._points:
-                found.add(Offer(kind, name, plugin, f"{engine.__module__}:{engine.__qualname__}"))
+        found = set()
+        for point in (point for points in self._points.values() for point in points):
+            kind, _, name = point.name.partition(".")
+            found.add(Offer(kind, name, origin(point), point.value))
+        for (of, name), (engine, plugin) in self._engines.items():
+            if f"{of}.{name}" not in self._points:
+                found.add(Offer(of, name, plugin, f"{engine.__module__}:{engine.__qualname__}"))
         return sorted(found, key=lambda offer: (offer.kind, offer.name, offer.origin))
 
     def check_names(self) -> None:
@@ -167,7 +166,7 @@ class Registry:
         """
         problems: list[PluginError] = []
         for full_name in sorted(self._points):
-            if _split(full_name)[0] == kind:
+            if full_name.startswith(f"{kind}."):
                 try:
                     self.load(full_name)
                 except PluginError as error:
@@ -190,38 +189,39 @@ class Registry:
         Raises:
             PluginError: a hook raised.
         """
-        found: list[ServiceFactory] = []
-        for implementation in self._manager.hook.stelae_services.get_hookimpls():
-            name = self._names[id(implementation.plugin)]
-            found.extend(_call(implementation.function, "stelae_services", name))
-        return found
+        return [
+            factory
+            for one in self._manager.hook.stelae_services.get_hookimpls()
+            for factory in _call(one.function, "stelae_services", self._names[id(one.plugin)])
+        ]
 
     def extend_cli(self, app: Any) -> list[PluginError]:
         """Let every registered plugin add its commands to ``app``; return what went wrong."""
-        problems: list[PluginError] = []
-        for implementation in self._manager.hook.stelae_cli.get_hookimpls():
-            try:
-                implementation.function(*[app][: len(implementation.argnames)])
-            except Exception as error:
-                name = self._names[id(implementation.plugin)]
-                problems.append(PluginError(f"plugin {name}: stelae_cli raised {error!r}"))
-        return problems
+        return self._tell("stelae_cli", app)
 
     def tablet_state_changed(self, event: TabletStateChanged) -> None:
         """Tell the observers; one that raises is logged and the others still hear of it."""
-        self._notify("stelae_tablet_state_changed", event)
+        for problem in self._tell("stelae_tablet_state_changed", event):
+            log.error("an observer raised: %s", problem, exc_info=problem.__cause__)
 
     def leader_changed(self, event: LeaderChanged) -> None:
         """Tell the observers; one that raises is logged and the others still hear of it."""
-        self._notify("stelae_leader_changed", event)
+        for problem in self._tell("stelae_leader_changed", event):
+            log.error("an observer raised: %s", problem, exc_info=problem.__cause__)
 
-    def _notify(self, hook: str, event: object) -> None:
-        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
+    def _tell(self, hook: str, *arguments: object) -> list[PluginError]:
+        """Call every implementation of a hook, whatever the others do."""
+        problems = []
+        for one in getattr(self._manager.hook, hook).get_hookimpls():
             try:
-                implementation.function(*[event][: len(implementation.argnames)])
-            except Exception:
-                plugin = self._names[id(implementation.plugin)]
-                log.exception("an observer raised", extra={"hook": hook, "plugin": plugin})
+                one.function(*arguments[: len(one.argnames)])
+            except Exception as error:
+                problem = PluginError(
+                    f"plugin {self._names[id(one.plugin)]}: {hook} raised {error!r}"
+                )
+                problem.__cause__ = error
+                problems.append(problem)
+        return problems
 
     def _collect(self, plugin: object, plugin_name: str) -> dict[tuple[EngineKind, str], type[Any]]:
         """Call the registration hooks of one plugin; changes nothing here."""
@@ -261,18 +261,11 @@ class Registry:
         return UnknownEngine(kind, name, known, broken)
 
 
-def _split(full_name: str) -> tuple[str, str]:
-    kind, _, name = full_name.partition(".")
-    return kind, name
-
-
 def _call(function: Callable[[], Any], hook: str, plugin: str) -> Sequence[Any]:
     try:
         answer = function()
     except Exception as error:
-        raise PluginError(f"plugin {plugin}: {hook} raised {type(error).__name__}: {error}") from (
-            error
-        )
+        raise PluginError(f"plugin {plugin}: {hook} raised {error!r}") from error
     if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
         raise PluginError(f"plugin {plugin}: {hook} returned {answer!r}, not a sequence")
     return answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
 from enum import StrEnum
 from typing import Any
 
@@ -23,36 +22,21 @@ class EngineKind(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contract:
-    """Where a kind's contract stands, and the hook that registers engines of it.
+    """The hook that registers engines of a kind, and where in ``stelae.spi`` their base class is.
 
-    The base class is named, not imported: a command that lists names must not pay for contracts.
+    Named, not imported: a command that lists names must not pay for contracts.
     """
 
     hook: str
-    module: str
     base: str
-    version: str
 
 
 CONTRACTS: dict[EngineKind, Contract] = {
-    EngineKind.WAL: Contract(
-        "stelae_wal_engines", "stelae.spi.wal", "WalEngine", "WAL_CONTRACT_VERSION"
-    ),
-    EngineKind.CONSENSUS: Contract(
-        "stelae_consensus_engines",
-        "stelae.spi.consensus",
-        "ConsensusEngine",
-        "CONSENSUS_CONTRACT_VERSION",
-    ),
-    EngineKind.STORE: Contract(
-        "stelae_store_engines", "stelae.spi.store", "TabletStore", "STORE_CONTRACT_VERSION"
-    ),
-    EngineKind.COPY: Contract(
-        "stelae_copy_transports", "stelae.spi.copy", "CopyTransport", "COPY_CONTRACT_VERSION"
-    ),
-    EngineKind.POLICY: Contract(
-        "stelae_master_policies", "stelae.spi.policy", "MasterPolicy", "POLICY_CONTRACT_VERSION"
-    ),
+    EngineKind.WAL: Contract("stelae_wal_engines", "WalEngine"),
+    EngineKind.CONSENSUS: Contract("stelae_consensus_engines", "ConsensusEngine"),
+    EngineKind.STORE: Contract("stelae_store_engines", "TabletStore"),
+    EngineKind.COPY: Contract("stelae_copy_transports", "CopyTransport"),
+    EngineKind.POLICY: Contract("stelae_master_policies", "MasterPolicy"),
 }
 
 
@@ -64,11 +48,12 @@ def check_engine(kind: EngineKind, candidate: object, plugin: str) -> type[Any]:
             the contract, or its name or ``Config`` cannot be used.
     """
     contract = CONTRACTS[kind]
-    module = importlib.import_module(contract.module)
-    base, version = getattr(module, contract.base), getattr(module, contract.version)
+    module = importlib.import_module(f"stelae.spi.{kind}")
+    base = getattr(module, contract.base)
+    version = getattr(module, f"{kind.upper()}_CONTRACT_VERSION")
     who = f"plugin {plugin}: {contract.hook} returned {candidate!r}"
     if not isinstance(candidate, type) or not issubclass(candidate, base):
-        raise PluginError(f"{who}, which is no subclass of {contract.module}.{contract.base}")
+        raise PluginError(f"{who}, which is no subclass of {module.__name__}.{contract.base}")
     engine: type[Any] = candidate
     found = getattr(engine, "contract_version", None)
     if found != version:
@@ -91,13 +76,8 @@ def check_engine(kind: EngineKind, candidate: object, plugin: str) -> type[Any]:
 def _config_problem(config: object) -> str | None:
     if not isinstance(config, type) or not dataclasses.is_dataclass(config):
         return "is not a dataclass"
-    if not inspect.signature(config).parameters:
-        return None
-    params = getattr(config, "__dataclass_params__", None)
-    if not getattr(params, "frozen", False):
+    looked_at: Any = config
+    if not looked_at.__dataclass_params__.frozen:
         return "is not frozen"
-    for field in dataclasses.fields(config):
-        no_factory = field.default_factory is dataclasses.MISSING
-        if field.default is dataclasses.MISSING and no_factory:
-            return f"has no default for {field.name}"
-    return None
+    required = [f.name for f in dataclasses.fields(config) if f.default is dataclasses.MISSING]
+    return f"has no default for {required[0]}" if required else None

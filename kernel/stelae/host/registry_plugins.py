@@ -6,56 +6,15 @@ import difflib
 import importlib.metadata
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from importlib.metadata import Distribution, EntryPoint
+from typing import Any
 
 import pluggy
 
 from stelae.spi import hooks
 from stelae.spi.errors import PluginError
 from stelae.spi.extras import MissingExtra
-
-
-class Distribution(Protocol):
-    """What is asked of the distribution that announced an entry point."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the package index."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        ...
-
-    @property
-    def requires(self) -> list[str] | None:
-        """Its requirements, extras included."""
-        ...
-
-
-class EntryPoint(Protocol):
-    """The part of ``importlib.metadata.EntryPoint`` that is used; tests hand in their own."""
-
-    @property
-    def name(self) -> str:
-        """``kind.name``."""
-        ...
-
-    @property
-    def value(self) -> str:
-        """The module, or ``module:object``."""
-        ...
-
-    @property
-    def dist(self) -> Any:
-        """A ``Distribution``, or ``None``."""
-        ...
-
-    def load(self) -> Any:
-        """Import it."""
-        ...
 
 
 class BrokenPlugin(PluginError):
@@ -66,16 +25,12 @@ class BrokenPlugin(PluginError):
 
 def installed_entry_points() -> list[EntryPoint]:
     """Return the entry points that installed distributions announce, without importing any."""
-    return sorted(
-        importlib.metadata.entry_points(group=hooks.ENTRY_POINT_GROUP),
-        key=lambda point: (point.name, point.value),
-    )
+    return list(importlib.metadata.entry_points(group=hooks.ENTRY_POINT_GROUP))
 
 
 def origin(point: EntryPoint) -> str:
     """Say where an entry point comes from: distribution and version."""
-    dist: Distribution | None = point.dist
-    return f"{dist.name} {dist.version}" if dist is not None else "an unknown distribution"
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown distribution"
 
 
 def load_entry_point(point: EntryPoint) -> object:
@@ -92,16 +47,9 @@ def load_entry_point(point: EntryPoint) -> object:
         extra = _extra_of(point.dist, missing)
         if extra is not None:
             raise MissingExtra(missing, extra, wanted_by=f"plugin {point.name}") from error
-        raise BrokenPlugin(_broken(point, error)) from error
+        raise _broken(point, error) from error
     except Exception as error:
-        raise BrokenPlugin(_broken(point, error)) from error
-
-
-def hook_functions(manager: pluggy.PluginManager, plugin: object) -> Iterator[tuple[str, Any]]:
-    """Yield name and function of everything in ``plugin`` that is marked as a hook."""
-    for name in dir(plugin):
-        if manager.parse_hookimpl_opts(plugin, name) is not None:
-            yield name, getattr(plugin, name)
+        raise _broken(point, error) from error
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str) -> None:
@@ -111,20 +59,20 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str)
         PluginError: it registers nothing, or one of its hooks is misspelt, is a coroutine, or has
             arguments with defaults (which would never be passed).
     """
-    known = _specified()
-    found = dict(hook_functions(manager, plugin))
+    known = [name for name, hook in vars(hooks).items() if hasattr(hook, f"{hooks.PROJECT}_spec")]
+    found = [name for name in dir(plugin) if manager.parse_hookimpl_opts(plugin, name) is not None]
     if not found:
         unmarked = [name for name in dir(plugin) if name.startswith(f"{hooks.PROJECT}_")]
         seen = f"; {', '.join(unmarked)} lack the @hookimpl mark" if unmarked else ""
         raise PluginError(f"plugin {plugin_name} registers nothing{seen}")
-    for name, function in found.items():
+    for name in found:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             guess = f"; did you mean {close[0]}?" if close else ""
             raise PluginError(
                 f"plugin {plugin_name}: there is no hook {name}{guess} Known: {', '.join(known)}"
             )
-        _check_function(plugin_name, name, function)
+        _check_function(plugin_name, name, getattr(plugin, name))
 
 
 def _check_function(plugin_name: str, name: str, function: Callable[..., Any]) -> None:
@@ -138,22 +86,16 @@ def _check_function(plugin_name: str, name: str, function: Callable[..., Any]) -
             )
 
 
-def _specified() -> list[str]:
-    marker = f"{hooks.PROJECT}_spec"
-    return [name for name, value in vars(hooks).items() if hasattr(value, marker)]
-
-
-def _broken(point: EntryPoint, error: Exception) -> str:
-    cause = f"{type(error).__name__}: {error}".strip()
-    return (
-        f"plugin {point.name} of {origin(point)} cannot be imported ({cause}); "
-        "reinstall or upgrade that distribution"
+def _broken(point: EntryPoint, error: Exception) -> BrokenPlugin:
+    return BrokenPlugin(
+        f"plugin {point.name} of {origin(point)} cannot be imported "
+        f"({type(error).__name__}: {error}); reinstall or upgrade that distribution"
     )
 
 
 def _extra_of(dist: Distribution | None, module: str) -> str | None:
     """Return the extra of ``dist`` that installs ``module``, judged by the requirement's name."""
-    for requirement in (dist.requires if dist is not None else None) or []:
+    for requirement in (dist.requires if dist else None) or []:
         marker = re.search(r"""extra\s*==\s*['"]([^'"]+)['"]""", requirement)
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
         if marker and name and _normal(name[0]) == _normal(module):

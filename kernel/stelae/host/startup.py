@@ -12,11 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stelae.host.superblock import DataState
-
 
 class Block(StrEnum):
-    """What was found of the superblock."""
+    """What was found of the superblock; the readable ones carry the name of its data state."""
 
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
@@ -60,7 +58,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: it applies where each of the three findings is in its set."""
+    """One row: it applies where each of the three findings is in its set. ``why`` is for people."""
 
     letter: str
     blocks: frozenset[Block]
@@ -70,75 +68,54 @@ class Row:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do, which row says so, and why in words for the operator."""
+def _row(letter: str, block: str, meta: str, log: str, action: Action, why: str) -> Row:
+    """Make a row of what people write: names, ``*`` for any, ``!NAME`` for all but one."""
 
-    action: Action
-    letter: str
-    why: str
+    def names(text: str, kind: type[StrEnum]) -> set[str]:
+        if text.startswith("!"):
+            return {item for item in kind if item != text[1:]}
+        return set(kind) if text == "*" else set(text.split())
 
-
-def _row(
-    letter: str,
-    blocks: set[Block] | None,
-    metas: set[Meta] | None,
-    logs: set[Log] | None,
-    action: Action,
-    why: str,
-) -> Row:
-    """Make a row; ``None`` stands for everything."""
     return Row(
         letter,
-        frozenset(Block if blocks is None else blocks),
-        frozenset(Meta if metas is None else metas),
-        frozenset(Log if logs is None else logs),
+        frozenset(map(Block, names(block, Block))),
+        frozenset(map(Meta, names(meta, Meta))),
+        frozenset(map(Log, names(log, Log))),
         action,
         why,
     )
 
 
-_NO_ENTRIES = {Log.ABSENT, Log.EMPTY}
-_WITH_ENTRIES = {Log.PRESENT, Log.DAMAGED}
-_UNDERSTOOD = {Meta.ABSENT, Meta.PRESENT}
-
 ROWS: tuple[Row, ...] = (
-    _row("A", {Block.ABSENT}, _UNDERSTOOD, _NO_ENTRIES, Action.NOTHING,
+    _row("A", "ABSENT", "!UNREADABLE", "ABSENT EMPTY", Action.NOTHING,
          "no superblock: the tablet does not exist, or its creation was cut short"),
-    _row("B", {Block.ABSENT}, _UNDERSTOOD, _WITH_ENTRIES, Action.FAIL,
+    _row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED", Action.FAIL,
          "a log with entries but no superblock: the superblock was lost"),
-    _row("C", {Block.UNREADABLE}, None, None, Action.FAIL,
+    _row("C", "UNREADABLE", "*", "*", Action.FAIL,
          "the superblock cannot be read"),
-    _row("D", set(Block) - {Block.UNREADABLE}, {Meta.UNREADABLE}, None, Action.FAIL,
+    _row("D", "!UNREADABLE", "UNREADABLE", "*", Action.FAIL,
          "the consensus metadata cannot be read: what was promised is unknown"),
-    _row("E", {Block.DELETED}, {Meta.ABSENT}, None, Action.FAIL,
-         "a tombstone whose consensus metadata is gone: what was promised is unknown"),
-    _row("F", {Block.DELETED}, {Meta.PRESENT}, {Log.ABSENT}, Action.TOMBSTONE,
-         "deleted"),
-    _row("G", {Block.DELETED}, {Meta.PRESENT}, set(Log) - {Log.ABSENT}, Action.ROLL_FORWARD,
-         "deleted, but its log is still there: the deletion was cut short"),
-    _row("H", {Block.COPYING}, _UNDERSTOOD, None, Action.DELETE_SELF,
-         "a copy was cut short"),
-    _row("I", {Block.READY}, {Meta.ABSENT}, None, Action.FAIL,
+    _row("E", "DELETED READY", "ABSENT", "*", Action.FAIL,
          "the consensus metadata is gone: what was promised is unknown"),
-    _row("J", {Block.READY}, {Meta.PRESENT}, {Log.ABSENT}, Action.FAIL,
+    _row("F", "DELETED", "PRESENT", "ABSENT", Action.TOMBSTONE,
+         "deleted"),
+    _row("G", "DELETED", "PRESENT", "!ABSENT", Action.ROLL_FORWARD,
+         "deleted, but its log is still there: the deletion was cut short"),
+    _row("H", "COPYING", "!UNREADABLE", "*", Action.DELETE_SELF,
+         "a copy was cut short"),
+    _row("I", "READY", "PRESENT", "ABSENT", Action.FAIL,
          "the log is gone"),
-    _row("K", {Block.READY}, {Meta.PRESENT}, {Log.DAMAGED}, Action.FAIL,
+    _row("J", "READY", "PRESENT", "DAMAGED", Action.FAIL,
          "the log is damaged"),
-    _row("L", {Block.READY}, {Meta.PRESENT}, {Log.EMPTY, Log.PRESENT}, Action.START,
+    _row("K", "READY", "PRESENT", "EMPTY PRESENT", Action.START,
          "ready"),
 )  # fmt: skip
 """The whole table; every combination of findings meets exactly one row."""
 
 
-def decide(block: Block, meta: Meta, log: Log) -> Decision:
-    """Return what to do with a tablet, given what was found of it."""
+def decide(block: Block, meta: Meta, log: Log) -> Row:
+    """Return the row that says what to do with a tablet, given what was found of it."""
     for row in ROWS:
         if block in row.blocks and meta in row.metas and log in row.logs:
-            return Decision(row.action, row.letter, row.why)
+            return row
     raise AssertionError(f"the startup table has no row for {block}, {meta}, {log}")
-
-
-def block_of(state: DataState) -> Block:
-    """Return the finding for a superblock that was read."""
-    return Block(state.value)

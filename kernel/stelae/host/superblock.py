@@ -33,10 +33,8 @@ class DataState(StrEnum):
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """Which keys of the table the tablet holds; the default is all of them.
-
-    ``hash_buckets`` has one bucket number per hash level; ``key_low`` is inclusive, ``key_high``
-    exclusive, both encoded keys, and ``None`` is the open end.
+    """Which keys the tablet holds; the default is all. One bucket per hash level; encoded keys,
+    ``key_low`` inclusive, ``key_high`` exclusive, ``None`` the open end.
     """
 
     hash_buckets: tuple[int, ...] = ()
@@ -98,12 +96,7 @@ class SuperblockFile:
         self._generation: int | None = None
 
     def load(self) -> Superblock:
-        """Read the file.
-
-        Raises:
-            MetadataMissing: the tablet does not exist on this node.
-            Corrupt, Foreign, FutureVersion: this one tablet has failed.
-        """
+        """Read the file; raises as :func:`stelae.host.metadata.load` does."""
         block = load(self._files, SUPERBLOCK, self._path)
         if block.tablet_id != self._tablet:
             fact = f"superblock of tablet {block.tablet_id} under another name"
@@ -117,9 +110,8 @@ class SuperblockFile:
         A file that is there already is read first: nobody overwrites what they did not know.
 
         Raises:
-            Corrupt, Foreign, FutureVersion: what is there cannot be read; nothing was written.
-            StorageError: of another tablet, or an older generation; nothing was written.
-            Full, SyncFailed: the old or the new contents stand.
+            StorageError: what is there cannot be read, or is of another tablet or of a newer
+                generation: nothing was written; ``Full``, ``SyncFailed``: as ``metadata.save``.
         """
         if self._generation is None and self._files.exists(self._path):
             self.load()

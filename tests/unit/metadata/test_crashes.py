@@ -37,7 +37,7 @@ class Crash(BaseException):
     """The process was killed at a named point."""
 
 
-class KillAt:
+class KillAt(CrashPoints):
     """Crash points that kill at one of them and note which were passed."""
 
     def __init__(self, point: str) -> None:

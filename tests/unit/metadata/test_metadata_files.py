@@ -202,11 +202,9 @@ def test_terms_and_votes_never_go_back(later: HardState, refused: bool, reopened
 @pytest.mark.parametrize("bad", ["", "../x", "a/b", ".hidden", "a.tmp", "a" * 65, "a\n", "ü"])
 def test_a_bad_tablet_id_never_becomes_a_path(bad: str) -> None:
     layout, tablet = Layout("/node"), TabletId(bad)
-    for path in (layout.superblock_of, layout.consensus_of, layout.data_of, layout.copying_of):
+    for path in (layout.superblock_of, layout.consensus_of, layout.data_of):
         with pytest.raises(BadIdentifier):
             path(tablet)
-    with pytest.raises(BadIdentifier):
-        layout.quarantine_of(tablet, 1)
 
 
 def test_leftovers_of_a_replacement_are_not_tablets() -> None:

@@ -50,11 +50,11 @@ def test_every_row_is_needed() -> None:
         ((Block.COPYING, Meta.PRESENT, Log.PRESENT), Action.DELETE_SELF, "H"),
         ((Block.COPYING, Meta.ABSENT, Log.ABSENT), Action.DELETE_SELF, "H"),
         ((Block.COPYING, Meta.PRESENT, Log.DAMAGED), Action.DELETE_SELF, "H"),
-        ((Block.READY, Meta.ABSENT, Log.PRESENT), Action.FAIL, "I"),
-        ((Block.READY, Meta.PRESENT, Log.ABSENT), Action.FAIL, "J"),
-        ((Block.READY, Meta.PRESENT, Log.DAMAGED), Action.FAIL, "K"),
-        ((Block.READY, Meta.PRESENT, Log.EMPTY), Action.START, "L"),
-        ((Block.READY, Meta.PRESENT, Log.PRESENT), Action.START, "L"),
+        ((Block.READY, Meta.ABSENT, Log.PRESENT), Action.FAIL, "E"),
+        ((Block.READY, Meta.PRESENT, Log.ABSENT), Action.FAIL, "I"),
+        ((Block.READY, Meta.PRESENT, Log.DAMAGED), Action.FAIL, "J"),
+        ((Block.READY, Meta.PRESENT, Log.EMPTY), Action.START, "K"),
+        ((Block.READY, Meta.PRESENT, Log.PRESENT), Action.START, "K"),
     ],
 )
 def test_each_row_says_what_the_design_says(

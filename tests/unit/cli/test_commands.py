@@ -1,0 +1,331 @@
+"""The commands as a user runs them: in a process of their own, exit code, output, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stelae.host.files import RealFiles
+from stelae.host.instance import INSTANCE, Instance, InstanceFile
+from stelae.host.layout import Layout
+from stelae.host.metadata import HEADER_BYTES, encode
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.spi.ids import ClusterId, NodeId, TabletId
+from stelae.spi.schema import Schema
+
+UUID = "0123456789abcdef" * 2
+
+
+def run(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run ``stelae`` with these words; ``path`` comes first among the places to import from."""
+    places = [str(path)] if path else []
+    before = os.environ.get("PYTHONPATH")
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([*places, *([before] if before else [])])
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "stelae.cli.main", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+def document(done: subprocess.CompletedProcess[str]) -> Any:
+    """The one JSON document on standard output."""
+    return json.loads(done.stdout)
+
+
+def formatted(tmp_path: Path) -> Path:
+    root = tmp_path / "node"
+    assert run("fs", "format", str(root), "--uuid", UUID).returncode == 0
+    return root
+
+
+def broken_plugin(tmp_path: Path, kind: str) -> Path:
+    """A directory with an installed distribution whose plugin cannot be imported."""
+    info = tmp_path / "odd-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[stelae.plugins]\n{kind}.odd = odd_plugin\n")
+    (tmp_path / "odd_plugin.py").write_text("raise RuntimeError('half installed')\n")
+    return tmp_path
+
+
+def test_version_is_one_line() -> None:
+    from stelae import __version__
+
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"stelae {__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [("plugins",), ("fs",)])
+def test_a_group_without_a_command_shows_its_help(words: tuple[str, ...]) -> None:
+    done = run(*words, "--help")
+    assert done.returncode == 0
+    assert "Usage: stelae" in done.stdout.replace("python -m stelae.cli.main", "stelae")
+
+
+def test_help_names_every_command_group() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for command in ("fs", "plugins"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_a_misspelt_command_is_a_usage_error() -> None:
+    done = run("plugin")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such command" in done.stderr
+
+
+def test_no_command_of_ours_imports_arrow_or_sockets_to_show_its_help() -> None:
+    program = (
+        "import sys\n"
+        "from stelae.cli.main import MODULES, build_app\n"
+        "for command in ('fs', 'plugins'):\n    build_app(command)\n"
+        "heavy = {'pyarrow', 'numpy', 'zmq', 'asyncio', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_list_shows_the_installed_engines_and_imports_none(tmp_path: Path) -> None:
+    done = run("plugins", "list", "--json", path=broken_plugin(tmp_path, "wal"))
+    names = {(offer["kind"], offer["name"]) for offer in document(done)["plugins"]}
+    expected = {("wal", "segmented"), ("consensus", "raft"), ("store", "memory"), ("wal", "odd")}
+    assert names >= expected
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_list_is_a_table_for_people() -> None:
+    lines = run("plugins", "list").stdout.splitlines()
+    assert lines[0].split() == ["KIND", "NAME", "FROM", "MODULE"]
+    assert any(line.split()[:2] == ["consensus", "raft"] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["raft", "consensus.raft"])
+def test_show_tells_settings_with_bounds_and_reasons(name: str) -> None:
+    shown = document(run("plugins", "show", name, "--json"))
+    assert (shown["kind"], shown["name"]) == ("consensus", "raft")
+    timeout = next(s for s in shown["settings"] if s["name"] == "election_timeout_ms")
+    assert timeout["default"] == 1000
+    assert timeout["unit"] == "ms"
+    assert timeout["reason"]
+    people = run("plugins", "show", name).stdout
+    assert "[consensus.raft] of node.toml" in people
+    assert "election_timeout_ms" in people
+
+
+def test_show_of_an_unknown_name_lists_the_known_ones() -> None:
+    done = run("plugins", "show", "nope", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "consensus.raft" in done.stderr
+
+
+def test_check_names_a_broken_plugin_its_distribution_and_cause(tmp_path: Path) -> None:
+    done = run("plugins", "check", "--json", path=broken_plugin(tmp_path, "wal"))
+    found = document(done)
+    odd = next(plugin for plugin in found["plugins"] if plugin["name"] == "odd")
+    assert (done.returncode, found["ok"], odd["ok"]) == (1, False, False)
+    assert "odd 1.0" in odd["problem"]
+    assert "half installed" in odd["problem"]
+    raft = next(plugin for plugin in found["plugins"] if plugin["name"] == "raft")
+    assert raft["ok"] is True
+
+
+def test_a_broken_command_plugin_costs_a_warning_and_nothing_else(tmp_path: Path) -> None:
+    path = broken_plugin(tmp_path, "cli")
+    shown = run("--help", path=path)
+    assert shown.returncode == 0
+    assert "warning: plugin cli.odd of odd 1.0 cannot be imported" in shown.stderr
+    assert run("plugins", "list", path=path).stderr == ""
+
+
+def test_a_plugin_adds_a_command(tmp_path: Path) -> None:
+    path = broken_plugin(tmp_path, "cli")
+    (path / "odd_plugin.py").write_text(
+        "from stelae.spi.hooks import hookimpl\n"
+        "@hookimpl\n"
+        "def stelae_cli(app):\n"
+        "    @app.command()\n"
+        "    def odd() -> None:\n"
+        "        print('odd indeed')\n"
+    )
+    done = run("odd", path=path)
+    assert (done.returncode, done.stdout) == (0, "odd indeed\n")
+
+
+def test_format_prints_the_uuid_that_uuid_then_prints(tmp_path: Path) -> None:
+    root = str(tmp_path / "deep" / "node")
+    made = run("fs", "format", root)
+    assert made.returncode == 0
+    assert len(made.stdout.strip()) == 32
+    assert run("fs", "uuid", root).stdout == made.stdout
+    shown = document(run("fs", "uuid", root, "--json"))
+    assert shown == {"directory": root, "uuid": made.stdout.strip(), "cluster_id": None}
+
+
+def test_format_takes_a_uuid_and_a_cluster(tmp_path: Path) -> None:
+    root = str(tmp_path / "node")
+    done = run("fs", "format", root, "--uuid", UUID, "--cluster-id", "c", "--json")
+    assert document(done) == {"directory": root, "uuid": UUID, "cluster_id": "c"}
+
+
+def test_two_formats_draw_two_uuids(tmp_path: Path) -> None:
+    first, second = (run("fs", "format", str(tmp_path / name)).stdout for name in "ab")
+    assert first != second
+
+
+def test_format_twice_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    root = formatted(tmp_path)
+    done = run("fs", "format", str(root))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "holds a node already" in done.stderr
+    assert run("fs", "uuid", str(root)).stdout.strip() == UUID
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fs", "format"),
+        ("fs", "uuid"),
+        ("fs", "format", "DIR", "--uuid", "nonsense"),
+        ("fs", "format", "DIR", "--cluster-id", "../c"),
+        ("fs", "format", "DIR", "--config", "none.toml"),
+        ("fs", "uuid", "--config", "none.toml"),
+        ("fs", "dump", "DIR"),
+        ("fs", "dump"),
+        ("fs", "format", "DIR", "--nonsense"),
+    ],
+    ids=" ".join,
+)
+def test_misuse_is_exit_code_2_with_nothing_on_standard_output(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    root = tmp_path / "node"
+    done = run(*[str(root) if word == "DIR" else word for word in words])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+    assert not root.exists()
+
+
+def test_uuid_of_a_directory_without_a_node_says_how_to_make_one(tmp_path: Path) -> None:
+    done = run("fs", "uuid", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"stelae fs format {tmp_path}" in done.stderr
+
+
+CONFIG = f"""\
+[node]
+directory = "data"
+listen = "127.0.0.1:7051"
+[cluster]
+id = "demo"
+[tablet]
+id = "t"
+columns = [{{name = "k", type = "int64"}}]
+key = ["k"]
+members = [{{uuid = "{UUID}", address = "127.0.0.1:7051"}}]
+"""
+
+
+def test_format_by_a_node_toml_takes_everything_from_it(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(CONFIG)
+    done = run("fs", "format", "--config", str(config), "--json")
+    expected = {"directory": str(tmp_path / "data"), "uuid": UUID, "cluster_id": "demo"}
+    assert document(done) == expected
+    assert document(run("fs", "uuid", "--config", str(config), "--json")) == expected
+
+
+def test_a_mistake_in_node_toml_is_exit_code_2_with_file_and_line(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(CONFIG.replace("listen", "lisen"))
+    done = run("fs", "format", "--config", str(config))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{config}:3: unknown key 'lisen' in [node]" in done.stderr
+    assert "Did you mean 'listen'?" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_dump_of_a_directory_shows_every_file(tmp_path: Path) -> None:
+    root = formatted(tmp_path)
+    schema = Schema.from_plain({"columns": [{"name": "k", "type": "int64"}], "key": ["k"]})
+    tablet = TabletId("t1")
+    block = Superblock(tablet_id=tablet, schemas=(schema.to_bytes(),), results=b"\x01\xff")
+    SuperblockFile(RealFiles(), Layout(str(root)), tablet).save(block)
+    done = run("fs", "dump", str(root), "--json")
+    files = {entry["kind"]: entry["record"] for entry in document(done)["files"]}
+    assert done.returncode == 0
+    assert files["instance"]["node_id"] == UUID
+    assert files["clock"] == {"ceiling": 0}
+    assert files["superblock"]["schemas"] == [schema.to_plain()]
+    assert files["superblock"]["results"] == "01ff"
+    people = run("fs", "dump", str(root)).stdout
+    assert "superblock, format 1" in people
+    assert f"node_id: {UUID}" in people
+
+
+def test_dump_of_one_file_needs_no_directory(tmp_path: Path) -> None:
+    path = tmp_path / "anything"
+    instance = Instance(node_id=NodeId(UUID), cluster_id=ClusterId("c"), wal_engine="segmented")
+    path.write_bytes(encode(INSTANCE, instance))
+    (entry,) = document(run("fs", "dump", str(path), "--json"))["files"]
+    assert entry["record"]["cluster_id"] == "c"
+
+
+def test_dump_reports_damage_beside_what_is_readable_and_fails(tmp_path: Path) -> None:
+    root = formatted(tmp_path)
+    clock = root / "clock"
+    data = bytearray(clock.read_bytes())
+    data[HEADER_BYTES] ^= 1
+    clock.write_bytes(data)
+    done = run("fs", "dump", str(root), "--json")
+    instance, damaged = document(done)["files"]
+    assert done.returncode == 1
+    assert instance["kind"] == "instance"
+    assert "fails its checksum" in damaged["error"]
+    assert str(clock) in damaged["error"]
+    assert "UNREADABLE" in run("fs", "dump", str(root)).stdout
+
+
+def test_dump_of_something_else_says_what_it_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("hello")
+    done = run("fs", "dump", str(path))
+    assert done.returncode == 1
+    assert "none of the metadata files" in done.stdout
+
+
+def test_output_to_a_closed_pipe_fails_without_a_word(tmp_path: Path) -> None:
+    root = formatted(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "stelae.cli.main", "fs", "dump", str(root)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_uuid_works_while_the_node_holds_its_lock(tmp_path: Path) -> None:
+    root = formatted(tmp_path)
+    lock = RealFiles().lock(Layout(str(root)).lock)
+    assert run("fs", "uuid", str(root)).stdout.strip() == UUID
+    assert InstanceFile(RealFiles(), Layout(str(root))).load().node_id == UUID
+    lock.release()
