@@ -2,8 +2,9 @@
 
 The receiver counts the bytes it has consumed since hello and says the sum in every header; the
 sender may have at most a window more than that under way. Sums instead of increments make a
-repeated or reordered report harmless. A message larger than the window may go when nothing else is
-under way, or it never could. Counting starts anew with each hello.
+repeated or reordered report harmless. With less than a quarter of the window under way anything may
+go, or a message larger than the window never could: that much may be consumed and not yet reported.
+Counting starts anew with each hello.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class SendCredit:
     def take(self, cost: int) -> bool:
         """Count ``cost`` bytes as sent if they fit; say whether they did."""
         under_way = self._sent - self._consumed
-        if under_way and under_way + cost > self.window_bytes:
+        if under_way + cost > self.window_bytes and under_way * 4 >= self.window_bytes:
             return False
         self._sent += cost
         return True

@@ -88,8 +88,6 @@ class Departures:
         outbox.add(REFUSED, 0, 0, "", fields, (), [])
         recipient = recipient_incarnation = ""
         if envelope is not None:
-            if any(parcel.kind == REFUSED for parcel in envelope.parcels):
-                return  # no refusals of refusals
             recipient, recipient_incarnation = envelope.sender, envelope.sender_incarnation
             calls = [p for p in envelope.parcels if p.request_id and p.kind not in FREE_KINDS]
             for parcel in calls[:REFUSALS_MAX]:

@@ -240,7 +240,11 @@ class Link:
         self.peer_incarnation = None
         self._add(HELLO, fields=hello_fields(self.lane, self._common.settings))
 
-    def _welcomed(self, envelope: Envelope, greeting: Greeting) -> None:
+    def _welcomed(
+        self, connection: DealerPort | None, envelope: Envelope, greeting: Greeting
+    ) -> None:
+        if connection is not self._connection or self.state is not LinkState.GREETING:
+            return
         self.peer = NodeId(envelope.sender)
         self.peer_incarnation = IncarnationId(envelope.sender_incarnation)
         self._common.learn_cluster(envelope.cluster_id)
@@ -369,66 +373,61 @@ class Link:
             return
         try:
             envelope = read_message(frames, self._common.settings)
-            self._check(envelope)
+            if self.state is LinkState.GREETING:
+                self._greeted(envelope)
+                return
+            check_addressee(envelope, self._common.identity)
+            if (envelope.sender, envelope.sender_incarnation) != (self.peer, self.peer_incarnation):
+                raise StaleSender(f"an answer of {envelope.sender} on the link to {self.peer}")
             bodies, cost = unpack(envelope.parcels, frames[1:])
+            self._received.add(cost)
             self._common.time.observe(envelope.timestamp)
         except StelaeError as error:
             self._common.refused(error)
+            if self.state is LinkState.GREETING:
+                self._lose(error)
             return
-        self._received.add(cost)
         self._common.receive_through(
             NodeId(envelope.sender), partial(self._use, connection, envelope, bodies)
         )
 
-    def _check(self, envelope: Envelope) -> None:
-        if self.state is LinkState.GREETING:
-            return  # only a hello or a refusal is used in this state; see _use
-        check_addressee(envelope, self._common.identity)
-        if envelope.sender != self.peer or envelope.sender_incarnation != self.peer_incarnation:
-            raise StaleSender(f"an answer of {envelope.sender} on the link to {self.peer}")
+    def _greeted(self, envelope: Envelope) -> None:
+        """The first answer on a connection: a hello, or a refusal, which is raised."""
+        if not envelope.parcels:
+            raise Malformed("an empty answer to hello")
+        parcel = envelope.parcels[0]
+        if parcel.kind == REFUSED:
+            raise error_of(parcel.fields)
+        greeting = read_greeting(envelope, parcel, self._common, expected=self.peer)
+        self._common.time.observe(envelope.timestamp)
+        sender = NodeId(envelope.sender)
+        here = self._connection
+        self._common.receive_through(sender, lambda: self._welcomed(here, envelope, greeting))
 
     def _use(self, connection: DealerPort, envelope: Envelope, bodies: list[list[Buffer]]) -> None:
         if connection is not self._connection:
-            return
-        self._heard_us = self._common.now_us()
+            return  # it was lost while the fault seam held this message back
+        now_us = self._heard_us = self._common.now_us()
         self._credit.reported(envelope.credit)
         for parcel, body in zip(envelope.parcels, bodies, strict=True):
-            self._use_parcel(envelope, parcel, body)
+            self._use_parcel(envelope, parcel, body, now_us)
 
-    def _use_parcel(self, envelope: Envelope, parcel: Parcel, body: list[Buffer]) -> None:
+    def _use_parcel(
+        self, envelope: Envelope, parcel: Parcel, body: list[Buffer], now_us: int
+    ) -> None:
         kind, fields = parcel.kind, parcel.fields or {}
-        if self.state is LinkState.GREETING:
-            self._use_greeting(envelope, parcel)
-        elif kind == REPLY:
-            sender = NodeId(envelope.sender)
-            response = Response(sender=sender, body=body, fields=fields)
-            self._late_unless(self.calls.answer(parcel.request_id, response))
+        awaited = True
+        if kind == REPLY:
+            response = Response(sender=NodeId(envelope.sender), body=body, fields=fields)
+            awaited = self.calls.answer(parcel.request_id, response)
         elif kind == ERROR:
-            now_us = self._common.now_us()
-            self._late_unless(self.calls.refuse(parcel.request_id, error_of(fields), now_us))
+            awaited = self.calls.refuse(parcel.request_id, error_of(fields), now_us)
         elif kind == REFUSED:
-            self._refused(error_of(fields))
+            error = error_of(fields)
+            self._common.metrics.count(f"wire_refused_by_peer_{error.code.lower()}")
+            if isinstance(error, BREAKS_LINK):
+                self._lose(error)
         elif kind not in (PONG, CREDIT, HELLO):
             self._common.refused(UnknownKind(f"{kind!r} is no answer"))
-
-    def _refused(self, error: StelaeError) -> None:
-        self._common.metrics.count(f"wire_refused_by_peer_{error.code.lower()}")
-        if isinstance(error, BREAKS_LINK):
-            self._lose(error)
-
-    def _use_greeting(self, envelope: Envelope, parcel: Parcel) -> None:
-        try:
-            if parcel.kind == REFUSED:
-                raise error_of(parcel.fields)
-            if parcel.kind != HELLO:
-                raise Malformed(f"{parcel.kind!r} in answer to hello")
-            greeting = read_greeting(envelope, parcel, self._common, expected=self.peer)
-        except StelaeError as error:
-            self._common.refused(error)
-            self._lose(error)
-            return
-        self._welcomed(envelope, greeting)
-
-    def _late_unless(self, awaited: bool) -> None:
         if not awaited:
             self._common.metrics.count("wire_answers_unawaited")

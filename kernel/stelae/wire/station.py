@@ -7,7 +7,6 @@ counted by its code, and answered where an answer can be addressed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -25,8 +24,6 @@ from stelae.wire.hello import Greeting, hello_fields, read_greeting
 from stelae.wire.parcels import CANCEL, CREDIT, HELLO, PING, PONG, unpack
 from stelae.wire.refusals import HelloFirst, Malformed, StaleSender
 from stelae.wire.services import Services
-
-_log = logging.getLogger(__name__)
 
 IDLE_FACTOR: Final = 3
 """A connection silent for this many times ``silence_ms_max`` belongs to nobody any more."""
@@ -82,16 +79,16 @@ class Station:
         try:
             envelope = read_message(frames[1:], self._common.settings)
             connection = self._connections.get(routing_id)
+            bodies, cost = unpack(envelope.parcels, frames[2:])
             if connection is None:
                 self._first(routing_id, envelope)
                 return
             self._check(connection, envelope)
-            bodies, cost = unpack(envelope.parcels, frames[2:])
+            connection.received.add(cost)
             self._common.time.observe(envelope.timestamp)
         except StelaeError as error:
             self._departures.refuse_message(routing_id, envelope, error)
             return
-        connection.received.add(cost)
         self._common.receive_through(
             connection.sender, partial(self._use, connection, envelope, bodies)
         )
