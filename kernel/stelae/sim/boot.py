@@ -86,6 +86,7 @@ class Spans:
     sync_us: Callable[[], Span]
     metadata_us: Callable[[], Span]
     apply_us: Callable[[], Span]
+    read_us: Callable[[], Span]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +251,7 @@ class Boot:
         record = hard_states.open(TABLET).load()
         block = SuperblockFile(self._disk, LAYOUT, TABLET).load()
         recovered = recover(block, record, engines, f"{LAYOUT.data}/{TABLET}")
-        reads = VirtualPool(process, self._rng("reads"), "read", self._spans.apply_us)
+        reads = VirtualPool(process, self._rng("reads"), "read", self._spans.read_us)
         ports = ReplicaPorts(
             turns=process,
             writer=writer,

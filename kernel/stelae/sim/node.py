@@ -15,14 +15,15 @@ from stelae.sim.process import Process, Span
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import NodeView
 from stelae.spi.consensus import Status
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import ClockError, StelaeError
 from stelae.spi.ids import LogId, TabletId
 
 RESTART_US: Final = (50_000, 2_000_000)
 """How long a node stays down after power was lost unplanned, within an operation."""
 
 RETRY_US: Final = 400_000
-"""How soon a start is tried again that the disk did not allow."""
+"""How soon a start is tried again that the disk or the clock did not allow: a full disk, or a wall
+clock that has jumped back behind what the node gave out before."""
 
 FULL_SLACK_BYTES_MAX: Final = 2_000
 """What a full disk may still take: so that it runs out within an operation."""
@@ -81,6 +82,7 @@ class Node:
             sync_us=lambda: self._slowed(self._around.profile.sync_us),
             metadata_us=lambda: self._slowed(self._around.profile.metadata_us),
             apply_us=lambda: self._around.profile.apply_us,
+            read_us=lambda: self._around.profile.read_us,
         )
         boot = Boot(
             self._around,
@@ -169,7 +171,7 @@ class Node:
             self._disk = self._disk.clone()
             if self._sync_may_fail:
                 self.given_up = True
-            elif self._disk.faults.capacity_bytes is None:
+            elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
                 self._report("healthy_replicas", f"cannot start: {error!r}")
             else:
                 self._around.coverage.hit("node.start_refused")

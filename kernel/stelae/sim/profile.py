@@ -17,6 +17,7 @@ class Profile:
         loss, duplication: probability per message during the safety phase.
         sync_us, metadata_us: shortest and longest group commit and metadata save.
         apply_us: shortest and longest pause before a group of commits is applied.
+        read_us: shortest and longest read of the log beside the writer.
         clients, in_flight_max: how many clients, and how many writes each keeps open.
         think_us: shortest and longest pause between two operations of a client.
         keys: size of the key space; small, so that operations meet.
@@ -38,6 +39,7 @@ class Profile:
     sync_us: tuple[int, int]
     metadata_us: tuple[int, int]
     apply_us: tuple[int, int]
+    read_us: tuple[int, int]
     clients: int
     in_flight_max: int
     think_us: tuple[int, int]
@@ -67,15 +69,16 @@ def draw_profile(seed: int) -> Profile:
         sync_us=(sync, sync + skewed(rng, 100, 30_000)),
         metadata_us=(sync, sync + skewed(rng, 100, 60_000)),
         apply_us=(10, 10 + skewed(rng, 10, 20_000)),
+        read_us=(10, 10 + skewed(rng, 10, 5_000)),
         clients=between(rng, 2, 4),
         in_flight_max=between(rng, 1, 6),
-        think_us=(500, between(rng, 20_000, 120_000)),
+        think_us=(2_000, between(rng, 200_000, 600_000)),
         keys=between(rng, 2, 12),
         value_bytes_max=pick(rng, (16, 64, 400)),
         reads=pick(rng, (0.1, 0.3, 0.5)),
         repeats=pick(rng, (0.0, 0.1, 0.3)),
         segment_bytes=pick(rng, (4_096, 8_192, 32_768)),
-        append_bytes_max=pick(rng, (512, 2_048, 65_536)),
+        append_bytes_max=pick(rng, (1_024, 4_096, 65_536)),
         in_flight_messages_max=pick(rng, (1, 4, 64)),
         queue_bytes_max=pick(rng, (2_048, 16_384, 1 << 20)),
         clock_error_us=(
