@@ -7,8 +7,10 @@ alike. What a leader knows of requests under way is no part of this.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stelae.host.entry_cache import EntryCache
 from stelae.host.log_writer import LogWriter
@@ -119,6 +121,7 @@ class Applier:
         self._commit = applied.index
         self._busy = False
         self._failed = False
+        self._between: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
 
     def snapshot(self) -> int:
         """Hybrid timestamp at which a scan sees exactly what is applied."""
@@ -132,6 +135,9 @@ class Applier:
     def advance(self) -> None:
         """Apply what is committed and here. Harmless to call at any time."""
         while not self._busy and not self._failed:
+            if self._between:
+                self._run_between(*self._between.popleft())
+                return
             first = self.applied.index + 1
             end = min(self._commit + 1, self._cache.end_index)
             if first >= end:
@@ -143,6 +149,24 @@ class Applier:
                 self._reader.read(self._log, first, end, GROUP_BYTES_MAX, self._arrived)
                 return
             self._apply(entries)
+
+    def between_groups(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run ``work`` off the loop while nothing is applied, then ``done(result)`` on the loop.
+
+        What is applied and the results table stand still meanwhile. An exception is the result.
+        """
+        self._between.append((work, done))
+        self.advance()
+
+    def _run_between(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._busy = True
+
+        def finished(result: Any) -> None:
+            self._busy = False
+            done(result)
+            self.advance()
+
+        self._pool.run(f"apply/{self._log.tablet_id}", work, finished)
 
     def _arrived(self, result: list[Entry] | StelaeError) -> None:
         self._busy = False

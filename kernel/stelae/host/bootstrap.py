@@ -22,13 +22,15 @@ from stelae.host.batcher import Batcher
 from stelae.host.consensus_meta import ConsensusRecord
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
+from stelae.host.flush import Flusher
 from stelae.host.heartbeats import HeartbeatService
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, HardStates, HybridTime, LogReader, PeerNetwork, Turns
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaObserver
 from stelae.host.results import ResultsTable
-from stelae.host.superblock import Superblock
+from stelae.host.retention import Retention
+from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.host.tokens import Tokens
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import ConsensusEngine, LogView, TabletConfig, decode_config
@@ -81,6 +83,7 @@ class ReplicaPorts:
     heartbeats: HeartbeatService
     time: HybridTime
     pool: BlockingPool
+    metadata_pool: BlockingPool
     metrics: Metrics
     observer: ReplicaObserver
 
@@ -91,6 +94,7 @@ class ReplicaLimits:
 
     cache_bytes_max: int = 32 << 20
     range_bytes_max: int = 1 << 20
+    flush_bytes: int = 64 << 20
 
 
 def recover(
@@ -201,6 +205,7 @@ def assemble(
     ports: ReplicaPorts,
     *,
     node_id: NodeId,
+    superblock_file: SuperblockFile,
     limits: ReplicaLimits,
     rng: random.Random,
 ) -> Replica:
@@ -262,5 +267,26 @@ def assemble(
         committed_config=recovered.consensus.committed_config,
         range_bytes_max=limits.range_bytes_max,
     )
-    replica.wire(executor, applier, writes, ReadIndexes(tokens, applier.snapshot))
+    retention = _retention(recovered)
+    flusher = Flusher(
+        file=superblock_file,
+        superblock=recovered.superblock,
+        applier=applier,
+        writer=ports.writer,
+        pool=ports.metadata_pool,
+        retention=retention,
+        flush_bytes=limits.flush_bytes,
+        on_failed=replica.fail,
+    )
+    reads = ReadIndexes(tokens, applier.snapshot)
+    replica.wire(executor, applier, writes, reads, flusher, retention)
     return replica
+
+
+def _retention(recovered: Recovered) -> Retention:
+    """What holds the log of a replica that has just been recovered."""
+    committed = recovered.consensus.committed_config.op_id.index
+    retention = Retention(recovered.superblock.flushed.index, committed)
+    for config in recovered.log.configs:
+        retention.config_appended(config.op_id.index)
+    return retention

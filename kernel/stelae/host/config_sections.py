@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stelae.host.config_source import Source, fill, typed
 from stelae.host.toml_locator import Path
 from stelae.spi.consensus import Member, TabletConfig
-from stelae.spi.errors import BadIdentifier, SchemaMismatch
+from stelae.spi.errors import BadIdentifier, ConfigError, SchemaMismatch
 from stelae.spi.ids import ZERO, NodeId, TabletId, node_id, tablet_id
 from stelae.spi.schema import Column, Schema, data_type
 from stelae.spi.settings import setting
+from stelae.wire.addresses import check_listen_host, split_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +132,11 @@ def read_node(source: Source) -> NodeSection:
     section = fill(source, path, NodeSection)
     if not section.directory:
         raise source.error((*path, "directory"), "directory is empty", "Name a directory.")
-    check_address(source, (*path, "listen"), section.listen, port_min=0)
-    if not _is_loopback(section.listen) and not section.insecure_listen:
-        raise source.error(
-            (*path, "listen"),
-            f"{section.listen} can be reached from other machines, and there is no security yet",
-            "Listen on 127.0.0.1, or say insecure_listen = true in [node] to accept that.",
-        )
+    try:
+        host, _ = split_address(section.listen)
+        check_listen_host(host, insecure_listen=section.insecure_listen)
+    except ConfigError as error:
+        raise source.error((*path, "listen"), error.fact, error.hint) from error
     return section
 
 
@@ -154,26 +152,6 @@ def read_tablet(source: Source) -> TabletSection | None:
         raise source.error((*path, "id"), str(error), "Choose another id.") from error
     members = _members(source, (*path, "members"), spec)
     return TabletSection(id=tablet, schema=_schema(source, path, spec), members=members)
-
-
-def check_address(source: Source, path: Path, address: str, *, port_min: int = 1) -> None:
-    """Refuse what is not ``host:port``. Names need not resolve yet."""
-    host, _, port = address.rpartition(":")
-    bare = ":" in host and not host.startswith("[")
-    if not host or bare or not port.isascii() or not port.isdigit():
-        hint = "Write host:port, for example 127.0.0.1:7050 or [::1]:7050."
-        raise source.error(path, f"{address!r} is not an address", hint)
-    if not port_min <= int(port) <= 65535:
-        hint = f"Choose one from {port_min} to 65535."
-        raise source.error(path, f"there is no port {port}", hint)
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0]
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _schema(source: Source, path: Path, tablet: _TabletSpec) -> Schema:
@@ -204,7 +182,13 @@ def _members(source: Source, path: Path, tablet: _TabletSpec) -> tuple[Member, .
     found = []
     for item in _items(source, path, tablet.members, dict):
         spec = fill(source, item, _MemberSpec)
-        check_address(source, (*item, "address"), spec.address)
+        try:
+            _, port = split_address(spec.address)
+        except ConfigError as error:
+            raise source.error((*item, "address"), error.fact, error.hint) from error
+        if port == 0:
+            hint = "Others have to find it: choose a port from 1 to 65535."
+            raise source.error((*item, "address"), f"port 0 in {spec.address!r}", hint)
         try:
             found.append(Member(node_id=node_id(spec.uuid), address=spec.address))
         except BadIdentifier as error:

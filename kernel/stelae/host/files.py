@@ -61,7 +61,7 @@ class RealFile:
         fd = self._checked()
         flag = self._dsync_flag if dsync else 0
         size = sum(map(len, buffers))
-        with _write_errors(self.path, offset):
+        try:
             try:
                 written = _pwritev(fd, buffers[:_BUFFERS_MAX], offset, flag)
             except OSError as error:
@@ -70,6 +70,8 @@ class RealFile:
                 self._dsync_flag = flag = written = 0
             if written < size:
                 _write_rest(fd, buffers, offset, written, flag)
+        except OSError as error:
+            raise _typed(error, self.path, offset) from error
         if dsync and not flag:
             self.sync(data_only=True)
         return size
@@ -93,8 +95,10 @@ class RealFile:
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes."""
-        with _write_errors(self.path, size):
+        try:
             os.ftruncate(self._checked(), size)
+        except OSError as error:
+            raise _typed(error, self.path, size) from error
 
     def size(self) -> int:
         """Length in bytes."""
@@ -287,14 +291,6 @@ def _typed(error: OSError, path: str, offset: int) -> StorageError:
     if error.errno in _NO_SPACE:
         return Full(f"no space: {error.strerror}", path=path, offset=offset)
     return SyncFailed(f"the write failed: {error.strerror}", path=path, offset=offset)
-
-
-@contextmanager
-def _write_errors(path: str, offset: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _typed(error, path, offset) from error
 
 
 @contextmanager

@@ -260,14 +260,20 @@ class Node:
             heartbeats=self.peers.heartbeats,
             time=self.time,
             pool=self._apply,
+            metadata_pool=self._metadata,
             metrics=self.metrics,
             observer=HookObserver(self._registry),
         )
         for one in recovered:
             rng = random.Random(secrets.randbits(64))
-            limits = ReplicaLimits()
             replica = assemble(
-                one, self.engines, ports, node_id=self.node_id, limits=limits, rng=rng
+                one,
+                self.engines,
+                ports,
+                node_id=self.node_id,
+                superblock_file=self._loader.superblock_file(one.superblock.tablet_id),
+                limits=ReplicaLimits(),
+                rng=rng,
             )
             self.peers.add(replica)
             for member in replica.status.config.members:

@@ -19,11 +19,13 @@ from typing import Protocol
 
 from stelae.host.apply import Applier
 from stelae.host.executor import ReadyExecutor
+from stelae.host.flush import Flusher
 from stelae.host.heartbeats import HeartbeatService
 from stelae.host.log_writer import LogWriter
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import Timer, Turns
 from stelae.host.reads import ReadIndexes
+from stelae.host.retention import Retention
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
     Applied,
@@ -43,7 +45,7 @@ from stelae.spi.consensus import (
 )
 from stelae.spi.errors import Full, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
-from stelae.spi.log import Entry
+from stelae.spi.log import Entry, EntryKind
 from stelae.spi.services import Metrics
 from stelae.spi.wal import Failed
 from stelae.spi.write import WriteReply, WriteRequest
@@ -119,13 +121,21 @@ class Replica:
         self._timer_us = 0
 
     def wire(
-        self, executor: ReadyExecutor, applier: Applier, writes: WritePath, reads: ReadIndexes
+        self,
+        executor: ReadyExecutor,
+        applier: Applier,
+        writes: WritePath,
+        reads: ReadIndexes,
+        flusher: Flusher,
+        retention: Retention,
     ) -> None:
         """Connect the parts that call back into the replica; once, before ``start``."""
         self.executor = executor
         self.applier = applier
         self.writes = writes
         self.reads = reads
+        self.flusher = flusher
+        self._retention = retention
 
     def start(self) -> None:
         """Begin to take part."""
@@ -319,6 +329,11 @@ class Replica:
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         """The log changed: callers whose entries were replaced must ask the new leader."""
         if replace_from is not None:
+            self._retention.replaced(replace_from)
+        for entry in entries:
+            if entry.kind is EntryKind.CONFIG:
+                self._retention.config_appended(entry.op_id.index)
+        if replace_from is not None:
             self.writes.replaced(replace_from, NotLeader(self.core.status().leader, "replaced"))
         self.applier.advance()
 
@@ -355,13 +370,24 @@ class Replica:
         )
 
     def config_durable(self, config: TabletConfig) -> None:
-        """A committed config is in durable metadata."""
+        """A committed config is in durable metadata: the log before it holds nothing newer."""
+        self._retention.config_durable(config.op_id.index)
         log.info("config durable tablet=%s op_id=%s", self.tablet_id, config.op_id)
 
     def entries_applied(self, applied: OpId) -> None:
         """The applier has gone further."""
         self.reads.applied(applied.index)
         self.deliver(Applied(applied.index))
+        self._anchor_peers()
+        self.flusher.consider()
+
+    def _anchor_peers(self) -> None:
+        """A leader keeps what its slowest peer still has to be sent."""
+        if self.status.peers:
+            slowest = min(peer.match_index for peer in self.status.peers)
+            self._retention.anchor("peers", slowest + 1)
+        else:
+            self._retention.release("peers")
 
     def log_failed(self, failed: Failed) -> None:
         """An append failed: callers hear of it; a full disk is retried, anything else is final."""

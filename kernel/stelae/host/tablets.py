@@ -74,9 +74,13 @@ class TabletLoader:
             wal.drop(superblock.log_id)
         wal.create(superblock.log_id, ZERO)
         self._crash.hit("tablet.create.after_log")
-        SuperblockFile(self._files, self._layout, tablet.id, self._crash).save(superblock)
+        self.superblock_file(tablet.id).save(superblock)
         log.info("tablet created tablet=%s", tablet.id)
         return True
+
+    def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
+        """The superblock of a tablet, for its one writer."""
+        return SuperblockFile(self._files, self._layout, tablet_id, self._crash)
 
     def recover_all(self) -> list[Recovered]:
         """Recover every READY tablet; what cannot be recovered is in ``failed``."""

@@ -261,6 +261,7 @@ class Boot:
             heartbeats=traffic.heartbeats,
             time=hybrid,
             pool=VirtualPool(process, self._rng("apply"), "apply", self._spans.apply_us),
+            metadata_pool=self._pool,
             metrics=self._metrics,
             observer=observer,
         )
@@ -269,6 +270,7 @@ class Boot:
             engines,
             ports,
             node_id=self._node_id,
+            superblock_file=SuperblockFile(self._disk, LAYOUT, TABLET),
             limits=ReplicaLimits(
                 cache_bytes_max=CACHE_BYTES_MAX,
                 range_bytes_max=around.profile.append_bytes_max,

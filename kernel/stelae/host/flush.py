@@ -1,0 +1,143 @@
+"""Flushing a store, and collecting the log that it makes superfluous.
+
+1. Between two applied groups the store writes out what it holds and proposes an edit; the
+   exactly-once results are dumped at that same op id.
+2. The superblock with the edit and the results is made durable. There is one writer of it, this
+   driver, and it writes only while the data are READY (``durability.md`` rule 24).
+3. Only now does the store remove what the edit obsoletes, and the log may be collected (rule 4).
+
+A crash after any step leaves the old superblock with the old files, or the new one with the new;
+what a store wrote in vain it removes when it is opened. The store never gets ahead of what the own
+log holds durably (rule 3). Engines without ``durable_flush`` are never asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stelae.host.apply import Applier
+from stelae.host.log_writer import LogWriter
+from stelae.host.ports import BlockingPool
+from stelae.host.retention import Retention
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.spi.errors import Full, StelaeError
+from stelae.spi.store import Edit
+
+log = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Drives the flushes of one replica. All methods are called on the event loop.
+
+    Args:
+        file, superblock: the replica's superblock and how to replace it.
+        applier: gives the store between two groups.
+        writer: of the node's logs; told what to collect.
+        pool: for writes of metadata.
+        retention: what else holds the log.
+        flush_bytes: memory that rows may hold before they are flushed.
+        on_failed: told that the superblock cannot be written: the replica has failed.
+    """
+
+    def __init__(
+        self,
+        *,
+        file: SuperblockFile,
+        superblock: Superblock,
+        applier: Applier,
+        writer: LogWriter,
+        pool: BlockingPool,
+        retention: Retention,
+        flush_bytes: int,
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._file = file
+        self._superblock = superblock
+        self._applier = applier
+        self._writer = writer
+        self._pool = pool
+        self._retention = retention
+        self._flush_bytes = flush_bytes
+        self._on_failed = on_failed
+        self._able = "durable_flush" in applier.store.capabilities
+        self._busy = False
+
+    @property
+    def superblock(self) -> Superblock:
+        """What is durable."""
+        return self._superblock
+
+    def consider(self) -> None:
+        """Flush if the store holds enough and its log is durable that far. Cheap otherwise."""
+        if not self._able or self._busy:
+            return
+        if self._applier.store.memory_bytes() >= self._flush_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Flush now, unless a flush is under way or the log is not durable that far yet."""
+        durable = self._writer.durable(self._superblock.log_id)
+        if self._busy or not self._able or durable.index < self._applier.applied.index:
+            return
+        self._busy = True
+        store, results = self._applier.store, self._applier.results
+
+        def write_out() -> tuple[Edit, bytes] | None:
+            edit = store.flush()
+            return None if edit is None else (edit, results.dump())
+
+        self._applier.between_groups(write_out, self._proposed)
+
+    def _proposed(self, result: Any) -> None:
+        if result is None or isinstance(result, Full):
+            # Nothing to do, or no space: the rows stay in memory and the log stays whole.
+            self._busy = False
+        elif isinstance(result, Exception):
+            self._fail(f"the store cannot flush: {result}")
+        elif self._superblock.data_state is not DataState.READY:
+            self._fail(f"a {self._superblock.data_state} replica has nothing to flush")
+        else:
+            edit, results = result
+            block = msgspec.structs.replace(
+                self._superblock, manifest=edit.manifest, flushed=edit.flushed, results=results
+            )
+            self._save(block, edit)
+
+    def _save(self, block: Superblock, edit: Edit) -> None:
+        def saved(result: Any) -> None:
+            if isinstance(result, Exception):
+                self._fail(f"the superblock cannot be saved: {result}")
+                return
+            self._superblock = block
+            store = self._applier.store
+            self._applier.between_groups(lambda: store.commit(edit), self._committed)
+
+        self._pool.run(f"superblock/{block.tablet_id}", lambda: self._file.save(block), saved)
+
+    def _committed(self, result: Any) -> None:
+        self._busy = False
+        if isinstance(result, Exception):
+            self._fail(f"the store cannot take note of its flush: {result}")
+            return
+        self._retention.flushed(self._superblock.flushed.index)
+        self.collect()
+
+    def collect(self) -> None:
+        """Let go of the log as far as nothing holds it."""
+        upto = self._retention.collectable()
+        name = self._superblock.log_id
+
+        def collected(result: object) -> None:
+            if isinstance(result, StelaeError):
+                log.warning("log not collected log=%s reason=%s", name, result)
+
+        if upto > 0:
+            self._writer.submit_job(lambda engine: engine.collect(name, upto), collected)
+
+    def _fail(self, reason: str) -> None:
+        self._busy = False
+        self._on_failed(reason)
