@@ -121,7 +121,7 @@ def hooks_lines() -> list[str]:
 
 
 ERROR_PACKAGES = tuple(
-    f"stelae.{name}" for name in ("spi", "wire", "host", "client", "server", "local")
+    f"stelae.{name}" for name in ("spi", "wire", "host", "client", "server", "local", "cli")
 )
 """Where errors that users meet are defined, besides the plugins' own."""
 
