@@ -1,0 +1,257 @@
+"""Runs a trace: a text file of commands to a Raft cluster, each followed by what came of it.
+
+A trace is a specification that people read and review as a diff. Its format::
+
+    # a comment
+    campaign 1
+    ----
+    1 ready 1: send 2 VoteRequest(term=1 ...)
+
+    stabilize
+    ----
+    ...
+
+Commands (times in ms, nodes by number):
+
+    cluster VOTERS [learners=N] [entries=N]
+                                a new cluster, N entries per message; the first command
+    campaign N                  node N campaigns at once
+    propose N TEXT...           propose one write per word in one step
+    read N                      ask for a read index
+    step-down N                 tell node N to give up leadership
+    deliver [from=N] [to=N]     deliver what is on its way now, not what that causes
+    stabilize [from=N] [to=N]   deliver until nothing is on its way
+    drop [from=N] [to=N]        lose what is on its way
+    hold N | release N          keep Readies of N from becoming durable, or let them
+    persist N                   make the oldest held Ready durable
+    fail N                      the disk of N fails: held Readies are lost
+    crash N [K]                 stop N, after K durable effects of its oldest held Ready
+    start N                     start N from what was durable
+    isolate N... | heal         cut or mend links
+    advance MS                  time passes: heartbeats and deadlines, and messages arrive at once
+    wait MS                     time passes without heartbeats, and nothing arrives
+    status                      one line per node
+    log N                       the log of node N
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from stelae.spi.consensus import Campaign, MemberType, Ready, StepDown
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.log import Entry
+from stelae.testing.conformance.consensus_cluster import Cluster, Node, Packet
+from stelae_consensus_raft import RaftEngine
+
+SEPARATOR = "----"
+
+
+def traces() -> list[Path]:
+    """Every trace of the repository."""
+    return sorted(Path(__file__).parent.glob("*.trace"))
+
+
+def rewritten(text: str) -> str:
+    """Return a trace with its outcomes as they are now; commands and comments stay."""
+    trace, blocks = Trace(), []
+    for comments, command in _commands(text):
+        outcome = trace.run(command)
+        blocks.append("\n".join([*comments, command, SEPARATOR, *outcome]).rstrip() + "\n")
+    return "\n".join(blocks)
+
+
+def _commands(text: str) -> Iterator[tuple[list[str], str]]:
+    comments: list[str] = []
+    in_outcome = False
+    for line in text.splitlines():
+        if not line.strip():
+            in_outcome = False
+        elif in_outcome:
+            continue
+        elif line.startswith("#"):
+            comments.append(line)
+        elif line.strip() == SEPARATOR:
+            in_outcome = True
+        else:
+            yield comments, line.strip()
+            comments = []
+
+
+class Trace:
+    """One cluster under the commands of a trace."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(RaftEngine, RaftEngine.Config(), 1)
+        self._shown: dict[int, int] = {}
+
+    def run(self, command: str) -> list[str]:
+        """Carry out one command and return the lines of its outcome."""
+        name, *words = command.split()
+        handler: Callable[..., list[str] | None] = getattr(self, "do_" + name.replace("-", "_"))
+        lines = handler(*words) or []
+        return [*lines, *self._new_readies()]
+
+    def _new_readies(self) -> Iterator[str]:
+        for node in self.cluster.nodes.values():
+            seen = self._shown.get(node.number, 0)
+            self._shown[node.number] = len(node.readies)
+            for ready in node.readies[seen:]:
+                yield f"{node.number} ready {ready.id}: {'; '.join(_effects(ready))}"
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def do_cluster(self, voters: str, *words: str) -> None:
+        options = {name: int(value) for name, value in (word.split("=") for word in words)}
+        kinds = [MemberType.NON_VOTER] * options.get("learners", 0)
+        config = RaftEngine.Config(append_entries_max=options.get("entries", 4096))
+        self.cluster = Cluster(RaftEngine, config, int(voters), member_types=kinds)
+        self.cluster.fatal_expected = True
+
+    def do_campaign(self, number: str) -> None:
+        self.cluster.step(int(number), Campaign(hinted=False))
+
+    def do_propose(self, number: str, *words: str) -> None:
+        self.cluster.propose(int(number), *(word.encode() for word in words))
+
+    def do_read(self, number: str) -> None:
+        self.cluster.read(int(number))
+
+    def do_step_down(self, number: str) -> None:
+        self.cluster.step(int(number), StepDown())
+
+    def do_deliver(self, *words: str) -> None:
+        wanted = _filter(words)
+        for packet in [p for p in self.cluster.network if wanted(p)]:
+            self.cluster.network.remove(packet)
+            self.cluster.deliver(packet)
+
+    def do_stabilize(self, *words: str) -> None:
+        self.cluster.deliver_all(_filter(words))
+
+    def do_drop(self, *words: str) -> list[str]:
+        return [f"lost {self.cluster.drop(_filter(words))}"]
+
+    def do_hold(self, number: str) -> None:
+        self.cluster.nodes[int(number)].holds = True
+
+    def do_release(self, number: str) -> None:
+        node = self.cluster.nodes[int(number)]
+        node.holds = False
+        while node.pending:
+            self.cluster.persist(node.number)
+
+    def do_persist(self, number: str) -> None:
+        self.cluster.persist(int(number))
+
+    def do_fail(self, number: str) -> None:
+        self.cluster.fail_persist(int(number))
+
+    def do_crash(self, number: str, effects: str | None = None) -> None:
+        if effects is not None:
+            self.cluster.persist(int(number), partly=int(effects))
+        self.cluster.crash(int(number))
+
+    def do_start(self, number: str) -> list[str]:
+        self.cluster.start(int(number))
+        return [_status(self.cluster.nodes[int(number)])]
+
+    def do_isolate(self, *numbers: str) -> None:
+        self.cluster.isolate(*(int(number) for number in numbers))
+
+    def do_heal(self) -> None:
+        self.cluster.heal()
+
+    def do_advance(self, duration_ms: str) -> None:
+        self.cluster.advance(int(duration_ms) * 1000)
+
+    def do_wait(self, duration_ms: str) -> None:
+        self.cluster.advance(int(duration_ms) * 1000, beats=False, deliver=False)
+
+    def do_status(self) -> list[str]:
+        return [_status(node) for node in self.cluster.nodes.values()]
+
+    def do_log(self, number: str) -> list[str]:
+        return [_entry(entry) for entry in self.cluster.nodes[int(number)].log]
+
+
+def _filter(words: tuple[str, ...]) -> Callable[[Packet], bool]:
+    wanted = dict(word.split("=") for word in words)
+    sender, to = int(wanted.get("from", 0)), int(wanted.get("to", 0))
+    return lambda packet: sender in (0, packet.sender) and to in (0, packet.to)
+
+
+# -- how things look -------------------------------------------------------------------------------
+
+
+def _status(node: Node) -> str:
+    if node.core is None:
+        return f"{node.number} {'FATAL' if node.fatal else 'down'}"
+    status = node.status
+    leader = _node(status.leader) if status.leader else "none"
+    return (
+        f"{node.number} {status.role} term {status.term} leader {leader} last {status.last} "
+        f"durable {status.durable_index} commit {status.commit}"
+        f"{' serving' if status.serving else ''}"
+    )
+
+
+def _effects(ready: Ready) -> Iterator[str]:
+    if ready.fatal is not None:
+        yield f"FATAL {ready.fatal.reason}"
+    if ready.hard_state is not None:
+        voted_for = ready.hard_state.voted_for
+        yield f"term {ready.hard_state.term} vote {_node(voted_for) if voted_for else 'none'}"
+    if ready.append is not None:
+        entries = " ".join(_entry(entry) for entry in ready.append.entries)
+        replaced = ready.append.replace_from
+        yield f"append {entries}" if replaced is None else f"replace from {replaced} {entries}"
+    for sent in ready.at_once:
+        yield f"send {_node(sent.to)} {_message(sent.message)}"
+    for wanted in ready.ranges:
+        ends = f"{wanted.prev}..{wanted.last}"
+        yield f"send {_node(wanted.to)} {_message(wanted.message)} with {ends}"
+    for sent in ready.after_persist:
+        yield f"then send {_node(sent.to)} {_message(sent.message)}"
+    yield from _answers(ready)
+
+
+def _answers(ready: Ready) -> Iterator[str]:
+    for accepted in ready.accepted:
+        yield f"accept #{accepted.token} at {accepted.op_id}"
+    for rejection in ready.rejections:
+        yield f"reject #{rejection.token} {rejection.reason}"
+    if ready.commit is not None:
+        yield f"commit {ready.commit}"
+    if ready.committed_config is not None:
+        yield f"config {ready.committed_config.op_id} committed"
+    for read in ready.reads_ready:
+        yield f"read #{read.token} at {read.index}"
+    if ready.beats is not None:
+        peers = " ".join(_node(peer) for peer in ready.beats.peers) or "nobody"
+        yield f"beat {peers} in term {ready.beats.term}"
+    for request in ready.copy_requests:
+        yield f"copy to {_node(request.peer)} from {request.first_index}"
+
+
+def _node(node: NodeId) -> str:
+    return str(int(node, 16))
+
+
+def _entry(entry: Entry) -> str:
+    body = f"({entry.body.decode()})" if entry.kind.name == "WRITE" else ""
+    return f"{entry.op_id}:{entry.kind.name}{body}"
+
+
+def _message(message: msgspec.Struct) -> str:
+    """Name and fields; those at their default say nothing and are left out."""
+    fields = []
+    for info in msgspec.structs.fields(message):
+        value = getattr(message, info.name)
+        if value == info.default or info.name == "attempt":
+            continue
+        fields.append(f"{info.name}={OpId(*value) if isinstance(value, tuple) else value}")
+    return f"{type(message).__name__}({' '.join(fields)})"
