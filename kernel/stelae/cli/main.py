@@ -8,7 +8,7 @@ the hook ``stelae_cli``; they are loaded only when the command is none of ours.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from typing import Annotated
 
@@ -67,7 +67,7 @@ def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     wanted = [MODULES[command]] if command in MODULES else list(MODULES.values())
-    for module in filter(importlib.util.find_spec, wanted):
+    for module in wanted:
         importlib.import_module(module).register(app)
     if command not in MODULES and with_plugins:
         _load_plugins(app)
