@@ -43,10 +43,13 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
     found: list[tuple[bytes, Version]] = []
     for key in view.keys:
         version = visible(view.chains.get(key), view.timestamp, view.index)
+        newer = None
         while version is not None:
             oldest = version[0] <= floor or version[4] is None
-            if not (oldest and version[2] is None):
+            # Of several versions at one timestamp only the newest can be seen.
+            if version[0] != newer and not (oldest and version[2] is None):
                 found.append((key, version))
+            newer = version[0]
             version = None if oldest else version[4]
     found.sort(key=lambda pair: pair[1][:2])
     for deleted, run in groupby(found, key=lambda pair: pair[1][2] is None):

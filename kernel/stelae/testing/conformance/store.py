@@ -1,0 +1,32 @@
+"""What every tablet store must hold to, as a pytest class over a crash-and-reopen replica.
+
+An engine's author subclasses ``StoreConformance`` in a test module and overrides ``harness``::
+
+    class TestMine(StoreConformance):
+        @pytest.fixture
+        def harness(self) -> StoreHarness:
+            return StoreHarness(MyStore)
+
+Checks of a capability that the engine does not declare are skipped, and say which one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.testing.conformance.store_apply import ApplyChecks
+from stelae.testing.conformance.store_crash import CrashChecks
+from stelae.testing.conformance.store_harness import StoreHarness
+from stelae.testing.conformance.store_history import HistoryChecks
+from stelae.testing.conformance.store_scan import ScanChecks
+
+__all__ = ["StoreConformance", "StoreHarness"]
+
+
+class StoreConformance(ApplyChecks, ScanChecks, HistoryChecks, CrashChecks):
+    """The suite. ``harness`` must be overridden."""
+
+    @pytest.fixture
+    def harness(self) -> StoreHarness:
+        """The engine under test."""
+        raise LookupError("override `harness` with the engine under test")

@@ -1,0 +1,73 @@
+"""Checks of a store: crash, reopen, apply the log again."""
+
+from __future__ import annotations
+
+import random
+
+from stelae.testing.conformance.store_apply import random_ops
+from stelae.testing.conformance.store_harness import SCHEMA, StoreHarness
+from stelae.testing.conformance.store_model import StoreModel
+
+
+class CrashChecks:
+    """What is there after a crash, whatever the engine makes durable."""
+
+    def test_a_crash_after_any_entry_and_the_log_bring_back_every_row(
+        self, harness: StoreHarness
+    ) -> None:
+        for crash_at in range(1, 13):
+            rng = random.Random(crash_at)
+            replica, model = harness.replica(), StoreModel(SCHEMA)
+            for index in range(1, 13):
+                ops = random_ops(rng)
+                assert replica.write(*ops) == model.apply(10 * index, ops)
+                if index % 3 == 0:
+                    replica.flush()
+                if index == crash_at:
+                    replica.crash(seed=crash_at)
+                    assert replica.rows() == model.rows(), crash_at
+            assert replica.store.checksum() == model.checksum(), crash_at
+
+    def test_crashing_again_and_again_changes_nothing(self, harness: StoreHarness) -> None:
+        rng = random.Random(9)
+        replica, model = harness.replica(), StoreModel(SCHEMA)
+        for index in range(1, 10):
+            ops = random_ops(rng)
+            replica.write(*ops)
+            model.apply(10 * index, ops)
+        for seed in range(4):
+            replica.crash(seed)
+            assert replica.store.checksum() == model.checksum()
+
+    def test_an_edit_that_was_never_committed_leaves_the_state_before(
+        self, harness: StoreHarness
+    ) -> None:
+        harness.needs("durable_flush")
+        replica = harness.replica()
+        replica.insert((1, "a", 1))
+        replica.flush()
+        replica.insert((2, "b", 2))
+        assert replica.store.flush() is not None
+        replica.crash()
+        assert replica.rows() == [(1, "a", 1), (2, "b", 2)]
+
+    def test_what_was_flushed_needs_no_log(self, harness: StoreHarness) -> None:
+        harness.needs("durable_flush")
+        replica = harness.replica()
+        replica.insert((1, "a", 1), (2, "b", 2))
+        replica.flush()
+        replica.open()
+        assert replica.store.applied == replica.log[-1].op_id
+        assert replica.rows() == [(1, "a", 1), (2, "b", 2)]
+
+    def test_an_engine_without_durable_flush_proposes_nothing_and_starts_empty(
+        self, harness: StoreHarness
+    ) -> None:
+        if "durable_flush" in harness.engine.capabilities:
+            harness.needs("an engine that keeps nothing")
+        replica = harness.replica()
+        replica.insert((1, "a", 1))
+        assert replica.store.flush() is None
+        replica.open()
+        assert replica.store.applied.index == 0
+        assert replica.rows() == []

@@ -1,0 +1,166 @@
+"""Drives the store engine under test like the kernel does: log, superblock, crash and reopen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stelae.host.batcher import Batcher
+from stelae.sim.disk import VirtualDisk
+from stelae.spi.ids import ZERO, ClientId, OpId
+from stelae.spi.payload import WritePayload, decode_payload
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
+from stelae.spi.write import OpBody, OpKind, RowCode, digest_of, encode_body
+from stelae.testing.conformance.store_model import Op, Row
+
+SCHEMA = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "id", "type": "int64"},
+            {"name": "name", "type": "string", "nullable": True},
+            {"name": "count", "type": "int32", "default": 7},
+        ],
+        "key": ["id"],
+    }
+)
+"""The schema of most checks: an integer key, a nullable column, one with a default."""
+
+_DIRECTORY = "/data/t"
+
+
+def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
+    """Build what one entry carries, as a leader would, and read it back as a follower does."""
+    batcher = Batcher(schema)
+    for sequence, op in enumerate(ops, start=1):
+        body = encode_body(OpBody(op.kind, [*op.rows], op.columns))
+        batcher.add(ClientId("c"), 1, sequence, digest_of(body), body, None)
+    (built,) = batcher.build()
+    return decode_payload(built.body)
+
+
+@dataclass(slots=True)
+class Replica:
+    """One store with its log and what its superblock would hold."""
+
+    engine: type[TabletStore]
+    config: Any
+    schemas: dict[int, Schema]
+    disk: VirtualDisk = field(default_factory=VirtualDisk)
+    log: list[ApplyEntry] = field(default_factory=list)
+    manifest: bytes = b""
+    flushed: OpId = ZERO
+    store: TabletStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.disk.make_directory(_DIRECTORY)
+        self.open()
+
+    @property
+    def schema(self) -> Schema:
+        """The newest schema version known."""
+        return self.schemas[max(self.schemas)]
+
+    def open(self) -> None:
+        """Open the store from what is durable."""
+        services: Any = SimpleNamespace(files=self.disk)
+        self.store = self.engine.open(
+            _DIRECTORY, self.manifest, self.flushed, self.schemas, self.config, services
+        )
+
+    def entry(self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = ()) -> ApplyEntry:
+        """Append an entry of some operations to the log, not applied yet.
+
+        Timestamps default to ten times the index: the entry with index 3 is at 30.
+        """
+        return self._append(payload(self.schema, ops), timestamp, skip)
+
+    def write(
+        self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = ()
+    ) -> list[tuple[int, RowCode]]:
+        """Append and apply an entry; return its faults as pairs of row number and code."""
+        return faults_of(self.store.apply([self.entry(*ops, timestamp=timestamp, skip=skip)])[0])
+
+    def insert(self, *rows: Row) -> list[tuple[int, RowCode]]:
+        """Append and apply an insert."""
+        return self.write(Op(OpKind.INSERT, rows))
+
+    def change_schema(self, schema: Schema) -> None:
+        """Append and apply a schema change."""
+        entry = self._append(schema, None, ())
+        self.schemas[schema.version] = schema
+        self.store.apply([entry])
+
+    def rows(self, at: int | None = None, **spec: Any) -> list[Row]:
+        """Scan; rows in key order unless ``order`` says otherwise."""
+        with self.store.scan(ScanSpec(**{"order": "key", **spec}), at) as cursor:
+            return [row for batch in cursor for row in batch.to_rows()]
+
+    def flush(self) -> None:
+        """Flush, make the edit durable, commit it; nothing for engines that keep nothing."""
+        edit = self.store.flush()
+        if edit is not None:
+            self.manifest, self.flushed = edit.manifest, edit.flushed
+            self.store.commit(edit)
+
+    def crash(self, seed: int = 0) -> None:
+        """Lose power, reopen from what is durable, and apply the log behind it again."""
+        if "fake_files" in self.engine.capabilities:
+            self.disk = self.disk.crash(random.Random(seed))
+        else:
+            self.store.close()
+        self.open()
+        assert self.store.applied <= (self.log[-1].op_id if self.log else ZERO)
+        self.store.apply([e for e in self.log if e.op_id > self.store.applied])
+
+    def _append(
+        self, change: WritePayload | Schema, timestamp: int | None, skip: Sequence[int]
+    ) -> ApplyEntry:
+        index = len(self.log) + 1
+        stamp = 10 * index if timestamp is None else timestamp
+        self.log.append(ApplyEntry(OpId(1, index), stamp, change, frozenset(skip)))
+        return self.log[-1]
+
+
+@dataclass(slots=True)
+class StoreHarness:
+    """Makes replicas of one engine. ``config`` defaults to the engine's own defaults."""
+
+    engine: type[TabletStore]
+    make_config: Callable[[], Any] | None = None
+
+    def replica(self, schema: Schema = SCHEMA) -> Replica:
+        """A new, empty replica."""
+        config = (self.make_config or self.engine.Config)()
+        return Replica(self.engine, config, {schema.version: schema})
+
+    def needs(self, capability: str) -> None:
+        """Skip the check, saying why, unless the engine declares a capability."""
+        if capability not in self.engine.capabilities:
+            pytest.skip(f"the store {self.engine.name!r} does not declare {capability!r}")
+
+
+def faults_of(result: ApplyResult) -> list[tuple[int, RowCode]]:
+    """Return the faults of a result as pairs of row number and code."""
+    return [(fault.row, fault.code) for fault in result.faults]
+
+
+def insert(*rows: Row) -> Op:
+    """An insert of whole rows."""
+    return Op(OpKind.INSERT, rows)
+
+
+def upsert(*rows: Row) -> Op:
+    """An upsert of whole rows."""
+    return Op(OpKind.UPSERT, rows)
+
+
+def delete(*keys: Row) -> Op:
+    """A delete by key."""
+    return Op(OpKind.DELETE, keys)

@@ -1,0 +1,206 @@
+"""Checks of a store: what scans return."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.keys import encode_key
+from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete
+from stelae.testing.conformance.store_model import Row
+
+TYPES = (
+    ("bool", (True, False)),
+    ("int8", (-128, 127)),
+    ("int16", (-32768, 32767)),
+    ("int32", (-(2**31), 2**31 - 1)),
+    ("int64", (-(2**63), 2**63 - 1)),
+    ("float", (-1.5, 2.0**100)),
+    ("double", (-0.1, 1e300)),
+    ("decimal(20,3)", (Decimal("-1.234"), Decimal("99999999999999999.999"))),
+    ("string", ("", "stèle \U0001faa8")),
+    ("binary", (b"", b"\x00\xff")),
+    ("date", (-719162, 2932896)),
+    ("timestamp", (-(2**62), 2**62)),
+)
+"""Every column type with a small and a large value, in key order."""
+
+
+def loaded(harness: StoreHarness, count: int = 50) -> Replica:
+    """A replica with rows 0 to ``count`` - 1, written in another order, some written twice."""
+    replica = harness.replica()
+    replica.insert(*((n, None if n % 5 == 0 else f"n{n % 7}", n) for n in range(1, count, 2)))
+    replica.insert(*((n, None if n % 5 == 0 else f"n{n % 7}", n) for n in range(0, count, 2)))
+    replica.insert((count, "x", 0), (-1, "x", 0))
+    replica.write(delete((count,), (-1,)))
+    return replica
+
+
+def expected(count: int = 50) -> list[Row]:
+    """The rows of :func:`loaded`, in key order."""
+    return [(n, None if n % 5 == 0 else f"n{n % 7}", n) for n in range(count)]
+
+
+class ScanChecks:
+    """What readers see, whatever the engine."""
+
+    def test_rows_come_in_key_order_and_backwards(self, harness: StoreHarness) -> None:
+        replica = loaded(harness)
+        assert replica.rows() == expected()
+        assert replica.rows(order=Order.KEY_DESCENDING) == expected()[::-1]
+        assert sorted(replica.rows(order=Order.ANY)) == sorted(expected())
+
+    def test_columns_come_as_asked_for(self, harness: StoreHarness) -> None:
+        replica = loaded(harness)
+        assert replica.rows(columns=(3, 1)) == [(row[2], row[0]) for row in expected()]
+
+    @pytest.mark.parametrize(
+        ("predicate", "keep"),
+        [
+            (Compare(1, "<", 10), lambda row: row[0] < 10),
+            (Compare(1, ">=", 40), lambda row: row[0] >= 40),
+            (Compare(2, "=", "n3"), lambda row: row[1] == "n3"),
+            (Compare(2, "!=", "n3"), lambda row: row[1] not in (None, "n3")),
+            (In(1, (3, 4, 99)), lambda row: row[0] in (3, 4)),
+            (In(1, ()), lambda row: False),
+            (IsNull(2), lambda row: row[1] is None),
+            (IsNull(2, negated=True), lambda row: row[1] is not None),
+            (Prefix(2, "n"), lambda row: row[1] is not None),
+            (Prefix(2, "n1"), lambda row: row[1] == "n1"),
+        ],
+    )
+    def test_predicates_keep_the_rows_that_match(
+        self, harness: StoreHarness, predicate: Predicate, keep: Any
+    ) -> None:
+        found = loaded(harness).rows(predicates=(predicate,))
+        assert found == [row for row in expected() if keep(row)]
+
+    def test_all_predicates_must_hold_and_may_name_columns_not_asked_for(
+        self, harness: StoreHarness
+    ) -> None:
+        both = (Compare(1, ">", 20), Prefix(2, "n1"))
+        found = loaded(harness).rows(predicates=both, columns=(3,))
+        assert found == [(row[2],) for row in expected() if row[0] > 20 and row[1] == "n1"]
+
+    def test_key_ranges_include_their_start_and_exclude_their_end(
+        self, harness: StoreHarness
+    ) -> None:
+        bounds = {"key_from": encode_key(SCHEMA, (10,)), "key_until": encode_key(SCHEMA, (20,))}
+        replica = loaded(harness)
+        assert replica.rows(**bounds) == expected()[10:20]
+        assert replica.rows(**bounds, order=Order.KEY_DESCENDING) == expected()[19:9:-1]
+        assert replica.rows(key_from=bounds["key_until"], key_until=bounds["key_from"]) == []
+
+    def test_the_limit_holds_over_all_batches_and_counts_matches_only(
+        self, harness: StoreHarness
+    ) -> None:
+        replica = loaded(harness)
+        spec = ScanSpec(limit=7, order=Order.KEY, predicates=(IsNull(2, negated=True),))
+        with replica.store.scan(spec) as cursor:
+            found = []
+            while (batch := cursor.next_batch(3)) is not None:
+                found += batch.to_rows()
+        assert found == [row for row in expected() if row[1] is not None][:7]
+        assert replica.rows(limit=0) == []
+
+    @pytest.mark.parametrize("order", [Order.KEY, Order.KEY_DESCENDING])
+    def test_a_scan_goes_on_elsewhere_from_its_token_without_loss_or_repetition(
+        self, harness: StoreHarness, order: Order
+    ) -> None:
+        here, there = loaded(harness), loaded(harness)
+        predicates = (Compare(3, "!=", 11),)
+        found: list[Row] = []
+        token = None
+        for step in range(100):
+            spec = ScanSpec(order=order, predicates=predicates, limit=4, after=token)
+            with (here, there)[step % 2].store.scan(spec) as cursor:
+                rows = [row for batch in cursor for row in batch.to_rows()]
+                token = cursor.resume_token
+            found += rows
+            if not rows:
+                break
+        wanted = [row for row in expected() if row[2] != 11]
+        assert found == (wanted if order is Order.KEY else wanted[::-1])
+
+    def test_a_cursor_can_be_left_after_any_batch(self, harness: StoreHarness) -> None:
+        replica = loaded(harness)
+        for count in range(6):
+            found, token = [], None
+            with replica.store.scan(ScanSpec(order=Order.KEY)) as cursor:
+                for _ in range(count):
+                    batch = cursor.next_batch(9)
+                    assert batch is not None
+                    assert batch.num_rows <= 9
+                    found += batch.to_rows()
+                token = cursor.resume_token
+            assert found + replica.rows(after=token) == expected()
+
+    def test_a_cursor_pins_what_was_applied_when_it_was_opened(self, harness: StoreHarness) -> None:
+        replica = loaded(harness)
+        with replica.store.scan(ScanSpec(order=Order.KEY)) as cursor:
+            first = cursor.next_batch(10)
+            replica.insert(*((n, "late", 0) for n in range(100, 120)))
+            replica.write(delete(*((n,) for n in range(30, 50))))
+            replica.store.set_history_floor(10 * len(replica.log))
+            replica.store.compact()
+            assert first is not None
+            found = first.to_rows() + [row for batch in cursor for row in batch.to_rows()]
+        assert found == expected()
+        assert len(replica.rows()) == 50
+
+    def test_a_closed_cursor_ends(self, harness: StoreHarness) -> None:
+        cursor = loaded(harness).store.scan(ScanSpec())
+        cursor.close()
+        cursor.close()
+        assert cursor.next_batch() is None
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            ScanSpec(columns=(1, 99)),
+            ScanSpec(columns=(1, 1)),
+            ScanSpec(predicates=(Compare(99, "=", 1),)),
+            ScanSpec(predicates=(Compare(1, "=", "one"),)),
+            ScanSpec(predicates=(In(2, (None,)),)),
+            ScanSpec(predicates=(Prefix(1, "x"),)),
+        ],
+    )
+    def test_what_the_schema_does_not_have_is_refused(
+        self, harness: StoreHarness, spec: ScanSpec
+    ) -> None:
+        replica = loaded(harness)
+        with pytest.raises(SchemaMismatch), replica.store.scan(spec) as cursor:
+            cursor.next_batch()
+
+    def test_every_type_comes_back_as_it_was_written(self, harness: StoreHarness) -> None:
+        columns = [{"name": "k", "type": "int8"}]
+        columns += [{"name": t, "type": t, "nullable": True} for t, _ in TYPES]  # type: ignore[dict-item]
+        replica = harness.replica(Schema.from_plain({"columns": columns, "key": ["k"]}))
+        rows: list[Row] = [
+            (0, *(None for _ in TYPES)),
+            (1, *(values[0] for _, values in TYPES)),
+            (2, *(values[1] for _, values in TYPES)),
+        ]
+        replica.insert(*[tuple(map(_wire, row)) for row in rows])
+        assert replica.rows() == rows
+
+    @pytest.mark.parametrize(("column_type", "values"), TYPES)
+    def test_every_type_can_be_a_key_and_keeps_its_order(
+        self, harness: StoreHarness, column_type: str, values: tuple[Any, Any]
+    ) -> None:
+        columns = [{"name": "n", "type": "int32"}, {"name": "k", "type": column_type}]
+        schema = Schema.from_plain({"columns": columns, "key": ["k", "n"]})
+        replica = harness.replica(schema)
+        rows = sorted(((n, value) for n in (3, -1, 2) for value in values), key=lambda r: r[0])
+        replica.insert(*[tuple(map(_wire, row)) for row in random.Random(1).sample(rows, 6)])
+        assert replica.rows() == sorted(rows, key=lambda row: (row[1], row[0]))
+
+
+def _wire(value: Any) -> Any:
+    return str(value) if isinstance(value, Decimal) else value
