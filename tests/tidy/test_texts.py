@@ -10,7 +10,7 @@ import pytest
 
 from tests.tidy.tree import ROOT, files
 
-_HOMES = "|".join(["home", "root", "work", "opt", "mnt", "Users"])
+_HOMES = "|".join(["home/[^/]+", "Users/[^/]+", "root", "work", "opt", "mnt"])
 RULES = {
     "an absolute path of one machine": re.compile(rf"(?<![\w.}}~-])/(?:{_HOMES})/[\w.]"),
     "a package index": re.compile(
