@@ -7,6 +7,7 @@ trees, by another way than the generator's, so that a hole in the generator is f
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -165,6 +166,23 @@ def test_paths_that_the_docs_name_exist() -> None:
     assert not found, "\n".join(found)
 
 
+def test_names_that_the_docs_import_exist() -> None:
+    missing, found = [], 0
+    for path in PAGES:
+        for source in PYTHON.findall((ROOT / path).read_text()):
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stelae."):
+                    module = importlib.import_module(node.module or "")
+                    found += 1
+                    missing += [
+                        f"{path}: {node.module}.{alias.name}"
+                        for alias in node.names
+                        if not hasattr(module, alias.name)
+                    ]
+    assert found and not missing, "\n".join(missing)
+
+
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^|`)(?:\$ )?(?:\.venv/bin/)?stelae ([a-z][^`\n#]*)", re.MULTILINE)
 
 
