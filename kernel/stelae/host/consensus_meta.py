@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, load, save
+from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, TabletFile
 from stelae.host.ports import BlockingPool
 from stelae.spi.consensus import HardState, TabletConfig
 from stelae.spi.errors import StelaeError, StorageError
@@ -46,43 +46,24 @@ class VoteRegression(StorageError):
     code = "VOTE_REGRESSION"
 
 
-class ConsensusMetadata:
-    """Reads and replaces one tablet's file. One writer at a time; every call may block."""
+class ConsensusMetadata(TabletFile[ConsensusRecord]):
+    """A tablet's consensus metadata on disk. If it cannot be read, the replica must not vote."""
 
     def __init__(
         self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH
     ) -> None:
-        self._files = files
-        self._path = layout.consensus_of(tablet)
-        self._tablet = tablet
-        self._crash = crash
-        self._last: ConsensusRecord | None = None
-
-    def load(self) -> ConsensusRecord:
-        """Read the file; raises as :func:`stelae.host.metadata.load` does.
-
-        A replica whose file cannot be read must not vote: what it promised is unknown.
-        """
-        record = load(self._files, CONSENSUS, self._path)
-        if record.tablet_id != self._tablet:
-            fact = f"consensus metadata of tablet {record.tablet_id} under another name"
-            raise StorageError(fact, path=self._path)
-        self._last = record
-        return record
+        super().__init__(files, CONSENSUS, layout.consensus_of(tablet), tablet, crash)
 
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
         """Replace the file; durable on return.
-
-        A file that is there already is read first: nobody overwrites what they did not know.
 
         Raises:
             VoteRegression: the term or the vote would go back; nothing was written.
             StorageError: as ``load``: nothing was written; as ``metadata.save``: do not go on.
         """
-        if self._last is None and self._files.exists(self._path):
-            self.load()
+        known = self._known()
         term, vote = hard_state.term, hard_state.voted_for
-        old = self._last.hard_state if self._last is not None else HardState()
+        old = known.hard_state if known is not None else HardState()
         lost_vote = old.voted_for is not None and vote != old.voted_for
         if term < old.term or (term == old.term and lost_vote):
             fact = f"term {term}, vote {vote} would replace term {old.term}, vote {old.voted_for}"
@@ -90,8 +71,7 @@ class ConsensusMetadata:
         record = ConsensusRecord(
             tablet_id=self._tablet, term=term, voted_for=vote, committed_config=committed_config
         )
-        save(self._files, CONSENSUS, self._path, record, self._crash)
-        self._last = record
+        self._replace(record)
 
 
 class HardStateWriter:

@@ -125,12 +125,8 @@ class HybridClock:
         ceiling: int,
         save: SaveCeiling,
     ) -> None:
-        """Start above ``stored``, below ``ceiling``.
-
-        Args:
-            stored: the ceiling of the earlier run.
-            ceiling: what :func:`first_ceiling` said; it is durable already.
-            save: makes a later ceiling durable.
+        """Start above ``stored``, the ceiling of the earlier run, and below ``ceiling``, which is
+        what :func:`first_ceiling` said and durable already. ``save`` makes later ones durable.
         """
         self._clock = clock
         self._error_us = settings.error_us_max
@@ -188,9 +184,11 @@ class HybridClock:
             return
         peer_us = stamp >> LOGICAL_BITS
         ahead_us = peer_us - self._read()
-        if ahead_us > self._error_us and self._wall_agrees(peer_us):
-            self._adopt_wall()
-            ahead_us = 0
+        if self.jumped_us > 0 and abs(ahead_us - self.jumped_us) <= self._error_us < ahead_us:
+            # The wall time that we distrusted is borne out by a peer: adopt it.
+            self._physical_us += self.jumped_us
+            ahead_us -= self.jumped_us
+            self.jumped_us = 0
         if ahead_us > self._error_us:
             self.refused += 1
             raise ClockError(
@@ -221,15 +219,6 @@ class HybridClock:
             believed, self.jumped_us = expected, off
         self._physical_us, self._monotonic_us = believed, monotonic
         return believed
-
-    def _wall_agrees(self, peer_us: int) -> bool:
-        """Say whether a wall time that we distrust is borne out by a peer's timestamp."""
-        return self.jumped_us > 0 and abs(self._clock.wall_us() - peer_us) <= self._error_us
-
-    def _adopt_wall(self) -> None:
-        self._physical_us = self._clock.wall_us()
-        self._monotonic_us = self._clock.monotonic_us()
-        self.jumped_us = 0
 
     def _reserve(self, wanted_us: int) -> None:
         """Ask for a higher ceiling when half of what it was ahead is used up."""

@@ -24,12 +24,9 @@ from stelae.spi.services import FileLock, Files
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """What the instance file holds.
 
-    Attributes:
-        node_id: permanent name of the node, drawn at format.
-        cluster_id: ``None`` until the node first joins a cluster.
-        wal_engine: name of the log engine that owns ``wals/``; another one may not open it.
-        clean_shutdown: true only between an orderly stop and the next start.
-        boot_id: the machine's boot under which the node last ran; empty when unknown.
+    ``cluster_id`` is ``None`` until the first join; ``wal_engine`` owns ``wals/``;
+    ``clean_shutdown`` holds between an orderly stop and the next start; ``boot_id`` is the
+    machine's boot under which the node last ran, empty when unknown.
     """
 
     node_id: NodeId
@@ -69,10 +66,8 @@ class WrongCluster(StorageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What the last run left behind, as found at start.
-
-    ``amnesia_possible`` is true when the machine may have restarted without a clean stop: then
-    whatever was not synced may be gone (it matters only to logs that do not sync each group).
+    """What the last run left behind. ``amnesia_possible``: the machine may have restarted without
+    a clean stop, so whatever was not synced may be gone.
     """
 
     instance: Instance

@@ -27,6 +27,7 @@ import crc32c
 import msgspec
 
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError
+from stelae.spi.ids import TabletId
 from stelae.spi.services import Files
 
 _HEADER = struct.Struct("<4sHHQ")
@@ -37,7 +38,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class MetadataMissing(StorageError):
-    """A metadata file that has to be there is not."""
+    """A metadata file that was asked for is not there."""
 
     code = "METADATA_MISSING"
 
@@ -121,19 +122,52 @@ def load(files: Files, kind: Kind[Record], path: str) -> Record:
 
 
 def save(
-    files: Files,
-    kind: Kind[Record],
-    path: str,
-    record: Record,
-    crash: CrashPoints = NO_CRASH,
+    files: Files, kind: Kind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH
 ) -> None:
     """Replace one file atomically; durable on return.
 
     Raises:
-        Full: no space; the old contents stand.
-        SyncFailed: the old or the new contents stand.
+        Full: the old contents stand. ``SyncFailed``: the old or the new ones do.
     """
     before, after = kind.crash_points
     crash.hit(before)
     files.replace(path, encode(kind, record))
     crash.hit(after)
+
+
+class TabletFile(Generic[Record]):
+    """One tablet's file of one kind. One writer; every call may block.
+
+    A file that is there already is read before it is replaced: nobody overwrites what they did not
+    know, be it newer or damaged.
+    """
+
+    def __init__(
+        self, files: Files, kind: Kind[Record], path: str, tablet: TabletId, crash: CrashPoints
+    ) -> None:
+        self._files = files
+        self._kind = kind
+        self._path = path
+        self._tablet = tablet
+        self._crash = crash
+        self._last: Record | None = None
+
+    def load(self) -> Record:
+        """Read the file; raises as :func:`load`, and ``StorageError`` if it is another tablet's."""
+        record = load(self._files, self._kind, self._path)
+        found = getattr(record, "tablet_id", None)
+        if found != self._tablet:
+            fact = f"{self._kind.name} of tablet {found} under another name"
+            raise StorageError(fact, path=self._path)
+        self._last = record
+        return record
+
+    def _known(self) -> Record | None:
+        """Return what the file holds, ``None`` if there is none."""
+        if self._last is None and self._files.exists(self._path):
+            self.load()
+        return self._last
+
+    def _replace(self, record: Record) -> None:
+        save(self._files, self._kind, self._path, record, self._crash)
+        self._last = record

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, load, save
+from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, TabletFile
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.services import Files
@@ -83,43 +83,24 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
 SUPERBLOCK = Kind("superblock", b"STsb", 1, Superblock)
 
 
-class SuperblockFile:
-    """Reads and replaces one tablet's superblock. One writer; every call may block."""
+class SuperblockFile(TabletFile[Superblock]):
+    """A tablet's superblock on disk."""
 
     def __init__(
         self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH
     ) -> None:
-        self._files = files
-        self._path = layout.superblock_of(tablet)
-        self._tablet = tablet
-        self._crash = crash
-        self._generation: int | None = None
-
-    def load(self) -> Superblock:
-        """Read the file; raises as :func:`stelae.host.metadata.load` does."""
-        block = load(self._files, SUPERBLOCK, self._path)
-        if block.tablet_id != self._tablet:
-            fact = f"superblock of tablet {block.tablet_id} under another name"
-            raise StorageError(fact, path=self._path)
-        self._generation = block.generation
-        return block
+        super().__init__(files, SUPERBLOCK, layout.superblock_of(tablet), tablet, crash)
 
     def save(self, block: Superblock) -> None:
         """Replace the file; durable on return.
-
-        A file that is there already is read first: nobody overwrites what they did not know.
 
         Raises:
             StorageError: what is there cannot be read, or is of another tablet or of a newer
                 generation: nothing was written; ``Full``, ``SyncFailed``: as ``metadata.save``.
         """
-        if self._generation is None and self._files.exists(self._path):
-            self.load()
-        known = LogId(self._tablet, self._generation or 0)
-        if block.tablet_id != known.tablet_id or block.generation < known.generation:
-            raise StorageError(
-                f"superblock of {block.log_id} may not replace that of {known}",
-                path=self._path,
-            )
-        save(self._files, SUPERBLOCK, self._path, block, self._crash)
-        self._generation = block.generation
+        known = self._known()
+        floor = LogId(self._tablet, known.generation if known is not None else 0)
+        if block.tablet_id != floor.tablet_id or block.generation < floor.generation:
+            fact = f"superblock of {block.log_id} may not replace that of {floor}"
+            raise StorageError(fact, path=self._path)
+        self._replace(block)

@@ -75,7 +75,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Complete(msgspec.Struct, frozen=True, kw_only=True):
-    """Every item of the plan is durable in the sink."""
+    """Every item of the plan is durable in the sink, and the log reaches ``through``."""
 
     through: OpId
 
