@@ -219,8 +219,8 @@ def _value(store: TabletStore, key: int, at: int) -> str | None:
     low = encode_key(SCHEMA, (key,))
     high = encode_key(SCHEMA, (key + 1,))
     with store.scan(ScanSpec(columns=(2,), key_from=low, key_until=high), at) as cursor:
-        batch = cursor.next_batch()
-    return None if batch is None else str(batch.to_rows()[0][0])
+        rows = [row for batch in cursor for row in batch.to_rows()]
+    return str(rows[0][0]) if rows else None
 
 
 def _rows(store: TabletStore) -> dict[int, str]:

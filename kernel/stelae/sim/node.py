@@ -68,6 +68,24 @@ class Node:
         if self.running is not None:
             self.running.process.run(call)
 
+    def describe(self) -> str:
+        """Say in one line how the node is."""
+        if self.given_up:
+            return "given up"
+        replica = self.replica
+        if replica is None:
+            return "down"
+        status = replica.status
+        peers = ", ".join(
+            f"{p.state} {p.match_index}/{p.next_index} in flight {p.in_flight}"
+            for p in status.peers
+        )
+        return (
+            f"{status.role} of term {status.term}, last {status.last}, "
+            f"durable {status.durable_index}, commit {status.commit}, "
+            f"applied {replica.applier.applied}, suspended {replica.suspended} [{peers}]"
+        )
+
     # -- starting and ending ---------------------------------------------------------------------
 
     def start(self) -> None:
@@ -158,6 +176,7 @@ class Node:
         if self._sync_may_fail and "invariant" not in reason:
             self._around.coverage.hit("node.given_up")
             self.given_up = True
+            self.view.status = None
         else:
             self._report("healthy_replicas", f"replica failed: {reason}")
 

@@ -139,10 +139,7 @@ class Simulation:
         return all(client.idle for client in self._clients) and self._cluster.is_level()
 
     def _describe_unrest(self) -> str:
-        states = [
-            "given up" if n.given_up else "down" if n.replica is None else str(n.replica.status)
-            for n in self._cluster.nodes
-        ]
+        states = [node.describe() for node in self._cluster.nodes]
         waiting = unresolved(self._history.operations)
         return f"not quiet {LIVENESS_US} us after healing; open writes {waiting[:9]}; {states}"
 

@@ -90,8 +90,8 @@ class Client:
 
     @property
     def idle(self) -> bool:
-        """True when nothing waits for an answer."""
-        return not self._open and self._reading is None
+        """True when no write waits for an answer. Reads have no effect and may be given up."""
+        return not self._open
 
     def start(self) -> None:
         """Begin to act, now and then, until ``stopping``."""
