@@ -183,7 +183,7 @@ class RowBatch:
         try:
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), layout.arrow)
             batch.validate(full=True)
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        except (pa.ArrowException, OSError, EOFError, ValueError, OverflowError) as error:
             raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
         for place, column in enumerate(() if allow_nulls else layout.columns):
             if not column.nullable and batch.column(place).null_count:
