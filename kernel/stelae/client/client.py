@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stelae.client.leader import LeaderTracker
-from stelae.client.local_time import LocalTime, QuietMetrics, WallClock
+from stelae.client.local_time import NoTime, QuietMetrics, WallClock
 from stelae.client.messages import (
     CHECKSUM,
     DESCRIBE,
@@ -80,7 +80,7 @@ class Client:
         messenger = Messenger(
             identity,
             clock=clock,
-            time=LocalTime(),
+            time=NoTime(),
             defer=_defer_to(asyncio.get_running_loop()),
             settings=WireSettings(),
             metrics=QuietMetrics(),

@@ -17,19 +17,19 @@ class WallClock:
         return time.time_ns() // 1000
 
 
-class LocalTime:
-    """A client's hybrid timestamps: they carry on what nodes said and promise nothing durable."""
+class NoTime:
+    """A client's hybrid timestamps: none.
 
-    def __init__(self) -> None:
-        self._seen = 0
+    A client that passed on the highest timestamp it has seen would carry the time of one node with
+    a wrong clock to all others, and be refused by them. What depends on order names its snapshot.
+    """
 
     def now(self) -> int:
-        """What was seen last: a client must not drag nodes along by a clock of its own."""
-        return self._seen
+        """Zero: below every timestamp of a node."""
+        return 0
 
     def observe(self, timestamp: int) -> None:
-        """Take note of a node's time."""
-        self._seen = max(self._seen, timestamp)
+        """Nothing is kept."""
 
 
 class QuietMetrics:

@@ -1,0 +1,162 @@
+"""Real nodes whose disks and clocks fail: nothing acknowledged is lost, nobody else is disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from nodes import (  # noqa: E402
+    TABLET,
+    agree,
+    connected,
+    insert,
+    no_space,
+    read_ids,
+    running,
+    sync_fails,
+    until,
+)
+
+from stelae.host.replica import ReplicaState  # noqa: E402
+
+
+def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(100))
+            full = cluster.leader()
+            assert full is not None
+            cluster.files[full].broken = no_space
+            await insert(tablet, range(100, 200))
+            replica = cluster.nodes[full].replicas[TABLET]
+            assert cluster.leader() != full
+            assert replica.suspended and replica.state is not ReplicaState.FAILED
+            cluster.files[full].broken = None
+            await until(lambda: not replica.suspended and agree(cluster))
+            assert await read_ids(tablet) == list(range(200))
+
+    asyncio.run(scenario())
+
+
+def test_a_full_disk_of_a_follower_disturbs_nobody_and_heals(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(10))
+            leader = cluster.leader()
+            assert leader is not None
+            full = cluster.others(leader)[0]
+            term = cluster.nodes[leader].replicas[TABLET].status.term
+            cluster.files[full].broken = no_space
+            await insert(tablet, range(10, 300))
+            assert cluster.leader() == leader
+            assert cluster.nodes[leader].replicas[TABLET].status.term == term
+            cluster.files[full].broken = None
+            await until(lambda: agree(cluster))
+            assert await read_ids(tablet) == list(range(300))
+
+    asyncio.run(scenario())
+
+
+def test_all_disks_full_acknowledge_nothing_and_resume_with_space(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(10))
+            for files in cluster.files.values():
+                files.broken = no_space
+            late = asyncio.ensure_future(insert(tablet, range(10, 20)))
+            await until(
+                lambda: any(n.replicas[TABLET].suspended for n in cluster.nodes.values())
+            )
+            assert not late.done()
+            for files in cluster.files.values():
+                files.broken = None
+            await late
+            await until(lambda: agree(cluster))
+            assert await read_ids(tablet) == list(range(20))
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_sync_fails_that_replica_alone_and_the_tablet_serves_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(50))
+            broken = cluster.leader()
+            assert broken is not None
+            cluster.files[broken].broken = sync_fails
+            await insert(tablet, range(50, 100))
+            replica = cluster.nodes[broken].replicas[TABLET]
+            assert replica.state is ReplicaState.FAILED
+            assert "cannot be trusted" in replica.failure
+            assert cluster.nodes[broken].crashed is None, "the node itself lives"
+            assert await read_ids(tablet) == list(range(100))
+
+    asyncio.run(scenario())
+
+
+def test_a_node_an_hour_ahead_is_refused_and_the_others_serve_at_their_own_time(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(10))
+            leader = cluster.leader()
+            assert leader is not None
+            ahead = cluster.others(leader)[0]
+            await cluster.stop(ahead)
+            cluster.clocks[ahead].ahead_us = 3_600_000_000
+            node = await cluster.start(ahead)
+            await insert(tablet, range(10, 50))
+            others = [cluster.nodes[n] for n in cluster.others(ahead)]
+            # The hour has not spread: no other clock has moved to it.
+            assert all(
+                node.time.last - other.time.last > 1_800_000_000 << 12 for other in others
+            )
+            assert await read_ids(tablet) == list(range(50))
+
+    asyncio.run(scenario())
+
+
+def test_two_of_three_down_acknowledge_nothing_and_one_back_commits_what_was_pending(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(10))
+            leader = cluster.leader()
+            assert leader is not None
+            first, second = cluster.others(leader)
+            await cluster.stop(first)
+            await cluster.stop(second)
+            pending = asyncio.ensure_future(insert(tablet, range(10, 20)))
+            replica = cluster.nodes[leader].replicas[TABLET]
+            await until(lambda: replica.status.last.index > replica.status.commit)
+            assert not pending.done()
+            await cluster.start(first)
+            await pending
+            assert await read_ids(tablet) == list(range(20))
+            await cluster.start(second)
+            await until(lambda: agree(cluster))
+
+    asyncio.run(scenario())
+
+
+def test_every_node_stopped_and_started_again_gives_every_row_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            async with connected(cluster) as tablet:
+                await insert(tablet, range(500))
+            for node_id in cluster.ids:
+                await cluster.stop(node_id)
+            for node_id in cluster.ids:
+                await cluster.start(node_id)
+            async with connected(cluster) as tablet:
+                assert await read_ids(tablet) == list(range(500))
+            await until(lambda: agree(cluster))
+
+    asyncio.run(scenario())
