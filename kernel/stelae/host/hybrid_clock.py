@@ -181,6 +181,8 @@ class HybridClock:
                 The clock has not moved.
         """
         if stamp <= self._last:
+            if self.jumped_us < 0:
+                self._return_to_wall(stamp >> LOGICAL_BITS)
             return
         peer_us = stamp >> LOGICAL_BITS
         ahead_us = peer_us - self._read()
@@ -219,6 +221,17 @@ class HybridClock:
             believed, self.jumped_us = expected, off
         self._physical_us, self._monotonic_us = believed, monotonic
         return believed
+
+    def _return_to_wall(self, peer_us: int) -> None:
+        """Believe a wall clock that was set back once a peer's timestamp bears it out.
+
+        Else a node that started with a wall clock ahead would stay ahead for as long as it runs,
+        and be refused by its peers. Timestamps go on above the last one until time has caught up.
+        """
+        wall_us = self._clock.wall_us()
+        if abs(wall_us - peer_us) <= self._error_us:
+            self._physical_us, self._monotonic_us = wall_us, self._clock.monotonic_us()
+            self.jumped_us = 0
 
     def _reserve(self, wanted_us: int) -> None:
         """Ask for a higher ceiling when half of what it was ahead is used up."""

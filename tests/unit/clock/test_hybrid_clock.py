@@ -264,6 +264,23 @@ def test_a_jump_that_no_peer_bears_out_stays_disbelieved() -> None:
     assert physical_us(machine.read(clock)) == EPOCH_US
 
 
+def test_a_clock_set_right_is_believed_again_once_a_peer_bears_it_out() -> None:
+    """Found by simulation: a node that had started with its wall clock 22 s ahead went on ahead
+    after the clock was set right, and its peers refused it until it was restarted."""
+    machine = Machine(EPOCH_US + 22 * SECOND_US)
+    clock = machine.start()
+    last = machine.read(clock)
+    machine.wall -= 22 * SECOND_US
+    clock.observe(timestamp(machine.wall - 15 * SECOND_US))
+    machine.read(clock)
+    assert clock.jumped_us == -22 * SECOND_US
+    clock.observe(timestamp(machine.wall))
+    assert machine.read(clock) == last + 2
+    machine.pass_time(23 * SECOND_US)
+    machine.finish()
+    assert physical_us(machine.read(clock)) == machine.wall
+
+
 def test_an_idle_node_keeps_its_ceiling_ahead_for_the_first_message() -> None:
     machine = Machine()
     clock = machine.start()
