@@ -1,10 +1,11 @@
 """Malformed traffic against a listening node: a corpus of told cases, mutations of them, floods.
 
 A case is a JSON file: ``story``, ``hello`` (whether the attacker has introduced itself properly
-before), ``frames`` (texts in which ``{node}``, ``{cluster}``, ``{node_run}``, ``{me}`` and
-``{my_run}`` stand for the ids; or ``{"hex": ...}``; or ``{"repeat": text, "times": n}``; or
-``{"join": [...]}`` of these; ``{"frames": n}`` stands for so many small frames), ``times`` (how often the message is sent), and ``expect``: the code of the refusal that must come
-back, or ``null`` where the node may only stay alive.
+before), ``frames``, ``times`` (how often the message is sent), and ``expect``: the code of the
+refusal that must come back, or ``null`` where the node need only stay alive. A frame is a text in
+which ``{node}``, ``{node_run}``, ``{cluster}``, ``{me}`` and ``{my_run}`` stand for the ids; or
+``{"hex": ...}``; or ``{"repeat": text, "times": n}``; or ``{"join": [...]}`` of these.
+``{"frames": n}`` stands for so many small frames.
 
 It speaks through plain blocking sockets, so it runs in a thread beside the node, or against another
 process. Nothing of it depends on which services the node has: pass their kinds.

@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 
 from stelae.testing.wire_fuzz import Case, load_corpus, meet, play, storm
-from stelae.wire.messenger import Messenger
 from stelae.wire.settings import Lane
 from tests.unit.wire.worlds import CLUSTER, Metrics, messenger, run
 
 CORPUS = load_corpus(Path(__file__).parent / "corpus")
 
 
-def serving() -> tuple[Messenger, Metrics, str]:
+def serving() -> tuple[Metrics, str]:
     """A node with a service of each sort, one of which has a bug."""
     node, metrics = messenger(1)
     node.serve("echo", lambda request: request.reply(request.body))
     node.serve("bulk.echo", lambda request: request.reply(request.body), lane=Lane.BULK)
     node.serve("buggy", lambda request: request.reply([request.body[7]]))
     node.on_message("note", lambda message: None)
-    return node, metrics, node.bind("127.0.0.1:0")
+    return metrics, node.bind("127.0.0.1:0")
 
 
 def test_the_corpus_has_not_lost_its_cases() -> None:
@@ -34,7 +33,7 @@ def test_the_corpus_has_not_lost_its_cases() -> None:
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
 def test_a_told_case_is_refused_and_counted_and_the_node_lives(case: Case) -> None:
     async def main() -> None:
-        node, metrics, address = serving()
+        metrics, address = serving()
         loud = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: loud.append(told))
         rng = random.Random(case.name)
@@ -45,7 +44,6 @@ def test_a_told_case_is_refused_and_counted_and_the_node_lives(case: Case) -> No
             assert metrics[f"wire_refused_{case.expect.lower()}"] >= 1
             assert metrics["wire_refused_total"] >= 1
         assert loud == []
-        node.close()
 
     run(main)
 
@@ -53,7 +51,7 @@ def test_a_told_case_is_refused_and_counted_and_the_node_lives(case: Case) -> No
 @pytest.mark.parametrize("seed", range(6))
 def test_a_storm_of_mutations_to_every_service_leaves_the_node_serving(seed: int) -> None:
     async def main() -> None:
-        node, metrics, address = serving()
+        metrics, address = serving()
         loud = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: loud.append(told))
         rng = random.Random(seed)
@@ -70,7 +68,5 @@ def test_a_storm_of_mutations_to_every_service_leaves_the_node_serving(seed: int
         client, _ = messenger(99)
         node_id = await client.connect(address)
         assert (await client.call(node_id, "echo", [b"x"], deadline_ms=5000)).body == [b"x"]
-        client.close()
-        node.close()
 
     run(main)

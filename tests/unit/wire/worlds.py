@@ -19,6 +19,7 @@ from stelae.wire.settings import WireSettings
 
 CLUSTER = ClusterId("demo")
 TEST_TIMEOUT_S = 30
+_open: list[Messenger] = []
 CLOCK_LIMIT = 1 << 61
 
 
@@ -137,15 +138,20 @@ def messenger(
         faults=faults,
         rng=random.Random(number),
     )
+    _open.append(made)
     return made, metrics
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a test's coroutine function, bounded in time."""
+    """Run a test's coroutine function, bounded in time; close the messengers that it made."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(TEST_TIMEOUT_S):
-            await main()
+        try:
+            async with asyncio.timeout(TEST_TIMEOUT_S):
+                await main()
+        finally:
+            while _open:
+                _open.pop().close()
 
     asyncio.run(bounded())
 
