@@ -199,7 +199,7 @@ class ResultsTable:
             return table
         try:
             version, clients = _DECODER.decode(data)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Corrupt(f"not a results table: {error}") from error
         if version != _DUMP_VERSION:
             raise Corrupt(f"results table of version {version}; known: {_DUMP_VERSION}")

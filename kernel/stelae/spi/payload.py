@@ -129,7 +129,7 @@ def decode_payload(body: bytes) -> WritePayload:
     view = memoryview(body)
     try:
         header = _DECODER.decode(view[_PREFIX.size : _PREFIX.size + header_bytes])
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"header of a write payload: {error}") from error
     groups = _cut_groups(view, _PREFIX.size + header_bytes, header.groups)
     payload = WritePayload(header.schema_version, header.clients, header.requests, groups)

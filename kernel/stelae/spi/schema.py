@@ -230,7 +230,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """
         try:
             return _DECODER.decode(data)
-        except (msgspec.MsgspecError, SchemaMismatch, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, SchemaMismatch, RecursionError) as error:
             raise Corrupt(f"not a schema: {error}") from error
 
     def to_plain(self) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def decode_body(raw: msgspec.Raw | bytes) -> OpBody:
     """
     try:
         body = _BODY.decode(raw)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"malformed write operation: {error}") from error
     if len(body.rows) > ROW_FORM_ROWS_LIMIT and not isinstance(body.rows, bytes):
         raise CallerError(
@@ -186,7 +186,7 @@ def decode_request(data: bytes | memoryview) -> WriteRequest:
     """
     try:
         request = _REQUEST.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"malformed write request: {error}") from error
     tablet_id(request.tablet_id)
     client_id(request.client_id)
@@ -212,5 +212,5 @@ def decode_reply(data: bytes | memoryview) -> WriteReply:
     """
     try:
         return _REPLY.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"malformed write reply: {error}") from error

@@ -1,0 +1,259 @@
+"""The batcher: one entry of many requests, and rows that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stelae.host.batcher import ERROR_DETAILS_MAX, OP_BYTES_MAX, Batcher
+from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
+from stelae.spi.ids import ClientId
+from stelae.spi.payload import WritePayload, decode_payload
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpBody, OpKind, RowCode, digest_of, encode_body
+
+SCHEMA = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "id", "type": "int64"},
+            {"name": "name", "type": "string", "nullable": True},
+            {"name": "count", "type": "int32", "default": 7},
+            {"name": "price", "type": "decimal(6,2)", "nullable": True},
+            {"name": "must", "type": "bool"},
+        ],
+        "key": ["id"],
+    }
+)
+ALL = (1, 2, 3, 4, 5)
+
+
+class Requests:
+    """Adds operations to a batcher as numbered requests of clients."""
+
+    def __init__(self, schema: Schema = SCHEMA) -> None:
+        self.batcher = Batcher(schema)
+        self.sequence = 0
+
+    def add(
+        self,
+        kind: OpKind,
+        rows: list[tuple[Any, ...]] | bytes,
+        columns: tuple[int, ...] | None = None,
+        client: str = "c",
+        first_incomplete: int = 1,
+    ) -> None:
+        self.sequence += 1
+        body = encode_body(OpBody(kind, rows, columns))
+        digest = digest_of(body)
+        token = f"token {self.sequence}"
+        self.batcher.add(ClientId(client), first_incomplete, self.sequence, digest, body, token)
+
+    def one(self) -> WritePayload:
+        (built,) = self.batcher.build()
+        payload = decode_payload(built.body)
+        assert payload == built.payload
+        assert built.tokens == tuple(f"token {r.sequence}" for r in payload.requests)
+        return payload
+
+
+def row(key: Any, name: Any = "n") -> tuple[Any, ...]:
+    return (key, name, 1, "1.50", True)
+
+
+def rows_of(payload: WritePayload) -> list[tuple[Any, ...]]:
+    return [row for group in payload.groups for row in group.rows(SCHEMA).to_rows()]
+
+
+def test_nothing_taken_builds_nothing() -> None:
+    assert Batcher(SCHEMA).build() == []
+
+
+def test_requests_of_many_clients_share_one_batch() -> None:
+    requests = Requests()
+    requests.add(OpKind.INSERT, [row(1)], client="a", first_incomplete=1)
+    requests.add(OpKind.INSERT, [row(2), row(3)], client="b", first_incomplete=2)
+    requests.add(OpKind.INSERT, [row(4)], client="a", first_incomplete=3)
+    assert len(requests.batcher) == 3
+    assert requests.batcher.size_bytes > 0
+    payload = requests.one()
+    assert [(c.client_id, c.first_incomplete) for c in payload.clients] == [("a", 3), ("b", 2)]
+    assert [(r.client, r.sequence, r.row_count) for r in payload.requests] == [
+        (0, 1, 1),
+        (1, 2, 2),
+        (0, 3, 1),
+    ]
+    assert [g.row_count for g in payload.groups] == [4]
+    assert [r[0] for r in rows_of(payload)] == [1, 2, 3, 4]
+    assert (len(requests.batcher), requests.batcher.size_bytes) == (0, 0)
+
+
+def test_order_is_kept_when_kinds_and_columns_change() -> None:
+    requests = Requests()
+    requests.add(OpKind.INSERT, [row(1)])
+    requests.add(OpKind.DELETE, [(1,)])
+    requests.add(OpKind.DELETE, [(2,)], (1,))
+    requests.add(OpKind.UPDATE, [(1, "x")], (1, 2))
+    requests.add(OpKind.UPDATE, [("y", 1)], (2, 1))
+    requests.add(OpKind.INSERT, [row(2)])
+    groups = requests.one().groups
+    assert [(g.kind.name, g.columns, g.row_count) for g in groups] == [
+        ("INSERT", None, 1),
+        ("DELETE", (1,), 2),
+        ("UPDATE", (1, 2), 1),
+        ("UPDATE", (2, 1), 1),
+        ("INSERT", None, 1),
+    ]
+
+
+def test_bad_rows_become_errors_of_their_own_request_and_the_rest_stands() -> None:
+    requests = Requests()
+    requests.add(OpKind.INSERT, [row(1), row("two"), row(3), row(4)[:4]], client="a")
+    requests.add(OpKind.INSERT, [row(5), row(6)], client="b")
+    requests.add(OpKind.INSERT, [row(None), row(2**63)], client="c")
+    requests.add(OpKind.INSERT, [row(7, b"bytes"), row(8)], client="d")
+    payload = requests.one()
+    assert [r[0] for r in rows_of(payload)] == [1, 3, 5, 6, 8]
+    assert [r.row_count for r in payload.requests] == [2, 2, 0, 1]
+    errors = [[(e.row, e.code, e.detail) for e in r.errors] for r in payload.requests]
+    bad = RowCode.BAD_VALUE
+    assert errors == [
+        [
+            (1, bad, "column 'id': expected int64, got str 'two'"),
+            (3, bad, "expected 5 values, got 4"),
+        ],
+        [],
+        [
+            (0, bad, "column 'id': expected int64, got null"),
+            (1, bad, "column 'id': expected int64, got int 9223372036854775808"),
+        ],
+        [(0, bad, "column 'name': expected string or null, got bytes b'bytes'")],
+    ]
+
+
+def test_a_request_whose_rows_are_all_bad_is_recorded_without_rows() -> None:
+    requests = Requests()
+    requests.add(OpKind.INSERT, [row("x")])
+    payload = requests.one()
+    assert payload.groups == ()
+    assert [(r.row_count, len(r.errors)) for r in payload.requests] == [(0, 1)]
+
+
+def test_a_request_without_rows_is_recorded() -> None:
+    requests = Requests()
+    requests.add(OpKind.INSERT, [])
+    payload = requests.one()
+    assert (payload.groups, [r.row_count for r in payload.requests]) == ((), [0])
+
+
+def test_only_the_first_errors_come_with_words() -> None:
+    requests = Requests()
+    requests.add(OpKind.INSERT, [row("x") for _ in range(100)])
+    (request,) = requests.one().requests
+    assert [bool(e.detail) for e in request.errors] == [True] * ERROR_DETAILS_MAX + [False] * 84
+
+
+def test_arrow_rows_are_passed_on_untouched() -> None:
+    data = RowBatch.from_rows(SCHEMA.layout, [row(n) for n in range(100)]).to_ipc()
+    requests = Requests()
+    requests.add(OpKind.INSERT, [row(500)])
+    requests.add(OpKind.INSERT, data)
+    requests.add(OpKind.INSERT, [row(501)])
+    payload = requests.one()
+    assert [bytes(g.body) == data for g in payload.groups] == [False, True, False]
+    assert [r.row_count for r in payload.requests] == [1, 100, 1]
+    assert [r[0] for r in rows_of(payload)] == [500, *range(100), 501]
+
+
+def test_nulls_in_arrow_rows_become_errors_where_none_may_be() -> None:
+    plain = SCHEMA.to_plain()
+    plain["columns"][4]["nullable"] = True
+    loose = Schema.from_plain(plain)
+    rows = [(n, None, 1, None, None if n in (1, 3) else True) for n in range(5)]
+    requests = Requests()
+    requests.add(OpKind.UPSERT, RowBatch.from_rows(loose.layout, rows).to_ipc())
+    payload = requests.one()
+    assert [r[0] for r in rows_of(payload)] == [0, 2, 4]
+    (request,) = payload.requests
+    assert [(e.row, e.detail) for e in request.errors] == [
+        (1, "column 'must': expected bool, got null"),
+        (3, "column 'must': expected bool, got null"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [OpKind.INSERT, OpKind.DELETE])
+@pytest.mark.parametrize("data", [b"", b"arrow?", b"\xff\xff\xff\xff" + bytes(60)])
+def test_bytes_that_are_no_arrow_rows_are_refused(kind: OpKind, data: bytes) -> None:
+    requests = Requests()
+    with pytest.raises(SchemaMismatch):
+        requests.add(kind, data)
+    assert requests.batcher.build() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "says"),
+    [
+        (OpKind.INSERT, (2, 5), "'id'"),
+        (OpKind.INSERT, (1, 2), "'must'"),
+        (OpKind.UPSERT, (1,), "'must'"),
+        (OpKind.INSERT_IGNORE, (1,), "'must'"),
+        (OpKind.UPDATE, (2, 3), "'id'"),
+        (OpKind.DELETE, (2,), "'id'"),
+        (OpKind.DELETE, (1, 2), "no others"),
+        (OpKind.DELETE_IGNORE, ALL, "no others"),
+        (OpKind.UPDATE, (1, 99), "99"),
+        (OpKind.UPDATE, (1, 1), "distinct"),
+        (OpKind.UPDATE, (), "'id'"),
+    ],
+)
+def test_columns_that_do_not_fit_the_kind_are_refused(
+    kind: OpKind, columns: tuple[int, ...], says: str
+) -> None:
+    requests = Requests()
+    with pytest.raises(SchemaMismatch, match=says):
+        requests.add(kind, [(1,)], columns)
+    assert len(requests.batcher) == 0
+
+
+def test_malformed_operations_are_refused() -> None:
+    with pytest.raises(CallerError):
+        Batcher(SCHEMA).add(ClientId("c"), 1, 1, 0, b"\xc1", None)
+
+
+def test_an_operation_above_the_limit_is_refused_with_both_sizes() -> None:
+    requests = Requests()
+    with pytest.raises(TooLarge) as caught:
+        requests.add(OpKind.INSERT, [row(1, "x" * OP_BYTES_MAX)])
+    assert caught.value.size_bytes > caught.value.size_bytes_max == OP_BYTES_MAX
+    assert len(requests.batcher) == 0
+
+
+def test_what_is_too_much_for_one_entry_becomes_several_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stelae.host.batcher.PAYLOAD_BYTES_MAX", 400)
+    requests = Requests()
+    for number in range(30):
+        requests.add(OpKind.INSERT, [row(number)], client=f"c{number % 3}")
+    built = requests.batcher.build()
+    assert len(built) > 3
+    assert [r[0] for b in built for r in rows_of(b.payload)] == [*range(30)]
+    assert [t for b in built for t in b.tokens] == [f"token {n}" for n in range(1, 31)]
+    for b in built:
+        owners = [b.payload.clients[r.client].client_id for r in b.payload.requests]
+        assert owners == [f"c{(r.sequence - 1) % 3}" for r in b.payload.requests]
+
+
+def test_the_schema_changes_between_entries_only() -> None:
+    requests = Requests()
+    requests.add(OpKind.INSERT, [row(1)])
+    narrow = Schema.from_plain(
+        {"version": 2, "columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
+    )
+    with pytest.raises(RuntimeError, match="old schema"):
+        requests.batcher.change_schema(narrow)
+    requests.one()
+    requests.batcher.change_schema(narrow)
+    requests.add(OpKind.INSERT, [(1,)])
+    assert requests.one().schema_version == 2
