@@ -183,9 +183,11 @@ class TabletWriter:
     # -- answers ---------------------------------------------------------------------------------
 
     def _answered(self, batch: list[_Op], node: NodeId, done: asyncio.Future[Response]) -> None:
-        if done.cancelled() or self._closed is not None:
+        if done.cancelled():
             return
         error = done.exception()
+        if self._closed is not None:
+            return
         if error is None:
             self._take(batch, decode_reply(memoryview(done.result().body[0])))
         elif isinstance(error, NotLeader):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from stelae.host.config_source import Source, fill, typed
 from stelae.host.toml_locator import Path
@@ -33,19 +33,8 @@ class NodeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """Section ``[log]``: group commit of the whole node."""
+    """Section ``[log]``: group commit of the whole node. Every group is synced."""
 
-    sync: Literal["always", "interval", "never"] = setting(
-        "always",
-        reason="an acknowledged write survives a crash of the machine only with 'always'",
-    )
-    sync_interval_ms: int = setting(
-        100,
-        unit="ms",
-        low=1,
-        high=60_000,
-        reason="with sync = 'interval', how much a crash of the machine may cost",
-    )
     queue_bytes_max: int = setting(
         64 << 20,
         unit="bytes",

@@ -265,6 +265,8 @@ class Node:
             observer=HookObserver(self._registry),
         )
         for one in recovered:
+            if not self._log_is_of_this_time(one):
+                continue
             rng = random.Random(secrets.randbits(64))
             replica = assemble(
                 one,
@@ -285,6 +287,18 @@ class Node:
         tablet = config.tablet
         if created and tablet is not None and tablet.hinted_leader == self.node_id:
             self.replicas[tablet.id].deliver(Campaign(hinted=True))
+
+    def _log_is_of_this_time(self, recovered: Recovered) -> bool:
+        """A log from the future is refused loudly: no later write could be above it (D6)."""
+        if recovered.timestamp <= self.time.ceiling:
+            self.time.observe(recovered.timestamp)
+            return True
+        reason = (
+            f"its log holds timestamp {recovered.timestamp}, above {self.time.ceiling}, which this "
+            "node's clock never reached; set the machine's clock, or replace the replica"
+        )
+        self._loader.fail(recovered.superblock.tablet_id, reason)
+        return False
 
     # -- while it runs ---------------------------------------------------------------------------
 

@@ -91,21 +91,21 @@ class TabletLoader:
                 if one is not None:
                     recovered.append(one)
             elif found.decision.action is Action.FAIL:
-                self._fail(found.tablet_id, found.failure or found.decision.why)
+                self.fail(found.tablet_id, found.failure or found.decision.why)
         return recovered
 
     def _recover(self, found: Found) -> Recovered | None:
         assert found.superblock is not None and found.consensus is not None
         wrong = self._wrong_engine(found.superblock)
         if wrong:
-            self._fail(found.tablet_id, wrong)
+            self.fail(found.tablet_id, wrong)
             return None
         self._hard_states.open(found.tablet_id).load()
         directory = self._layout.data_of(found.tablet_id)
         try:
             return recover(found.superblock, found.consensus, self._engines, directory)
         except StelaeError as error:
-            self._fail(found.tablet_id, str(error))
+            self.fail(found.tablet_id, str(error))
             return None
 
     def _wrong_engine(self, superblock: Superblock) -> str:
@@ -121,6 +121,7 @@ class TabletLoader:
                 )
         return ""
 
-    def _fail(self, tablet_id: TabletId, reason: str) -> None:
+    def fail(self, tablet_id: TabletId, reason: str) -> None:
+        """Keep a tablet offline; the node serves the others."""
         self.failed[tablet_id] = reason
         log.error("tablet failed tablet=%s reason=%s", tablet_id, reason)

@@ -97,12 +97,11 @@ class Load:
 
     def _answered(self, first: int, count: int, done: asyncio.Future[OpResult]) -> None:
         self._in_flight -= 1
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if self._finished.done():
             return
-        if done.cancelled() or (error := done.exception()) is not None:
-            self._finished.set_exception(
-                error if not done.cancelled() and error is not None else asyncio.CancelledError()
-            )
+        if error is not None:
+            self._finished.set_exception(error)
             return
         self._count(first, count, done.result())
         self.acks.note()

@@ -1,0 +1,249 @@
+"""Nodes and the demo as real processes: killed, interrupted, misconfigured, started twice."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stelae.client.client import Client
+from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
+from stelae.spi.ids import TabletId
+from stelae.spi.write import OpKind
+
+STELAE = [sys.executable, "-m", "stelae"]
+RUN_S = 90
+SPEC = TabletSpec(
+    tablet_id=TabletId("t"),
+    columns=({"name": "id", "type": "int64"}, {"name": "text", "type": "string"}),
+    key=("id",),
+)
+FAST = ClusterOptions(settings={"consensus.raft": {"election_timeout_ms": 300}})
+
+
+def stelae(*arguments: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*STELAE, *arguments], capture_output=True, text=True, timeout=RUN_S, **more
+    )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    made = LocalCluster.create(tmp_path / "cluster", SPEC, FAST)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def csv_file(path: Path, rows: int) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "name", "score"])
+        writer.writerows((n, f"name {n}", n / 4) for n in range(rows))
+    return path
+
+
+def node_processes(folder: Path) -> list[int]:
+    """Processes whose command line names a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in command and b"tserver" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def wait_until_gone(folder: Path) -> None:
+    """A node has let go of its directory a moment before its process is gone."""
+    deadline = time.monotonic() + 30
+    while node_processes(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert node_processes(folder) == []
+
+
+def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(
+    cluster: LocalCluster,
+) -> None:
+    async def load_until_killed() -> list[int]:
+        acked: list[int] = []
+        async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+            tablet = await client.tablet(cluster.tablet_id)
+
+            async def one(number: int) -> None:
+                result = await tablet.write(OpKind.INSERT, [(number, f"row {number}")])
+                assert not result.errors and not result.refusal
+                acked.append(number)
+
+            tasks = [asyncio.ensure_future(one(n)) for n in range(2000)]
+            while len(acked) < 500:
+                await asyncio.sleep(0)
+            for node in cluster.nodes:
+                node.kill()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return acked
+
+    async def read() -> dict[int, str]:
+        async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+            tablet = await client.tablet(cluster.tablet_id)
+            return dict([row async for batch in tablet.scan() for row in batch.to_rows()])
+
+    cluster.start()
+    acked = asyncio.run(load_until_killed())
+    cluster.start()
+    rows = asyncio.run(read())
+    assert len(acked) >= 500
+    assert {n: rows.get(n) for n in acked} == {n: f"row {n}" for n in acked}
+
+
+def test_the_demo_gives_back_every_row_of_a_users_file(tmp_path: Path) -> None:
+    source = csv_file(tmp_path / "scores.csv", 20_000)
+    done = stelae(
+        "demo", "--input", str(source), "--key", "id", "--json", "--election-timeout-ms", "300"
+    )
+    report = json.loads(done.stdout)
+    assert report["rows_source"] == report["rows_acked"] == report["rows_read"] == 20_000
+    assert report["rows_lost"] == report["rows_wrong"] == 0
+    assert report["replicas_agree"] and len(report["kills"]) == 2
+    assert [round(k["acked_at_kill"] / 20_000, 1) for k in report["kills"]] == [0.3, 0.6]
+
+
+def test_a_kept_cluster_is_read_by_another_process_and_taken_down(tmp_path: Path) -> None:
+    source = csv_file(tmp_path / "scores.csv", 3_000)
+    folder = tmp_path / "kept"
+    try:
+        done = stelae("demo", "--input", str(source), "--key", "id", "--keep", str(folder))
+        assert "acknowledged" in done.stdout, done.stderr
+        scanned = json.loads(stelae("scan", "--dir", str(folder), "--json").stdout)
+        assert scanned["columns"] == ["id", "name", "score"]
+        assert scanned["rows"] == [[n, f"name {n}", n / 4] for n in range(3_000)]
+        again = stelae("demo", "--keep", str(folder))
+        assert again.returncode == 2 and "is not empty" in again.stderr
+        assert len(node_processes(folder)) == 3
+        limited = stelae("scan", "--dir", str(folder), "--columns", "name", "--limit", "2")
+        assert limited.stdout == "name\nname 0\nname 1\n"
+        wrong = stelae("scan", "--dir", str(folder), "--columns", "nam")
+        assert wrong.returncode == 2 and "the tablet has: id, name, score" in wrong.stderr
+    finally:
+        down = stelae("demo", "--down", str(folder))
+    assert down.returncode == 0
+    wait_until_gone(folder)
+
+
+def test_ctrl_c_ends_the_demo_with_a_message_and_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    demo = subprocess.Popen(
+        [*STELAE, "demo", "--keep", str(folder)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stderr is not None
+    for line in demo.stderr:
+        if line.startswith("loading"):
+            break
+    demo.send_signal(signal.SIGINT)
+    _, errors = demo.communicate(timeout=RUN_S)
+    assert demo.returncode == 130 and errors.strip().endswith("interrupted")
+    assert node_processes(folder) == []
+
+
+def test_nodes_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from stelae.local.cluster import *; from stelae.spi.ids import TabletId\n"
+        "spec = TabletSpec(tablet_id=TabletId('t'),"
+        " columns=({'name': 'id', 'type': 'int64'},), key=('id',))\n"
+        f"cluster = LocalCluster.create(Path({str(tmp_path / 'c')!r}), spec, ClusterOptions())\n"
+        "cluster.start(); print('started', flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None and parent.stdout.readline() == "started\n"
+    assert len(node_processes(tmp_path / "c")) == 3
+    parent.kill()
+    parent.communicate()
+    wait_until_gone(tmp_path / "c")
+
+
+def test_a_second_process_on_the_same_directory_is_told_who_holds_it(
+    cluster: LocalCluster,
+) -> None:
+    node = cluster.nodes[0]
+    node.start()
+    deadline = time.monotonic() + 30
+    while node.running_pid() is None and time.monotonic() < deadline:
+        node.check()
+        time.sleep(0.02)
+    second = stelae("tserver", "run", "--config", str(node.config_path))
+    assert second.returncode == 1
+    assert f"in use by process {node.running_pid()}" in second.stderr
+
+
+def test_a_taken_port_is_named_and_ends_the_node(cluster: LocalCluster) -> None:
+    node = cluster.nodes[0]
+    port = int(node.address.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        done = stelae("tserver", "run", "--config", str(node.config_path))
+    assert done.returncode == 2
+    assert str(port) in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ((r'wal = "segmented"', 'wal = "segmentet"'), r"node\.toml:\d+: .*segmentet.*"),
+        ((r"\[node\]", "[node]\nlisten_on = 1"), r"node\.toml:\d+: .*listen_on"),
+        ((r"election_timeout_ms = \d+", "election_timeout_ms = -5"), r"node\.toml:\d+: .*-5"),
+        ((r"election_timeout_ms = \d+", 'election_timeout_ms = "x"'), r"node\.toml:\d+: "),
+        ((r'listen = "127.0.0.1', 'listen = "0.0.0.0'), r"node\.toml:\d+: .*other machines"),
+    ],
+)
+def test_misconfiguration_gives_one_message_with_file_and_line_and_exit_code_2(
+    tmp_path: Path, change: tuple[str, str], expected: str
+) -> None:
+    options = ClusterOptions(engines={"wal": "segmented"}, settings=FAST.settings)
+    node = LocalCluster.create(tmp_path / "c", SPEC, options).nodes[0]
+    text, changed = re.subn(*change, node.config_path.read_text(), count=1)
+    assert changed
+    node.config_path.write_text(text)
+    done = stelae("tserver", "run", "--config", str(node.config_path))
+    assert done.returncode == 2, done.stderr
+    assert re.search(expected, done.stderr) and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "expected"),
+    [
+        ("id,name\n1,a\n1,b\n", ["--key", "id"], "same key"),
+        ("id,name\n1,a\n", ["--key", "nope"], "has the columns id, name"),
+        ("id,name\n", ["--key", "id"], "holds no rows"),
+        ("id,name\n1,a\n2\n", ["--key", "id"], "cannot be read"),
+        ("id,name\n1,a\n", [], "--key names nothing"),
+    ],
+)
+def test_a_bad_input_file_is_refused_before_anything_starts(
+    tmp_path: Path, content: str, arguments: list[str], expected: str
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(content)
+    done = stelae("demo", "--input", str(path), *arguments)
+    assert done.returncode == 2 and expected in done.stderr and "Traceback" not in done.stderr
+    assert os.listdir(tmp_path) == ["in.csv"]
