@@ -162,7 +162,7 @@ def test_ctrl_c_ends_the_demo_with_a_message_and_leaves_no_process(tmp_path: Pat
             break
     demo.send_signal(signal.SIGINT)
     _, errors = demo.communicate(timeout=RUN_S)
-    assert demo.returncode == 130 and errors.strip().endswith("interrupted")
+    assert demo.returncode == 130 and errors.endswith("interrupted; every node was stopped\n")
     assert node_processes(folder) == []
 
 

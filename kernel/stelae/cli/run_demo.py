@@ -23,7 +23,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.output import note, print_json, print_table
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.demo import Demo, DemoReport
@@ -54,10 +54,14 @@ def run_demo(options: DemoOptions) -> int:
         StelaeError: it could not be carried out. No process is left behind, kept or not.
     """
     source = _source(options)
-    if options.keep is not None:
-        return _run_in(options.keep, source, options)
-    with tempfile.TemporaryDirectory(prefix="stelae-demo-") as directory:
-        return _run_in(Path(directory), source, options)
+    try:
+        if options.keep is not None:
+            return _run_in(options.keep, source, options)
+        with tempfile.TemporaryDirectory(prefix="stelae-demo-") as directory:
+            return _run_in(Path(directory), source, options)
+    except KeyboardInterrupt:
+        note("interrupted; every node was stopped")
+        return EXIT_INTERRUPTED
 
 
 def take_down(directory: Path) -> int:
