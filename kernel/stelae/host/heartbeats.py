@@ -47,7 +47,6 @@ class LocalTablets(Protocol):
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
         """Return (term, reason): reason ``""`` if the replica follows, else ``"unknown"``
         or ``"failed"``. The term is 0 where there is none."""
-        ...
 
 
 @dataclass(slots=True)

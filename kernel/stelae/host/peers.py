@@ -29,7 +29,6 @@ class Link(Protocol):
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Queue one message; False when it was dropped."""
-        ...
 
 
 class PeerTraffic:

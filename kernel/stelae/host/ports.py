@@ -31,7 +31,6 @@ class Timer(Protocol):
 
     def cancel(self) -> None:
         """Make sure that it does not run. Harmless when it has."""
-        ...
 
 
 class Turns(Protocol):
@@ -39,15 +38,12 @@ class Turns(Protocol):
 
     def now_us(self) -> int:
         """Monotonic microseconds; the same for everything within one turn or later."""
-        ...
 
     def defer(self, call: Callable[[], None]) -> None:
         """Run ``call`` on the loop after what is running now, before waiting again."""
-        ...
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
         """Run ``call`` on the loop at or after monotonic ``when_us``."""
-        ...
 
 
 class HybridTime(Protocol):
@@ -55,7 +51,6 @@ class HybridTime(Protocol):
 
     def now(self) -> int:
         """The next hybrid timestamp: above every one given or observed before."""
-        ...
 
 
 class PeerNetwork(Protocol):
@@ -63,7 +58,6 @@ class PeerNetwork(Protocol):
 
     def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
         """Queue one consensus message with the entries that travel along."""
-        ...
 
 
 class HardStates(Protocol):
@@ -77,7 +71,6 @@ class HardStates(Protocol):
         done: Callable[[StelaeError | None], None],
     ) -> None:
         """Make a record durable; ``done`` once, on the loop, in order, never before it is."""
-        ...
 
 
 class LogReader(Protocol):
@@ -92,7 +85,6 @@ class LogReader(Protocol):
         done: Callable[[list[Entry] | StelaeError], None],
     ) -> None:
         """Read as ``WalEngine.read`` does; ``done`` once, on the loop."""
-        ...
 
 
 class BlockingPool(Protocol):
@@ -100,7 +92,6 @@ class BlockingPool(Protocol):
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` off the loop after earlier work of the key; an exception is the result."""
-        ...
 
 
 class ReadySink(Protocol):
@@ -108,51 +99,39 @@ class ReadySink(Protocol):
 
     def deliver(self, event: Event) -> None:
         """An event for the core."""
-        ...
 
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         """The log changed in memory (nothing is durable yet)."""
-        ...
 
     def committed(self, index: int) -> None:
         """Entries up to ``index`` may be applied."""
-        ...
 
     def accepted(self, token: int, op_id: OpId) -> None:
         """A proposal has its place in the log."""
-        ...
 
     def rejected(self, rejection: Rejection) -> None:
         """A proposal or read was not taken."""
-        ...
 
     def read_ready(self, ready: ReadReady) -> None:
         """A read index was confirmed."""
-        ...
 
     def beats_changed(self, beats: Beats) -> None:
         """Whom to keep alive changed."""
-        ...
 
     def copy_requested(self, request: CopyRequest) -> None:
         """A peer cannot be caught up from the log."""
-        ...
 
     def config_durable(self, config: TabletConfig) -> None:
         """A committed config is in durable metadata: the log before it may be collected."""
-        ...
 
     def log_failed(self, failed: Failed) -> None:
         """An append failed: stop taking input; ``Full`` may be repaired, others may not."""
-        ...
 
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
         """Hard state or config is not durable; nothing that depends on it goes out meanwhile.
 
         ``retry`` saves again, for a disk that was full.
         """
-        ...
 
     def fatal(self, effect: Fatal) -> None:
         """The core found a broken invariant: stop the tablet."""
-        ...

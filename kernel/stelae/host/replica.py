@@ -71,11 +71,9 @@ class ReplicaObserver(Protocol):
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
         """Role, term, leader or readiness changed."""
-        ...
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
         """The replica is FAILED and serves nobody."""
-        ...
 
 
 class Replica:

@@ -27,11 +27,9 @@ class File(Protocol):
     @property
     def path(self) -> str:
         """Path under which it was opened (a rename does not change it)."""
-        ...
 
     def pread(self, size: int, offset: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
-        ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
         """Write all buffers one after the other at ``offset``; return the bytes written.
@@ -42,7 +40,6 @@ class File(Protocol):
             Full: no space; nothing of it counts as written.
             SyncFailed: the write or the sync failed; the file is not to be trusted any more.
         """
-        ...
 
     def sync(self, *, data_only: bool = False) -> None:
         """Make all writes durable; ``data_only`` may skip metadata that is not needed to read.
@@ -50,7 +47,6 @@ class File(Protocol):
         Raises:
             SyncFailed: see the module's paragraph on durability.
         """
-        ...
 
     def preallocate(self, size: int) -> None:
         """Reserve space so that the file is at least ``size`` bytes long, reading as zeros.
@@ -58,19 +54,15 @@ class File(Protocol):
         Raises:
             Full: no space; the length is unchanged.
         """
-        ...
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes."""
-        ...
 
     def size(self) -> int:
         """Length in bytes."""
-        ...
 
     def close(self) -> None:
         """Close without syncing. Closing twice is harmless."""
-        ...
 
 
 class FileLock(Protocol):
@@ -78,7 +70,6 @@ class FileLock(Protocol):
 
     def release(self) -> None:
         """Give the lock up; the file stays."""
-        ...
 
 
 class Files(Protocol):
@@ -86,43 +77,33 @@ class Files(Protocol):
 
     def create(self, path: str) -> File:
         """Create a file that must not exist (``FileExistsError``) and open it for writing."""
-        ...
 
     def open(self, path: str, *, writable: bool = False) -> File:
         """Open an existing file (``FileNotFoundError`` otherwise)."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Say whether a file or directory of that name exists."""
-        ...
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted (``FileNotFoundError`` if there is none)."""
-        ...
 
     def make_directory(self, path: str) -> None:
         """Create a directory and missing parents; harmless if it exists. Not yet durable."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Rename atomically, replacing ``target`` if it is a file. Not yet durable."""
-        ...
 
     def remove(self, path: str) -> None:
         """Remove a file (``FileNotFoundError`` if there is none). Not yet durable."""
-        ...
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all it holds; harmless if there is none. Not yet durable."""
-        ...
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
-        ...
 
     def read_bytes(self, path: str) -> bytes:
         """Return the contents of a small file (``FileNotFoundError`` if there is none)."""
-        ...
 
     def replace(self, path: str, data: Buffer) -> None:
         """Replace a small file atomically and durably.
@@ -134,11 +115,9 @@ class Files(Protocol):
             Full: no space; the old contents stand.
             SyncFailed: a sync failed; the old or the new contents stand.
         """
-        ...
 
     def space_left(self, path: str) -> int:
         """Return the bytes that an unprivileged user can still write below ``path``."""
-        ...
 
     def lock(self, path: str) -> FileLock:
         """Take an exclusive lock on a file, creating it when missing.
@@ -146,7 +125,6 @@ class Files(Protocol):
         Raises:
             Locked: another process holds it.
         """
-        ...
 
 
 class Clock(Protocol):
@@ -154,11 +132,9 @@ class Clock(Protocol):
 
     def monotonic_us(self) -> int:
         """Microseconds on a clock that never goes back; only differences mean anything."""
-        ...
 
     def wall_us(self) -> int:
         """Microseconds since the Unix epoch; may jump either way."""
-        ...
 
 
 class Metrics(Protocol):
@@ -166,11 +142,9 @@ class Metrics(Protocol):
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
-        ...
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
-        ...
 
 
 class Workers(Protocol):
@@ -181,7 +155,6 @@ class Workers(Protocol):
 
         If ``work`` raises, the exception object is the result.
         """
-        ...
 
 
 class Tracer(Protocol):
@@ -189,7 +162,6 @@ class Tracer(Protocol):
 
     def note(self, trace_id: str, step: str) -> None:
         """Record that a request passed a step."""
-        ...
 
 
 class Channel(Protocol):
@@ -201,7 +173,6 @@ class Channel(Protocol):
         Raises:
             Overloaded: the link's byte credit is used up.
         """
-        ...
 
 
 class EngineServices(Protocol):
@@ -210,19 +181,15 @@ class EngineServices(Protocol):
     @property
     def files(self) -> Files:
         """The disk."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """Time, for metrics and back-off only: nothing durable may depend on it."""
-        ...
 
     @property
     def metrics(self) -> Metrics:
         """Counters and gauges."""
-        ...
 
     @property
     def workers(self) -> Workers:
         """Threads for background work, such as preallocating a segment."""
-        ...
