@@ -198,7 +198,8 @@ class MemoryStore(TabletStore):
             self._refuse_below_floor(timestamp)
             self._pin_count += 1
             pin = self._pin_count
-            self._pins[pin] = timestamp
+            # A later entry may have the same timestamp: keep what stands beside it, too.
+            self._pins[pin] = timestamp - 1
         keys = self._index.keys(self._chains)
         return View(
             self._chains,

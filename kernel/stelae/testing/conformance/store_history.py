@@ -118,6 +118,18 @@ class HistoryChecks:
         with pytest.raises(TooOld):
             replica.store.scan(ScanSpec(), 150)
 
+    def test_a_cursor_outlives_a_later_entry_of_its_own_timestamp(
+        self, harness: StoreHarness
+    ) -> None:
+        replica = harness.replica()
+        replica.write(insert((1, "a", 1)), timestamp=10)
+        with replica.store.scan(ScanSpec()) as cursor:
+            replica.write(upsert((1, "b", 2)), timestamp=10)
+            replica.store.set_history_floor(10)
+            compact_all(replica)
+            assert [row for batch in cursor for row in batch.to_rows()] == [(1, "a", 1)]
+        assert replica.rows() == [(1, "b", 2)]
+
     def test_a_diff_brings_one_state_to_the_other(self, harness: StoreHarness) -> None:
         harness.needs("history")
         replica, model = lived(harness)
