@@ -1,0 +1,155 @@
+"""Heartbeats of many tablets in one message per pair of nodes (durability rule 15)."""
+
+from __future__ import annotations
+
+from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal, HeartbeatService
+from stelae.spi.consensus import BeatException, Beats, Event, LeaderAlive, PeerAlive
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
+
+LEADER, PEER, OTHER = NodeId("a" * 32), NodeId("b" * 32), NodeId("c" * 32)
+FIRST_RUN, SECOND_RUN = IncarnationId("1" * 16), IncarnationId("2" * 16)
+RED, BLUE, GREEN = TabletId("red"), TabletId("blue"), TabletId("green")
+
+
+class Node:
+    """One node's service, with the state of its replicas, and what reached their cores."""
+
+    def __init__(self, **states: tuple[int, str]) -> None:
+        self.states = {TabletId(name): state for name, state in states.items()}
+        self.events: list[tuple[TabletId, Event]] = []
+        self.service = HeartbeatService(self, lambda tablet, e: self.events.append((tablet, e)))
+
+    def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
+        return self.states.get(tablet_id, (0, "unknown"))
+
+    def leads(self, tablet: TabletId, term: int, *peers: NodeId) -> None:
+        self.service.set_beats(tablet, Beats(term, peers))
+
+    def beat_to(self, peer: NodeId) -> Beat:
+        return dict(self.service.beats_due())[peer]
+
+
+def exchange(
+    leader: Node, follower: Node, now_us: int, run: IncarnationId = FIRST_RUN
+) -> tuple[Beat, BeatAck]:
+    """One beat and its answer, without delay."""
+    beat = leader.beat_to(PEER)
+    ack = follower.service.received(LEADER, run, beat, now_us)
+    leader.service.acknowledged(PEER, ack, now_us)
+    return beat, ack
+
+
+def test_one_message_per_peer_names_every_tablet_that_is_led() -> None:
+    leader = Node()
+    leader.leads(RED, 3, PEER, OTHER)
+    leader.leads(BLUE, 7, PEER)
+    named = {peer: beat.tablets for peer, beat in leader.service.beats_due()}
+    assert named == {PEER: ((BLUE, 7), (RED, 3)), OTHER: ((RED, 3),)}
+
+
+def test_an_acknowledged_set_is_not_repeated_until_it_changes() -> None:
+    leader, follower = Node(), Node(red=(3, ""), blue=(7, ""))
+    leader.leads(RED, 3, PEER)
+    assert exchange(leader, follower, 10)[0].tablets == ((RED, 3),)
+    assert exchange(leader, follower, 20)[0].tablets is None
+    leader.leads(BLUE, 7, PEER)
+    assert exchange(leader, follower, 30)[0].tablets == ((BLUE, 7), (RED, 3))
+
+
+def test_saying_the_same_again_changes_nothing() -> None:
+    leader = Node()
+    leader.leads(RED, 3, PEER)
+    before = leader.beat_to(PEER)
+    leader.leads(RED, 3, PEER)
+    assert leader.beat_to(PEER) == before
+
+
+def test_a_tablet_that_is_led_no_more_is_named_no_more() -> None:
+    leader = Node()
+    leader.leads(RED, 3, PEER, OTHER)
+    leader.leads(RED, 3, OTHER)
+    assert [peer for peer, _ in leader.service.beats_due()] == [OTHER]
+    leader.leads(RED, 4)
+    assert leader.service.beats_due() == []
+
+
+def test_a_follower_that_has_lost_the_set_asks_for_all_of_it() -> None:
+    leader = Node()
+    leader.leads(RED, 3, PEER)
+    exchange(leader, Node(red=(3, "")), 10)
+    restarted = Node(red=(3, ""))
+    assert exchange(leader, restarted, 20)[1] == BeatAck(0, ())
+    assert exchange(leader, restarted, 30)[0].tablets == ((RED, 3),)
+
+
+def test_a_version_of_an_earlier_run_of_the_leaders_node_is_not_mistaken_for_the_new_one() -> None:
+    leader, follower = Node(), Node(red=(3, ""))
+    leader.leads(RED, 3, PEER)
+    exchange(leader, follower, 10)
+    beat = leader.beat_to(PEER)
+    assert beat.tablets is None
+    assert follower.service.received(LEADER, SECOND_RUN, beat, 20) == BeatAck(0, ())
+
+
+def test_the_answer_names_each_exception_and_the_leaders_core_hears_of_it() -> None:
+    leader, follower = Node(), Node(red=(9, ""), blue=(7, "failed"))
+    for tablet in (RED, BLUE, GREEN):
+        leader.leads(tablet, 7, PEER)
+    ack = exchange(leader, follower, 10)[1]
+    told = {BLUE: (7, "failed"), GREEN: (0, "unknown"), RED: (9, "term")}
+    assert {r.tablet_id: (r.term, r.reason) for r in ack.refusals} == told
+    heard = dict(leader.events)
+    assert heard == {t: BeatException(PEER, term, reason) for t, (term, reason) in told.items()}
+
+
+def test_an_answer_to_an_older_version_says_nothing() -> None:
+    leader, follower = Node(), Node(red=(3, ""))
+    leader.leads(RED, 3, PEER)
+    late = follower.service.received(LEADER, FIRST_RUN, leader.beat_to(PEER), 10)
+    leader.leads(RED, 4, PEER)
+    leader.service.acknowledged(PEER, late, 20)
+    assert leader.service.peers_alive(RED, 4) == []
+    assert leader.beat_to(PEER).tablets == ((RED, 4),)
+
+
+def test_an_answer_about_a_tablet_that_is_led_no_more_reaches_nobody() -> None:
+    leader = Node()
+    leader.leads(RED, 3, PEER)
+    version = leader.beat_to(PEER).version
+    ack = BeatAck(version, (BeatRefusal(BLUE, 5, "term"),))
+    leader.service.acknowledged(PEER, ack, 10)
+    assert leader.events == []
+
+
+def test_an_answer_of_a_stranger_changes_nothing() -> None:
+    leader = Node()
+    leader.leads(RED, 3, PEER)
+    leader.service.acknowledged(OTHER, BeatAck(2, ()), 10)
+    assert leader.service.peers_alive(RED, 3) == []
+
+
+def test_a_peer_counts_as_alive_for_the_tablets_that_it_did_not_except() -> None:
+    leader, follower = Node(), Node(red=(3, ""), blue=(9, ""))
+    leader.leads(RED, 3, PEER, OTHER)
+    leader.leads(BLUE, 7, PEER)
+    exchange(leader, follower, 50)
+    assert leader.service.peers_alive(RED, 3) == [PeerAlive(PEER, 3, 50)]
+    assert leader.service.peers_alive(RED, 2) == []
+    assert leader.service.peers_alive(BLUE, 7) == []
+
+
+def test_a_follower_knows_when_its_leader_last_spoke_of_its_tablet() -> None:
+    leader, follower = Node(), Node(red=(3, ""))
+    leader.leads(RED, 3, PEER)
+    exchange(leader, follower, 10)
+    exchange(leader, follower, 60)
+    assert follower.service.leader_alive(RED, LEADER) == LeaderAlive(LEADER, 3, 60)
+    assert follower.service.leader_alive(BLUE, LEADER) is None
+    assert follower.service.leader_alive(RED, OTHER) is None
+
+
+def test_without_a_known_leader_the_highest_term_that_names_the_tablet_counts() -> None:
+    follower = Node()
+    follower.service.received(LEADER, FIRST_RUN, Beat(2, ((RED, 3),)), 10)
+    follower.service.received(OTHER, FIRST_RUN, Beat(2, ((RED, 4),)), 5)
+    assert follower.service.leader_alive(RED, None) == LeaderAlive(OTHER, 4, 5)
