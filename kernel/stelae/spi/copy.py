@@ -109,11 +109,9 @@ class CopySink(Protocol):
 
     def write(self, item: str, offset: int, data: Buffer) -> None:
         """Store a verified piece. Raises ``Full`` when the stage or the disk has no room."""
-        ...
 
     def finish(self, item: str) -> None:
         """Make an item durable; raises ``Corrupt`` when its digest is not the plan's."""
-        ...
 
 
 class CopySource(ABC):

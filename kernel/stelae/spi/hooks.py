@@ -69,11 +69,9 @@ class Service(Protocol):
 
     def start(self) -> None:
         """Register handlers with the node's messenger. Called once, before the node listens."""
-        ...
 
     def stop(self) -> None:
         """Let go of everything. Called once, in reverse order of start; must not raise."""
-        ...
 
 
 ServiceFactory: TypeAlias = Callable[[Any], Service]

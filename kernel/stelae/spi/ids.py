@@ -42,7 +42,7 @@ class OpId(NamedTuple):
     """
 
     term: int
-    index: int
+    index: int  # type: ignore[assignment]
 
     def __str__(self) -> str:
         return f"{self.term}.{self.index}"
