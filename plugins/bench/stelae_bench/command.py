@@ -1,0 +1,122 @@
+"""The command group ``stelae bench``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ROUNDS_MIN = 5
+"""Fewer rounds say nothing about how far they spread."""
+
+SECONDS = 2.0
+SECONDS_QUICK = 0.8
+
+
+def register(app: Any) -> None:
+    """Add the group to the root application."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Measure what this installation does on this machine.",
+    )
+    group.callback()(_group)
+    group.command("cluster")(cluster)
+    app.add_typer(group, name="bench")
+
+
+def _group() -> None:
+    """Measure what this installation does on this machine."""
+
+
+def cluster(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Short rounds: done within 50 seconds.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")] = ROUNDS_MIN,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.05,
+            max=60.0,
+            help="How long each load writes in each round; "
+            f"{SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Draws the rows and the order within each round.")
+    ] = 1,
+    wal: Annotated[str, typer.Option(help="Log engine of the nodes.")] = "segmented",
+    consensus: Annotated[str, typer.Option(help="Consensus engine of the nodes.")] = "raft",
+    store: Annotated[str, typer.Option(help="Store engine of the nodes.")] = "memory",
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Measure the disk that holds this folder: the nodes' data go into a temporary "
+            "folder in it. By default where temporary files go.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench]."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of text for people.")
+    ] = False,
+) -> None:
+    """Measure durable single-row writes to a tablet with three replicas, beside the bare machine.
+
+    Three nodes run as processes on this machine and sync every write. Each write is one row of
+    eight mixed columns in a call of its own, and is acknowledged once a majority has synced it.
+    One client process keeps 1, 16, 64 and 256 of them in flight; then eight processes keep eight
+    each. Rounds are interleaved; figures are medians over the rounds, with the least and the most.
+
+    At the end every acknowledged row is read back. Exit code 0: all are there. 1: they are not.
+    """
+    from stelae_bench.cluster import Settings, run
+    from stelae_bench.plot import check, draw
+    from stelae_bench.table import lines
+
+    if plot is not None:
+        check(plot)
+    settings = Settings(
+        seed=seed,
+        rounds=rounds,
+        seconds=seconds or (SECONDS_QUICK if quick else SECONDS),
+        engines={"wal": wal, "consensus": consensus, "store": store},
+        directory=_existing(directory),
+    )
+    report = run(settings, _note)
+    document = report.document()
+    if as_json:
+        _print_json(document)
+    else:
+        print("\n".join(lines(document)))
+    if plot is not None:
+        draw(document, plot)
+    for problem in report.problems:
+        _note(f"problem: {problem}")
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _existing(directory: Path | None) -> Path | None:
+    if directory is not None and not directory.is_dir():
+        raise typer.BadParameter(f"{directory} is no folder; make it first", param_hint="--dir")
+    return directory
+
+
+def _print_json(document: Any) -> None:
+    import orjson
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    sys.stdout.write(orjson.dumps(document, option=options).decode())
+    sys.stdout.flush()
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

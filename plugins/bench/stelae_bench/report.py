@@ -1,0 +1,96 @@
+"""What ``stelae bench cluster`` reports: rounds in, one document out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stelae_bench.closed_loop import Sample
+from stelae_bench.figures import Spread, percentile, spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round of one load: operations per second, latencies in milliseconds."""
+
+    writes: int
+    ops_per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+def round_of(samples: Sequence[Sample]) -> Round:
+    """Join what the processes of one round gave, each of which acknowledged something."""
+    latencies_ms = sorted(ms for sample in samples for ms in sample.latencies_ms)
+    seconds = max(s.ended for s in samples) - min(s.began for s in samples)
+    return Round(
+        writes=len(latencies_ms),
+        ops_per_s=len(latencies_ms) / seconds,
+        p50_ms=percentile(latencies_ms, 0.50),
+        p99_ms=percentile(latencies_ms, 0.99),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """Everything that was measured.
+
+    Attributes:
+        writes: rounds of one client process, by how many writes it keeps in flight.
+        writes_8x8: rounds of eight client processes with eight in flight each.
+        fdatasync_4k_us, zmq_rtt_us: the bare machine, one figure per round.
+        machine: see ``machine.describe``; with seed, rounds and settings.
+        rows_acked, rows_read: what a scan had to find at the end, and what it found.
+        retries: how often the client had to send writes again.
+        problems: why the figures cannot be trusted; empty when they can.
+    """
+
+    writes: dict[int, list[Round]] = field(default_factory=dict)
+    writes_8x8: list[Round] = field(default_factory=list)
+    fdatasync_4k_us: list[float] = field(default_factory=list)
+    zmq_rtt_us: list[float] = field(default_factory=list)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    rows_acked: int = 0
+    rows_read: int = 0
+    retries: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True if every write was acknowledged and every acknowledged row was read back."""
+        return not self.problems
+
+    def document(self) -> dict[str, Any]:
+        """Return the ``--json`` document; a figure is the median, ``_min`` and ``_max`` beside."""
+        return {
+            "writes": [
+                {"in_flight": in_flight, **_fields(rounds)}
+                for in_flight, rounds in sorted(self.writes.items())
+            ],
+            "writes_8x8": {"processes": 8, "in_flight": 8, **_fields(self.writes_8x8)},
+            "bare": {
+                **_spread(self.fdatasync_4k_us).fields("fdatasync_4k_us"),
+                **_spread(self.zmq_rtt_us).fields("zmq_rtt_us"),
+            },
+            "machine": dict(self.machine),
+            "rows_acked": self.rows_acked,
+            "rows_read": self.rows_read,
+            "retries": self.retries,
+            "problems": self.problems,
+            "ok": self.ok,
+        }
+
+
+def _fields(rounds: Sequence[Round]) -> dict[str, Any]:
+    return {
+        "writes": sum(one.writes for one in rounds),
+        **_spread([one.ops_per_s for one in rounds]).fields("ops_per_s"),
+        **_spread([one.p50_ms for one in rounds]).fields("p50_ms"),
+        **_spread([one.p99_ms for one in rounds]).fields("p99_ms"),
+    }
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    """The spread of the rounds; zero when a run was given up before the first."""
+    return spread(values or (0.0,))

@@ -1,0 +1,65 @@
+"""One of the eight client processes: told on standard input when to write, answers on output.
+
+Run as ``python -m stelae_bench.writer_process JSON`` with a :class:`Task`. Each line in is a
+:class:`Go`, each line out a ``Sample``; the first line out is empty and says that it is connected.
+It ends when its standard input closes, so none is left behind, however the parent ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import msgspec
+
+from stelae.client.client import Client
+from stelae.spi.ids import TabletId
+from stelae_bench.closed_loop import ClosedLoop
+from stelae_bench.rows import RowSource
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to write and as whom. ``writer`` is this process's number among all writers."""
+
+    addresses: list[str]
+    tablet_id: TabletId
+    writer: int
+    seed: int
+
+
+class Go(msgspec.Struct, frozen=True, kw_only=True):
+    """One round. ``begin_at`` is on the machine's monotonic clock, so that all begin together."""
+
+    begin_at: float
+    seconds: float
+    in_flight: int
+
+
+def main() -> None:
+    """Run until standard input closes."""
+    task = msgspec.json.decode(sys.argv[1], type=Task)
+    asyncio.run(_serve(task))
+
+
+async def _serve(task: Task) -> None:
+    commands = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
+    async with await Client.connect(task.addresses) as client:
+        tablet = await client.tablet(task.tablet_id)
+        writes = ClosedLoop(tablet, RowSource(task.writer, task.seed))
+        _say(b"")
+        while line := await commands.readline():
+            go = msgspec.json.decode(line, type=Go)
+            await asyncio.sleep(max(0.0, go.begin_at - time.monotonic()))
+            _say(msgspec.json.encode(await writes.run(go.in_flight, go.seconds)))
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
