@@ -114,18 +114,6 @@ class Batcher:
     def __len__(self) -> int:
         return sum(len(draft.requests) for draft in self._drafts)
 
-    @property
-    def size_bytes(self) -> int:
-        """Estimated bytes of what is pending."""
-        return sum(draft.size_bytes for draft in self._drafts)
-
-    def change_schema(self, schema: Schema) -> None:
-        """Check and build by another schema version from now on; nothing may be pending."""
-        if len(self):
-            raise RuntimeError(f"{len(self)} operations were checked by the old schema")
-        self.schema = schema
-        self._layouts.clear()
-
     def add(
         self,
         client_id: ClientId,

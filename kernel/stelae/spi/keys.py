@@ -37,23 +37,12 @@ _EXACT = Context(prec=76)
 
 def encode_keys(schema: Schema, rows: RowBatch) -> list[bytes]:
     """Return the encoded key of each row; the batch has the schema's key columns, anywhere."""
-    places = [rows.layout.ids.index(column_id) for column_id in schema.key]
-    columns = [rows.values(place) for place in places]
-    return encode_key_columns(schema, columns)
-
-
-def encode_key_columns(schema: Schema, columns: Sequence[Sequence[Any]]) -> list[bytes]:
-    """Return encoded keys from plain values, one sequence per key column, in key order."""
-    last = len(columns) - 1
+    last = len(schema.key) - 1
     parts = [
-        _encode(column.data_type, values, place == last)
-        for place, (column, values) in enumerate(
-            zip(schema.key_layout.columns, columns, strict=True)
-        )
+        _encode(column.data_type, rows.values(rows.layout.ids.index(column.id)), place == last)
+        for place, column in enumerate(schema.key_layout.columns)
     ]
-    if last == 0:
-        return parts[0]
-    return [*map(b"".join, zip(*parts, strict=True))]
+    return parts[0] if last == 0 else [*map(b"".join, zip(*parts, strict=True))]
 
 
 def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
@@ -63,19 +52,9 @@ def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
         CallerError: another number of values than key columns.
         SchemaMismatch: a value does not fit its column.
     """
-    return encode_keys(schema, RowBatch.from_rows(schema.key_layout, [_whole(schema, key)]))[0]
-
-
-def encode_key_prefix(schema: Schema, key: Sequence[Any]) -> bytes:
-    """Return the lower bound of all keys that begin with the values of some first key columns."""
-    if not 1 <= len(key) <= len(schema.key):
-        raise CallerError(f"a key prefix of {len(key)} values; the key has {len(schema.key)}")
-    parts = []
-    for place, (column, value) in enumerate(zip(schema.key_layout.columns, key, strict=False)):
-        last = place == len(schema.key) - 1
-        batch = RowBatch.from_rows(schema.project((column.id,)), [(value,)])
-        parts.append(_encode(column.data_type, batch.values(0), last)[0])
-    return b"".join(parts)
+    if len(key) != len(schema.key):
+        raise CallerError(f"a key of {len(key)} values; the key has {len(schema.key)} columns")
+    return encode_keys(schema, RowBatch.from_rows(schema.key_layout, [key]))[0]
 
 
 def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:
@@ -95,12 +74,6 @@ def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:
     if at != len(key):
         raise CallerError(f"{len(key) - at} bytes follow the key {key[:40].hex()}")
     return tuple(values)
-
-
-def _whole(schema: Schema, key: Sequence[Any]) -> Sequence[Any]:
-    if len(key) != len(schema.key):
-        raise CallerError(f"a key of {len(key)} values; the key has {len(schema.key)} columns")
-    return key
 
 
 def _encode(kind: DataType, values: Sequence[Any], last: bool) -> list[bytes]:

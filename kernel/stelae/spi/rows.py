@@ -9,7 +9,7 @@ from the schema version that the log recorded earlier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -264,13 +264,3 @@ def _filled(column: Column, count: int) -> Any:
         if not column.nullable or (column.default is not None)
         else pa.nulls(count, column.data_type.arrow())
     )
-
-
-def concat(batches: Iterable[RowBatch]) -> RowBatch:
-    """Join batches of one layout into one; at least one must be given."""
-    import pyarrow as pa
-
-    parts = list(batches)
-    if len(parts) == 1:
-        return parts[0]
-    return RowBatch(parts[0].layout, pa.concat_batches([part.arrow for part in parts]))

@@ -14,7 +14,6 @@ from stelae.spi.keys import (
     KEY_ENCODING_VERSION,
     decode_key,
     encode_key,
-    encode_key_prefix,
 )
 from stelae.spi.schema import Schema
 
@@ -129,15 +128,6 @@ def test_a_text_before_its_longer_relatives_whatever_follows() -> None:
     schema = schema_of("string", "int8")
     assert encode_key(schema, ("a", 127)) < encode_key(schema, ("a\0", -128))
     assert encode_key(schema, ("a\0", 127)) < encode_key(schema, ("aa", -128))
-
-
-def test_a_prefix_of_a_key_is_the_lower_bound_of_all_keys_that_begin_so() -> None:
-    schema = schema_of("string", "int8")
-    bound = encode_key_prefix(schema, ("b",))
-    assert encode_key(schema, ("a", 127)) < bound <= encode_key(schema, ("b", -128))
-    for key in ((), ("a", 1, 2)):
-        with pytest.raises(CallerError):
-            encode_key_prefix(schema, key)
 
 
 @pytest.mark.parametrize("key", [(), (1, 2), ("one",), (None,), (128,)])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.spi.errors import Corrupt, SchemaMismatch
-from stelae.spi.rows import Misfit, RowBatch, concat, misfits
+from stelae.spi.rows import Misfit, RowBatch, misfits
 from stelae.spi.schema import Column, Schema
 
 SCHEMA = Schema.from_plain(
@@ -52,12 +52,11 @@ def test_no_rows_come_back_as_no_rows() -> None:
     assert RowBatch.from_ipc(SCHEMA.layout, batch.to_ipc()).to_rows() == []
 
 
-def test_slices_filters_and_joins() -> None:
+def test_slices_and_filters() -> None:
     batch = RowBatch.from_rows(SCHEMA.layout, ROWS)
     assert batch.slice(1).to_rows() == ROWS[1:]
     assert batch.slice(0, 2).to_rows() == ROWS[:2]
     assert batch.filter([True, False, True]).to_rows() == [ROWS[0], ROWS[2]]
-    assert concat([batch.slice(2), batch.slice(0, 1)]).to_rows() == [ROWS[2], ROWS[0]]
     assert RowBatch.from_ipc(SCHEMA.layout, batch.slice(1, 1).to_ipc()).to_rows() == ROWS[1:2]
 
 
