@@ -1,9 +1,9 @@
 """Malformed traffic against a listening node: a corpus of told cases, mutations of them, floods.
 
 A case is a JSON file: ``story``, ``hello`` (whether the attacker has introduced itself properly
-before), ``frames``, ``times`` (how often the message is sent), and ``expect``: the code of the
-refusal that must come back, or ``null`` where the node need only stay alive. A frame is a text in
-which ``{node}``, ``{node_run}``, ``{cluster}``, ``{me}`` and ``{my_run}`` stand for the ids; or
+before), ``frames``, ``times`` (how often the message is sent), ``ping`` (whether a ping follows),
+and ``expect``: the code of the refusal that must come back, or ``PONG``. A frame is a text in which
+``{node}``, ``{node_run}``, ``{cluster}``, ``{me}`` and ``{my_run}`` stand for the ids; or
 ``{"hex": ...}``; or ``{"repeat": text, "times": n}``; or ``{"join": [...]}`` of these.
 ``{"frames": n}`` stands for so many small frames.
 
@@ -26,7 +26,7 @@ import msgspec
 import zmq
 
 from stelae.wire.envelope import Envelope, Identity, encode_envelope
-from stelae.wire.parcels import ERROR, HELLO, REFUSED
+from stelae.wire.parcels import ERROR, HELLO, PING, PONG, REFUSED
 
 ANSWER_TIMEOUT_MS: Final = 5000
 """How long an answer that must come is waited for; a node that never answers has failed."""
@@ -43,7 +43,8 @@ class Case:
     hello: bool
     frames: tuple[Any, ...]
     times: int
-    expect: str | None
+    ping: bool
+    expect: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ def load_corpus(directory: Path) -> list[Case]:
                 hello=told.get("hello", True),
                 frames=tuple(told["frames"]),
                 times=told.get("times", 1),
+                ping=told.get("ping", False),
                 expect=told["expect"],
             )
         )
@@ -132,8 +134,17 @@ class Attacker:
         except zmq.Again:
             raise AssertionError("the node does not answer any more") from None
 
-    def refusal_codes(self, expected: str) -> set[str]:
-        """Collect the codes of refusals until ``expected`` is among them."""
+    def ping(self, node: Node) -> None:
+        """Send a proper ping; its answer shows that the node has taken all that was sent before."""
+        ping = self.header(
+            [(PING, 0, 0, "", None, [])],
+            recipient=node.node_id,
+            recipient_incarnation=node.incarnation_id,
+        )
+        self.send([ping])
+
+    def codes_until(self, expected: str) -> set[str]:
+        """Collect what ``codes_of`` finds in the answers until ``expected`` is among it."""
         codes: set[str] = set()
         while expected not in codes:
             codes.update(codes_of(self.answer()))
@@ -141,12 +152,13 @@ class Attacker:
 
 
 def codes_of(envelope: Envelope) -> set[str]:
-    """Return the codes of the refusals in a message."""
-    return {
+    """Return the codes of the refusals in a message, and ``PONG`` for the answer to a ping."""
+    codes = {
         str((parcel.fields or {}).get("code"))
         for parcel in envelope.parcels
         if parcel.kind in (REFUSED, ERROR)
     }
+    return codes | {"PONG" for parcel in envelope.parcels if parcel.kind == PONG}
 
 
 def identity(rng: random.Random, cluster_id: str) -> Identity:
@@ -186,7 +198,9 @@ def play(case: Case, address: str, rng: random.Random, node: Node) -> set[str]:
         frames = render(case, node, me)
         for _ in range(case.times):
             attacker.send(frames)
-        return attacker.refusal_codes(case.expect) if case.expect else set()
+        if case.ping:
+            attacker.ping(node)
+        return attacker.codes_until(case.expect)
 
 
 def render(case: Case, node: Node, me: Identity) -> list[bytes]:
@@ -237,6 +251,8 @@ def storm(
                     frames = list(_addressed(rng, attacker, node, kind))
                 attacker.send(frames)
                 sent += 1
+            attacker.ping(node)
+            attacker.codes_until("PONG")
         meet(address, rng, node.cluster_id)
 
 

@@ -60,6 +60,7 @@ class CallFuture(asyncio.Future[Response]):
         return cancelled
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """One call.
 
@@ -67,65 +68,39 @@ class Call:
     attempt met, for the error at the deadline.
     """
 
-    __slots__ = (
-        "attempts",
-        "bucket",
-        "deadline_us",
-        "fields",
-        "frames",
-        "future",
-        "hindrance",
-        "kind",
-        "lengths",
-        "request_id",
-        "retry",
-        "sent",
-        "trace_id",
-    )
-
-    def __init__(
-        self,
-        *,
-        request_id: int,
-        kind: str,
-        frames: Sequence[Buffer],
-        lengths: list[int],
-        fields: Fields | None,
-        trace_id: str,
-        deadline_us: int,
-        retry: RetryPolicy | None,
-        future: CallFuture,
-    ) -> None:
-        self.request_id = request_id
-        self.kind = kind
-        self.frames = frames
-        self.lengths = lengths
-        self.fields = fields
-        self.trace_id = trace_id
-        self.deadline_us = deadline_us
-        self.retry = retry
-        self.future = future
-        self.attempts = 0
-        self.bucket = 0
-        self.sent = False
-        self.hindrance: StelaeError | None = None
+    request_id: int
+    kind: str
+    frames: Sequence[Buffer]
+    lengths: list[int]
+    fields: Fields | None
+    trace_id: str
+    deadline_us: int
+    retry: RetryPolicy | None
+    future: CallFuture
+    attempts: int = 0
+    bucket: int = 0
+    sent: bool = False
+    hindrance: StelaeError | None = None
 
 
 class CallTable:
     """The calls of one link.
 
     ``transmit(call, now_us)`` queues an attempt and returns the error that prevents it, if any;
-    ``cancel(request_id)`` tells the peer that nobody waits any more.
+    ``cancel(request_id)`` tells the peer that nobody waits any more; ``wake_at(due_us)`` asks for
+    ``expire`` to be called then.
     """
 
     def __init__(
         self,
         transmit: Callable[[Call, int], StelaeError | None],
         cancel: Callable[[int], None],
+        wake_at: Callable[[int], None],
         rng: random.Random,
     ) -> None:
         self._transmit = transmit
         self._cancel = cancel
+        self._wake_at = wake_at
         self._rng = rng
         self._calls: dict[int, Call] = {}
         self._deadlines: Deadlines[int] = Deadlines()
@@ -212,7 +187,9 @@ class CallTable:
     def _wait(self, call: Call, until_us: int) -> None:
         if call.bucket:
             self._deadlines.discard(call.bucket, call.request_id)
-        call.bucket = self._deadlines.add(min(until_us, call.deadline_us), call.request_id)
+        due_us = min(until_us, call.deadline_us)
+        call.bucket = self._deadlines.add(due_us, call.request_id)
+        self._wake_at(due_us)
 
     def _fail(self, call: Call, error: StelaeError) -> None:
         self._remove(call.request_id)

@@ -37,14 +37,6 @@ class TimeSource(Protocol):
         ...
 
 
-class Cancellable(Protocol):
-    """A timer."""
-
-    def cancel(self) -> None:
-        """Make sure that it does not run. Harmless when it has."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Common:
     """Handed to every part of one messenger. ``identity`` changes once, if it had no cluster."""
@@ -56,7 +48,7 @@ class Common:
     metrics: Metrics
     faults: Faults | None
     rng: random.Random
-    call_later: Callable[[float, Callable[[], None]], Cancellable]
+    call_later: Callable[[float, Callable[[], None]], object]
 
     def now_us(self) -> int:
         """Monotonic microseconds."""

@@ -8,6 +8,7 @@ arrives from such a run is refused.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stelae.spi.ids import IncarnationId, NodeId
@@ -20,42 +21,19 @@ RUNS_MAX: Final = 8192
 """Present and earlier runs that are remembered, of each kind; the oldest are forgotten first."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Inbound:
     """One connection that has said hello."""
 
-    __slots__ = (
-        "credit",
-        "heard_us",
-        "incarnation",
-        "lane",
-        "outbox",
-        "received",
-        "requests",
-        "routing_id",
-        "sender",
-    )
-
-    def __init__(
-        self,
-        *,
-        routing_id: bytes,
-        sender: NodeId,
-        incarnation: IncarnationId,
-        lane: Lane,
-        credit: SendCredit,
-        received: ReceiveCredit,
-        outbox: Outbox,
-        now_us: int,
-    ) -> None:
-        self.routing_id = routing_id
-        self.sender = sender
-        self.incarnation = incarnation
-        self.lane = lane
-        self.credit = credit
-        self.received = received
-        self.outbox = outbox
-        self.heard_us = now_us
-        self.requests: dict[int, Request] = {}
+    routing_id: bytes
+    sender: NodeId
+    incarnation: IncarnationId
+    lane: Lane
+    credit: SendCredit
+    received: ReceiveCredit
+    outbox: Outbox
+    heard_us: int
+    requests: dict[int, Request] = field(default_factory=dict)
 
 
 class Connections:

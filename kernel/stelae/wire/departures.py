@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from stelae.spi.errors import StelaeError
 from stelae.spi.services import Buffer
@@ -17,18 +17,10 @@ from stelae.wire.connections import Inbound
 from stelae.wire.envelope import Envelope, Parcel
 from stelae.wire.parcels import ERROR, FREE_KINDS, REFUSED, Outbox
 from stelae.wire.refusals import Fields, error_fields
-from stelae.wire.sockets import SendResult
+from stelae.wire.sockets import RouterPort, SendResult
 
 REFUSALS_MAX: Final = 64
 """Calls of one refused message that are answered one by one; the others meet their deadline."""
-
-
-class RoutedPort(Protocol):
-    """A ``RouterPort``, as this side sees it."""
-
-    def send(self, routing_id: bytes, frames: Sequence[Buffer]) -> SendResult:
-        """Send to one connection without blocking."""
-        ...
 
 
 class Departures:
@@ -37,7 +29,7 @@ class Departures:
     def __init__(
         self,
         common: Common,
-        port: RoutedPort,
+        port: RouterPort,
         dirty: Callable[[], None],
         lost: Callable[[Inbound], None],
     ) -> None:

@@ -8,13 +8,14 @@ that was paused finds its answers in the socket, not its time-outs in the past).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import zmq
 
 from stelae.spi.services import Clock
-from stelae.wire.sockets import Port
+from stelae.wire.settings import Lane, WireSettings
+from stelae.wire.sockets import DealerPort, Port, RouterPort
 
 SOCKETS_MAX: Final = 8192
 TIMER_SLACK_US: Final = 1000
@@ -22,43 +23,37 @@ TIMER_SLACK_US: Final = 1000
 
 
 class Party(Protocol):
-    """A user of sockets: the station, or a link."""
+    """A user of sockets: the station, or a link.
 
-    def flush(self) -> None:
-        """Write what this turn produced."""
-        ...
+    ``flush`` writes what the turn produced; ``drain`` takes what arrived, up to a limit, and says
+    whether nothing is left; ``readable`` says whether something waits; ``on_ready`` drains and sees
+    whether the socket's state changed; ``on_time`` judges time-outs, at or after ``next_due_us``.
+    """
 
-    def drain(self) -> bool:
-        """Take what arrived, up to a limit; say whether nothing is left."""
-        ...
-
-    def readable(self) -> bool:
-        """Whether messages wait."""
-        ...
-
-    def on_ready(self) -> None:
-        """Drain, and see whether the socket's state changed."""
-        ...
-
-    def on_time(self, now_us: int) -> None:
-        """Judge time-outs."""
-        ...
-
-    def next_due_us(self) -> int:
-        """When ``on_time`` is wanted next."""
-        ...
+    def flush(self) -> None: ...
+    def drain(self) -> bool: ...
+    def readable(self) -> bool: ...
+    def on_ready(self) -> None: ...
+    def on_time(self, now_us: int) -> None: ...
+    def next_due_us(self) -> int: ...
 
 
 class Edge:
     """The loop, as the parts of one messenger use it."""
 
-    def __init__(self, clock: Clock, defer: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        defer: Callable[[Callable[[], None]], None],
+        settings: WireSettings,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self.context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self.closed = False
         self._clock = clock
         self._defer = defer
+        self._settings = settings
         self._parties: dict[Party, None] = {}
         self._dirty: dict[Party, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -73,13 +68,33 @@ class Edge:
         self._parties.pop(party, None)
         self._dirty.pop(party, None)
 
-    def watch(self, port: Port, party: Party) -> None:
-        """Call ``party.on_ready`` when the state of a socket changes."""
-        self.loop.add_reader(port.fd, party.on_ready)
+    def open_router(self, party: Party, host: str, port: int) -> tuple[RouterPort, int]:
+        """Listen for a party; return the socket and the actual port.
 
-    def unwatch(self, port: Port) -> None:
-        """Stop watching; before the socket is closed, since its descriptor may be used again."""
+        Raises:
+            ConfigError: the address is taken or not one of this machine.
+        """
+        mark = self._settings.messages_max(Lane.CONTROL)
+        router = RouterPort(self._context, self._settings.frame_bytes_max, mark)
+        try:
+            actual = router.bind(host, port)
+        except BaseException:
+            router.close()
+            raise
+        self.loop.add_reader(router.fd, party.on_ready)
+        return router, actual
+
+    def open_dealer(self, party: Party, lane: Lane) -> DealerPort:
+        """Return a socket for a party that is going to connect."""
+        mark = self._settings.messages_max(lane)
+        dealer = DealerPort(self._context, self._settings.frame_bytes_max, mark)
+        self.loop.add_reader(dealer.fd, party.on_ready)
+        return dealer
+
+    def close_port(self, port: Port) -> None:
+        """Stop watching, before the descriptor can be used again, and close."""
         self.loop.remove_reader(port.fd)
+        port.close()
 
     def dirty(self, party: Party) -> None:
         """Flush a party at the end of this turn, and look whether it has something to read."""
@@ -105,7 +120,7 @@ class Edge:
         self._dirty.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self.context.destroy(linger=0)
+        self._context.destroy(linger=0)
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, {}
@@ -123,16 +138,13 @@ class Edge:
         self._timer = None
         if self.closed:
             return
-        left = [party for party in self._living() if not party.drain()]
+        left = [party for party in list(self._parties) if not party.drain()]
         if left:
             self.loop.call_soon(self._on_timer)
             return
         now_us = self._clock.monotonic_us()
-        for party in self._living():
+        for party in list(self._parties):
             if party in self._parties and party.next_due_us() <= now_us:
                 party.on_time(now_us)
         if self._parties:
             self.wake_at(min(party.next_due_us() for party in self._parties))
-
-    def _living(self) -> Sequence[Party]:
-        return list(self._parties)

@@ -11,10 +11,10 @@ UP nothing is queued: one-way messages are dropped, calls fail or wait for their
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 from stelae.spi.errors import Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import IncarnationId, NodeId
@@ -23,6 +23,7 @@ from stelae.wire.addresses import Resolve, Resolved
 from stelae.wire.calls import Call, CallTable, Response
 from stelae.wire.common import Common, read_message
 from stelae.wire.credit import ReceiveCredit, SendCredit
+from stelae.wire.edge import Edge
 from stelae.wire.envelope import Envelope, Parcel, check_addressee
 from stelae.wire.hello import Greeting, hello_fields, read_greeting
 from stelae.wire.parcels import (
@@ -63,36 +64,8 @@ class LinkState(StrEnum):
     CLOSED = "CLOSED"
 
 
-class LinkOwner(Protocol):
-    """Whoever holds links: opens their sockets, flushes them, wakes them, hears of their fate."""
-
-    def open_connection(self, link: Link) -> DealerPort:
-        """Return a new connection whose readiness is reported to ``link.on_ready``."""
-        ...
-
-    def close_connection(self, connection: DealerPort) -> None:
-        """Stop watching a connection and close it."""
-        ...
-
-    def dirty(self, link: Link) -> None:
-        """The link has something to send at the end of this turn."""
-        ...
-
-    def wake_at(self, due_us: int) -> None:
-        """The link wants ``on_time`` at or after ``due_us``."""
-        ...
-
-    def link_up(self, link: Link) -> None:
-        """The link is UP; ``link.peer`` and ``link.peer_incarnation`` are known."""
-        ...
-
-    def link_down(self, link: Link) -> None:
-        """The link was UP and is no longer; ``link.last_failure`` says why."""
-        ...
-
-    def link_failed(self, link: Link, error: StelaeError) -> None:
-        """An attempt to come UP failed; there will be another."""
-        ...
+Changed: TypeAlias = Callable[["Link", StelaeError | None], None]
+"""Called when a link came UP (``None``), and when it was lost or an attempt failed (why)."""
 
 
 class Link:
@@ -101,22 +74,24 @@ class Link:
     def __init__(
         self,
         common: Common,
-        owner: LinkOwner,
+        edge: Edge,
         resolve: Resolve,
+        changed: Changed,
         *,
         lane: Lane,
         address: str,
         peer: NodeId | None,
     ) -> None:
         self._common = common
-        self._owner = owner
+        self._edge = edge
+        self._changed = changed
         self._resolve = resolve
         self.lane = lane
         self.address = address
         self.peer = peer
         self.peer_incarnation: IncarnationId | None = None
         self.state = LinkState.IDLE
-        self.calls = CallTable(self._transmit_call, self._cancel_call, common.rng)
+        self.calls = CallTable(self._transmit_call, self._cancel_call, edge.wake_at, common.rng)
         self.last_failure: StelaeError | None = None
         self._connection: DealerPort | None = None
         self._opened = 0
@@ -164,9 +139,6 @@ class Link:
     def start(self, call: Call) -> None:
         """Begin a call."""
         self.calls.start(call, self._common.now_us())
-        due_us = self.calls.next_due_us()
-        if due_us is not None:
-            self._owner.wake_at(due_us)
 
     def flush(self) -> None:
         """Write what was queued."""
@@ -189,7 +161,7 @@ class Link:
     def on_ready(self) -> None:
         """The connection may have become writable or readable, or may be lost."""
         if not self.drain():
-            self._owner.dirty(self)
+            self._edge.dirty(self)
         if self._connection is None:
             return
         writable = self._connection.writable()
@@ -227,17 +199,15 @@ class Link:
         if resolved is None:
             self.restart(f"the name in {self.address} cannot be resolved")
             return
-        self._connection = self._owner.open_connection(self)
+        self._connection = self._edge.open_dealer(self, self.lane)
         self.state = LinkState.CONNECTING
         self._connection.connect(*resolved)
         self.on_ready()
 
     def _greet(self) -> None:
         self.state = LinkState.GREETING
-        self._outbox.clear()
         self._credit = SendCredit(self._common.settings.window_bytes(self.lane))
         self._received = ReceiveCredit(self._common.settings.window_bytes(self.lane))
-        self.peer_incarnation = None
         self._add(HELLO, fields=hello_fields(self.lane, self._common.settings))
 
     def _welcomed(
@@ -255,7 +225,7 @@ class Link:
         self._heard_us = now_us
         self._set_due(now_us + self._common.settings.ping_ms * 1000)
         _log.debug("link up peer=%s lane=%s", self.peer, self.lane.name)
-        self._owner.link_up(self)
+        self._changed(self, None)
         self.calls.link_up(now_us)
 
     def _lose(self, error: StelaeError) -> None:
@@ -272,12 +242,9 @@ class Link:
         pause_ms = ceiling_ms * (0.5 + self._common.rng.random() / 2)
         self._set_due(now_us + int(pause_ms * 1000))
         _log.debug("link lost peer=%s lane=%s reason=%s", self.peer, self.lane.name, error)
-        if was_up:
-            self._common.metrics.count("wire_links_lost")
-            self._owner.link_down(self)
-        else:
-            self._common.metrics.count("wire_links_failed")
-            self._owner.link_failed(self, error)
+        self._common.metrics.count("wire_links_lost" if was_up else "wire_links_failed")
+        self._changed(self, error)
+        self.peer_incarnation = None
         lost = Unavailable(f"the connection to {self.address} was lost: {error}")
         self.calls.link_lost(lost, now_us)
 
@@ -285,7 +252,7 @@ class Link:
         self._opened += 1
         self._outbox.clear()
         if self._connection is not None:
-            self._owner.close_connection(self._connection)
+            self._edge.close_port(self._connection)
             self._connection = None
 
     def _overdue(self, now_us: int) -> None:
@@ -307,7 +274,7 @@ class Link:
 
     def _set_due(self, due_us: int) -> None:
         self._due_us = due_us
-        self._owner.wake_at(due_us)
+        self._edge.wake_at(due_us)
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -343,7 +310,7 @@ class Link:
         lengths: list[int] | None = None,
     ) -> None:
         self._outbox.add(kind, request_id, deadline_ms, trace_id, fields, frames, lengths or [])
-        self._owner.dirty(self)
+        self._edge.dirty(self)
 
     def _write(self, batch: Batch) -> None:
         frames = self._common.message(

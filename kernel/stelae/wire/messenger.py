@@ -27,11 +27,11 @@ from stelae.wire.common import Common, TimeSource, measure
 from stelae.wire.edge import Edge
 from stelae.wire.envelope import Identity
 from stelae.wire.faults import Faults
-from stelae.wire.listener import Listener
 from stelae.wire.peers import PeerChange, PeerHandler, Peers
 from stelae.wire.refusals import Fields
 from stelae.wire.services import MessageHandler, RequestHandler, Service, Services
 from stelae.wire.settings import Lane, WireSettings
+from stelae.wire.station import Station
 
 __all__ = ["Identity", "Lane", "Messenger", "PeerChange", "Response", "RetryPolicy"]
 
@@ -65,7 +65,7 @@ class Messenger:
         faults: Faults | None = None,
         rng: random.Random,
     ) -> None:
-        self._edge = Edge(clock, defer)
+        self._edge = Edge(clock, defer, settings)
         self._common = Common(
             identity=identity,
             settings=settings,
@@ -78,7 +78,7 @@ class Messenger:
         )
         self._services = Services()
         self._peers = Peers(self._common, self._edge)
-        self._listener: Listener | None = None
+        self._station: Station | None = None
         self._last_request_id = 0
 
     @property
@@ -94,12 +94,12 @@ class Messenger:
         Raises:
             ConfigError: no such address, not loopback without ``insecure_listen``, or taken.
         """
-        if self._listener is not None:
+        if self._station is not None:
             raise CallerError("this messenger listens already")
         host, port = split_address(address)
         host = check_listen_host(host, insecure_listen=self._common.settings.insecure_listen)
-        self._listener = Listener(self._common, self._edge, self._services, host, port)
-        return self._listener.address
+        self._station = Station(self._common, self._services, self._edge, host, port)
+        return self._station.address
 
     def serve(self, kind: str, handler: RequestHandler, *, lane: Lane = Lane.CONTROL) -> None:
         """Answer requests of a kind, on one lane.
@@ -244,6 +244,6 @@ class Messenger:
         if self._edge.closed:
             return
         self._peers.close(Unavailable("this process is closing its messenger"))
-        if self._listener is not None:
-            self._listener.close()
+        if self._station is not None:
+            self._station.close()
         self._edge.close()

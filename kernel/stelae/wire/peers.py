@@ -16,7 +16,6 @@ from stelae.wire.edge import Edge
 from stelae.wire.link import Link
 from stelae.wire.refusals import BREAKS_LINK
 from stelae.wire.settings import Lane
-from stelae.wire.sockets import DealerPort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ PeerHandler: TypeAlias = Callable[[PeerChange], None]
 
 
 class Peers:
-    """All links. It is the ``LinkOwner`` of each."""
+    """All links."""
 
     def __init__(self, common: Common, edge: Edge) -> None:
         self._common = common
@@ -100,51 +99,21 @@ class Peers:
                 self._close(link, error)
         self._links.clear()
 
-    # -- LinkOwner --------------------------------------------------------------------------------
-
-    def open_connection(self, link: Link) -> DealerPort:
-        """See ``LinkOwner``."""
-        settings = self._common.settings
-        mark = settings.messages_max(link.lane)
-        port = DealerPort(self._edge.context, settings.frame_bytes_max, mark)
-        self._edge.watch(port, link)
-        return port
-
-    def close_connection(self, connection: DealerPort) -> None:
-        """See ``LinkOwner``."""
-        self._edge.unwatch(connection)
-        connection.close()
-
-    def dirty(self, link: Link) -> None:
-        """See ``LinkOwner``."""
-        self._edge.dirty(link)
-
-    def wake_at(self, due_us: int) -> None:
-        """See ``LinkOwner``."""
-        self._edge.wake_at(due_us)
-
-    def link_up(self, link: Link) -> None:
-        """See ``LinkOwner``."""
-        found = self._strangers.pop(link, None)
-        if found is not None and not self._adopt(link, found):
-            return
-        self._tell(link, up=True)
-
-    def link_down(self, link: Link) -> None:
-        """See ``LinkOwner``."""
-        self._tell(link, up=False)
-
-    def link_failed(self, link: Link, error: StelaeError) -> None:
-        """See ``LinkOwner``. Who asked for an address must hear that it is the wrong one."""
+    def _changed(self, link: Link, error: StelaeError | None) -> None:
         found = self._strangers.get(link)
-        if found is not None and isinstance(error, BREAKS_LINK) and not found.done():
+        if error is None:
+            if found is None or self._adopt(link, found):
+                self._tell(link, up=True)
+        elif found is None:
+            self._tell(link, up=False)
+        elif isinstance(error, BREAKS_LINK) and not found.done():
+            # Who asked for an address must hear that it is the wrong one.
             found.set_exception(error)
-
-    # -- helpers ----------------------------------------------------------------------------------
 
     def _adopt(self, link: Link, found: asyncio.Future[NodeId]) -> bool:
         """A stranger has said its name: it becomes a peer, unless it is one already."""
         assert link.peer is not None
+        del self._strangers[link]
         node_id, lanes = link.peer, self._links.get(link.peer)
         if lanes is None:
             self._links[node_id] = {Lane.CONTROL: link}
@@ -152,7 +121,8 @@ class Peers:
         else:
             # The peer now takes this connection for the newest of its lane, so the old link must
             # open another.
-            self._close(link, Unavailable("another link leads there"))
+            self._edge.leave(link)
+            link.close(Unavailable("another link leads there"))
             lanes[Lane.CONTROL].restart("the same peer was found under another address")
         if not found.done():
             found.set_result(node_id)
@@ -164,7 +134,15 @@ class Peers:
         link.open()
 
     def _new_link(self, address: str, lane: Lane, peer: NodeId | None) -> Link:
-        link = Link(self._common, self, self._resolve, lane=lane, address=address, peer=peer)
+        link = Link(
+            self._common,
+            self._edge,
+            self._resolve,
+            self._changed,
+            lane=lane,
+            address=address,
+            peer=peer,
+        )
         self._edge.join(link)
         return link
 

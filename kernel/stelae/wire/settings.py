@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from stelae.spi.settings import setting
 
@@ -28,124 +28,87 @@ class Lane(IntEnum):
     BULK = 1
 
 
+def _limit(default: int, unit: str, low: int, high: int, reason: str) -> Any:
+    return setting(default, unit=unit, low=low, high=high, reason=reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireSettings:
     """Limits and periods of messaging. Every queue, size and retry has one."""
 
     insecure_listen: bool = setting(
-        False,
-        reason="without security, only loopback may be listened on unless this is said in words",
+        False, reason="without security only loopback may be listened on, unless said in words"
     )
-    header_bytes_max: int = setting(
+    header_bytes_max: int = _limit(
         1 << 20,
-        unit="bytes",
-        low=4096,
-        high=16 << 20,
-        reason="a full message of parcels fits many times; parsing stays short",
-    )
-    frame_bytes_max: int = setting(
-        65 << 20,
-        unit="bytes",
-        low=64 << 10,
-        high=1 << 30,
-        reason="the largest log entry (64 MiB) and what surrounds it",
-    )
-    frames_max: int = setting(
-        1024,
-        unit="count",
-        low=8,
-        high=FRAMES_MAX,
-        reason="the library bounds the size of a frame but not how many a message has",
-    )
-    parcels_max: int = setting(
-        1024,
-        unit="count",
-        low=1,
-        high=PARCELS_MAX,
-        reason="what one turn of the loop coalesces; more starts another message",
-    )
-    message_bytes: int = setting(
-        1 << 20,
-        unit="bytes",
-        low=1024,
-        high=64 << 20,
-        reason="a coalesced message closes at this size, so that the receiver can start",
-    )
-    control_window_bytes: int = setting(
-        16 << 20,
-        unit="bytes",
-        low=64 << 10,
-        high=1 << 30,
-        reason="un-acknowledged bytes per control link and direction: bounds memory",
-    )
-    bulk_window_bytes: int = setting(
-        64 << 20,
-        unit="bytes",
-        low=64 << 10,
-        high=4 << 30,
-        reason="un-acknowledged bytes per bulk link and direction: bounds memory",
-    )
-    reply_backlog_bytes_max: int = setting(
-        64 << 20,
-        unit="bytes",
-        low=64 << 10,
-        high=4 << 30,
-        reason="replies that wait for a slow caller's credit; above it the connection is dropped",
-    )
-    connections_max: int = setting(
+        "bytes",
         4096,
-        unit="count",
-        low=4,
-        high=1 << 20,
-        reason="two per peer and client process; more are refused at hello",
+        16 << 20,
+        "a full message of parcels fits many times; parsing stays short",
     )
-    requests_open_max: int = setting(
+    frame_bytes_max: int = _limit(
+        65 << 20, "bytes", 64 << 10, 1 << 30, "the largest log entry (64 MiB) and what surrounds it"
+    )
+    frames_max: int = _limit(
+        1024, "count", 8, FRAMES_MAX, "frames are bounded in size, so they must be in number"
+    )
+    parcels_max: int = _limit(
+        1024, "count", 1, PARCELS_MAX, "what one turn coalesces; more starts another message"
+    )
+    message_bytes: int = _limit(
+        1 << 20, "bytes", 1024, 64 << 20, "a message closes at this size; the receiver starts"
+    )
+    control_window_bytes: int = _limit(
+        16 << 20,
+        "bytes",
+        64 << 10,
+        1 << 30,
+        "bytes under way per link and direction: bounds memory",
+    )
+    bulk_window_bytes: int = _limit(
+        64 << 20, "bytes", 64 << 10, 4 << 30, "as above, on the bulk lane"
+    )
+    reply_backlog_bytes_max: int = _limit(
+        64 << 20,
+        "bytes",
+        64 << 10,
+        4 << 30,
+        "replies that wait for a slow caller; above it the connection is dropped",
+    )
+    connections_max: int = _limit(
+        4096, "count", 4, 1 << 20, "two per peer and client process; more are refused at hello"
+    )
+    requests_open_max: int = _limit(
         16384,
-        unit="count",
-        low=1,
-        high=1 << 20,
-        reason="unanswered requests of one connection; more are refused as overloaded",
+        "count",
+        1,
+        1 << 20,
+        "unanswered requests of one connection; more are refused as overloaded",
     )
-    deadline_ms_max: int = setting(
+    deadline_ms_max: int = _limit(
         600_000,
-        unit="ms",
-        low=1,
-        high=86_400_000,
-        reason="an unanswered request is forgotten after its deadline, so this bounds memory",
+        "ms",
+        1,
+        86_400_000,
+        "an unanswered request is forgotten after its deadline, so this bounds memory",
     )
-    connect_timeout_ms: int = setting(
-        500,
-        unit="ms",
-        low=10,
-        high=60_000,
-        reason="name, connection and hello together; then the socket is opened anew",
+    connect_timeout_ms: int = _limit(
+        500, "ms", 10, 60_000, "name, connection and hello together; then the socket is opened anew"
     )
-    reconnect_ms_min: int = setting(
-        20, unit="ms", low=1, high=60_000, reason="first pause before a link is opened again"
+    reconnect_ms_min: int = _limit(20, "ms", 1, 60_000, "first pause before a link is opened again")
+    reconnect_ms_max: int = _limit(
+        400, "ms", 1, 600_000, "a restarted peer is found well within an election timeout"
     )
-    reconnect_ms_max: int = setting(
-        400,
-        unit="ms",
-        low=1,
-        high=600_000,
-        reason="a restarted peer is found well within an election timeout",
+    ping_ms: int = _limit(1000, "ms", 10, 60_000, "an idle link is proved alive this often")
+    silence_ms_max: int = _limit(
+        4000, "ms", 20, 600_000, "several pings unanswered: the link is opened again"
     )
-    ping_ms: int = setting(
-        1000, unit="ms", low=10, high=60_000, reason="an idle link is proved alive this often"
-    )
-    silence_ms_max: int = setting(
-        4000,
-        unit="ms",
-        low=20,
-        high=600_000,
-        reason="several pings unanswered: the link is opened again",
-    )
-    drain_messages_max: int = setting(
+    drain_messages_max: int = _limit(
         256,
-        unit="count",
-        low=1,
-        high=65536,
-        reason="messages taken in one turn before timers and other sockets have theirs",
+        "count",
+        1,
+        65536,
+        "messages taken in one turn before timers and other sockets have theirs",
     )
 
     def window_bytes(self, lane: Lane) -> int:

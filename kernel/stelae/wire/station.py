@@ -7,7 +7,6 @@ counted by its code, and answered where an answer can be addressed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -17,8 +16,9 @@ from stelae.spi.services import Buffer
 from stelae.wire.common import Common, read_message
 from stelae.wire.connections import Connections, Inbound
 from stelae.wire.credit import ReceiveCredit, SendCredit
-from stelae.wire.departures import Departures, RoutedPort
+from stelae.wire.departures import Departures
 from stelae.wire.dispatch import Dispatcher
+from stelae.wire.edge import Edge
 from stelae.wire.envelope import Envelope, Parcel, check_addressee
 from stelae.wire.hello import Greeting, hello_fields, read_greeting
 from stelae.wire.parcels import CANCEL, CREDIT, HELLO, PING, PONG, unpack
@@ -30,22 +30,37 @@ IDLE_FACTOR: Final = 3
 
 
 class Station:
-    """See the module. All methods run on the loop, and none blocks."""
+    """See the module. It listens from its construction on; ``address`` is the actual one.
+
+    All methods run on the loop, and none blocks.
+    """
 
     def __init__(
-        self,
-        common: Common,
-        services: Services,
-        port: RoutedPort,
-        *,
-        dirty: Callable[[], None],
-        wake_at: Callable[[int], None],
+        self, common: Common, services: Services, edge: Edge, host: str, port: int
     ) -> None:
         self._common = common
+        self._edge = edge
+        self._port, actual = edge.open_router(self, host, port)
+        self.address = f"[{host}]:{actual}" if ":" in host else f"{host}:{actual}"
         self._connections = Connections()
-        self._departures = Departures(common, port, dirty, self._drop)
-        self._dispatcher = Dispatcher(common, services, self._departures, wake_at)
+        self._departures = Departures(common, self._port, partial(edge.dirty, self), self._drop)
+        self._dispatcher = Dispatcher(common, services, self._departures, edge.wake_at)
         self._sweep_due_us = common.now_us()
+        edge.join(self)
+        edge.wake_at(self._sweep_due_us)
+
+    def drain(self) -> bool:
+        """Take what arrived, up to a limit; say whether nothing is left."""
+        return self._port.drain(self.arrived, self._common.settings.drain_messages_max)
+
+    def readable(self) -> bool:
+        """Whether messages wait."""
+        return self._port.readable()
+
+    def on_ready(self) -> None:
+        """The socket's state changed."""
+        if not self.drain():
+            self._edge.dirty(self)
 
     def flush(self) -> None:
         """Write what was queued."""
@@ -68,9 +83,11 @@ class Station:
         return self._sweep_due_us if requests_us is None else min(self._sweep_due_us, requests_us)
 
     def close(self) -> None:
-        """Abandon all requests."""
+        """Abandon all requests and stop listening."""
         for connection in self._connections.all():
             self._drop(connection)
+        self._edge.leave(self)
+        self._edge.close_port(self._port)
 
     def arrived(self, frames: list[Buffer]) -> None:
         """Take one message from the socket; ``frames[0]`` is the routing id."""
@@ -127,7 +144,7 @@ class Station:
             credit=SendCredit(min(window_bytes, greeting.window_bytes)),
             received=ReceiveCredit(window_bytes),
             outbox=self._common.outbox(),
-            now_us=self._common.now_us(),
+            heard_us=self._common.now_us(),
         )
         for superseded in self._connections.add(connection):
             self._drop(superseded)

@@ -17,6 +17,7 @@ from stelae.spi.errors import (
 )
 from stelae.spi.ids import NodeId
 from stelae.wire.calls import Call, CallFuture, CallTable, Response, RetryPolicy
+from stelae.wire.deadlines import BUCKET_US
 
 ANSWER = Response(sender=NodeId("b" * 32), body=[b"answer"], fields={})
 RETRY = RetryPolicy(attempt_ms=100, backoff_ms_min=10, backoff_ms_max=80)
@@ -30,7 +31,10 @@ class Wire:
         self.sent: list[int] = []
         self.cancelled: list[int] = []
         self.hindrance: StelaeError | None = None
-        self.table = CallTable(self._transmit, self.cancelled.append, random.Random(3))
+        self.woken: list[int] = []
+        self.table = CallTable(
+            self._transmit, self.cancelled.append, self.woken.append, random.Random(3)
+        )
 
     def _transmit(self, call: Call, now_us: int) -> StelaeError | None:
         if self.hindrance is None:
@@ -135,6 +139,7 @@ def test_overload_and_unavailability_are_retried_after_a_growing_jittered_pause(
         due_us = wire.table.next_due_us()
         assert due_us is not None
         pauses_ms.append((due_us - now_us) / 1000)
+        assert due_us - BUCKET_US < wire.woken[-1] <= due_us
         now_us = due_us
         wire.table.expire(now_us)
     assert not future.done()

@@ -290,7 +290,7 @@ def test_a_paused_process_finds_its_answers_before_its_timeouts() -> None:
         await until(lambda: len(held) == 1)
         loop = asyncio.get_running_loop()
         held[0].reply([b"in time"])
-        node._listener.flush()  # type: ignore[union-attr]
+        node._station.flush()  # type: ignore[union-attr]
         loop.remove_reader(client._peers.link(NODE, Lane.CONTROL)._connection.fd)  # type: ignore[union-attr]
         await until(call.done)
         assert (await call).body == [b"in time"]

@@ -17,7 +17,7 @@ from stelae.wire.services import Service, Services
 from stelae.wire.settings import Lane, WireSettings
 from stelae.wire.sockets import SendResult
 from stelae.wire.station import IDLE_FACTOR, Station
-from tests.unit.wire.worlds import CLOCK_LIMIT, common, identity
+from tests.unit.wire.worlds import CLOCK_LIMIT, Edge, common, identity
 
 PEER = identity(2, run=5)
 
@@ -28,6 +28,10 @@ class Port:
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, list[Buffer]]] = []
         self.result = SendResult.SENT
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def send(self, routing_id: bytes, frames: Any) -> SendResult:
         if self.result is SendResult.SENT:
@@ -47,13 +51,11 @@ class World:
         services.add("ask", Service(lane=Lane.CONTROL, on_request=self.requests.append))
         services.add("ask.bulk", Service(lane=Lane.BULK, on_request=self.requests.append))
         services.add("tell", Service(lane=Lane.CONTROL, on_message=self.messages.append))
-        self.dirty = False
-        self.station = Station(
-            self.common, services, self.port, dirty=self._mark, wake_at=lambda due_us: None
-        )
+        self.listen(services)
 
-    def _mark(self) -> None:
-        self.dirty = True
+    def listen(self, services: Services) -> None:
+        self.edge = Edge(self.port)
+        self.station = Station(self.common, services, self.edge, "127.0.0.1", 7051)  # type: ignore[arg-type]
 
     def say(
         self,
@@ -218,9 +220,7 @@ def test_a_handler_that_raises_ends_its_request_and_nothing_else() -> None:
         raise NotLeader("c" * 32) if request.request_id == 1 else ValueError("a bug")
 
     services.add("ask", Service(lane=Lane.CONTROL, on_request=handle))
-    world.station = Station(
-        world.common, services, world.port, dirty=lambda: None, wake_at=lambda due_us: None
-    )
+    world.listen(services)
     world.hello()
     answers = world.say([ask(1), ask(2)])
     assert codes(answers) == [(ERROR, 1, "NOT_LEADER"), (ERROR, 2, "INTERNAL")]
@@ -372,6 +372,8 @@ def test_at_close_all_requests_are_abandoned() -> None:
     told: list[int] = []
     world.requests[0].on_cancel(lambda: told.append(1))
     world.station.close()
+    assert world.port.closed
+    assert not world.edge.parties
     assert told == [1]
     assert not world.requests[0].reply()
 

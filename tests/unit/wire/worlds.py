@@ -89,6 +89,37 @@ class Timers:
             call()
 
 
+class Edge:
+    """An edge without a loop: hands out ``port`` and remembers what it was asked."""
+
+    def __init__(self, port: Any) -> None:
+        self.port = port
+        self.parties: dict[Any, None] = {}
+        self.flushes = 0
+        self.woken: list[int] = []
+
+    def join(self, party: Any) -> None:
+        self.parties[party] = None
+
+    def leave(self, party: Any) -> None:
+        self.parties.pop(party)
+
+    def open_router(self, party: Any, host: str, port: int) -> tuple[Any, int]:
+        return self.port, port
+
+    def open_dealer(self, party: Any, lane: Any) -> Any:
+        return self.port
+
+    def close_port(self, port: Any) -> None:
+        port.close()
+
+    def dirty(self, party: Any) -> None:
+        self.flushes += 1
+
+    def wake_at(self, due_us: int) -> None:
+        self.woken.append(due_us)
+
+
 def identity(number: int, run: int = 1, cluster: str = CLUSTER) -> Identity:
     return Identity(
         cluster_id=ClusterId(cluster),
