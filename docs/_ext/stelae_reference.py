@@ -22,6 +22,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
@@ -120,19 +121,19 @@ def hooks_lines() -> list[str]:
     return lines
 
 
-ERROR_PACKAGES = tuple(
-    f"stelae.{name}" for name in ("spi", "wire", "host", "client", "server", "local", "cli")
-)
-"""Where errors that users meet are defined, besides the plugins' own."""
+KERNEL_PACKAGES = ("spi", "wire", "host", "client", "server", "local", "cli")
+"""Where errors that users meet are defined, besides the plugins."""
 
 
 def error_classes() -> list[type[errors.StelaeError]]:
-    """Every error class that has a code of its own, each branch after its head."""
-    for name in ERROR_PACKAGES:
+    """Every error class of the kernel and of our plugins, each branch after its head."""
+    plugins = {p.value.partition(":")[0] for p in entry_points(group=hooks.ENTRY_POINT_GROUP)}
+    ours = sorted(name.split(".")[0] for name in plugins if name.startswith("stelae_"))
+    for name in [*(f"stelae.{package}" for package in KERNEL_PACKAGES), *ours]:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             importlib.import_module(module.name)
-    return [e for e in _descendants(errors.StelaeError) if e.__module__.startswith("stelae.")]
+    return [e for e in _descendants(errors.StelaeError) if e.__module__.startswith("stelae")]
 
 
 def _descendants(root: type[errors.StelaeError]) -> Iterator[type[errors.StelaeError]]:
