@@ -104,9 +104,11 @@ class Progress:
             return False
         while self._in_flight and self._in_flight[-1][0] >= asked_index:
             self.in_flight_bytes -= self._in_flight.pop()[1]
-        if through_index > self.match:
+        # Two ranges may have asked for the same end; then the first answer has settled this one.
+        end = self._in_flight[-1][0] if self._in_flight else self.match
+        if through_index > end:
             self._in_flight.append((through_index, 0))
-        self.next = max(self.match, through_index) + 1
+        self.next = max(end, through_index) + 1
         return True
 
     def to_probe(self, next_index: int, *, waiting: bool = False) -> None:
