@@ -108,12 +108,16 @@ class Cluster:
         return found
 
     def is_level(self) -> bool:
-        """Say whether all live replicas have applied all that any of them holds."""
+        """Say whether all live replicas hold the same, durably, and have applied all of it."""
         replicas = [node.replica for node in self.nodes if not node.given_up]
-        if any(replica is None for replica in replicas):
-            return False
-        ends = {(r.status.last, r.applier.applied) for r in replicas if r is not None}
-        return len(ends) == 1 and all(last == applied for last, applied in ends)
+        ends = set()
+        for replica in replicas:
+            if replica is None:
+                return False
+            status = replica.status
+            ends.add((status.last, status.last.index - status.durable_index))
+            ends.add((replica.applier.applied, 0))
+        return len(ends) == 1
 
     # -- workload.Tablet -------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.host.registry import Registry
-from stelae.host.registry_contracts import EngineKind
+from stelae.config.contracts import EngineKind
+from stelae.config.registry import Registry
 from stelae.sim.profile import Profile
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.store import TabletStore

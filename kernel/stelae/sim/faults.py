@@ -63,6 +63,10 @@ class Victim(Protocol):
         """Let the next sync of the replicated log fail."""
         ...
 
+    def damage_log(self) -> None:
+        """End the process, and flip a bit of a closed segment of the replicated log."""
+        ...
+
     def jump_clock(self, by_us: int) -> None:
         """Move the wall clock."""
         ...
@@ -147,6 +151,8 @@ class FaultDriver:
                 node.crash()
             case FaultKind.KILL:
                 node.kill()
+            case FaultKind.DAMAGE:
+                node.damage_log()
             case FaultKind.CRASH_IN_COMMIT:
                 node.crash_after(fault.amount)
             case FaultKind.PAUSE:

@@ -20,6 +20,7 @@ class LogModel:
         attempt: the append whose outcome is not known to be durable, if any.
         hint: highest commit hint handed over.
         collectable: highest index that the engine was allowed to collect.
+        damaged: bytes of it were flipped on disk: it may be refused, but must not read wrong.
     """
 
     base: OpId = ZERO
@@ -27,6 +28,7 @@ class LogModel:
     attempt: Append | None = None
     hint: int = 0
     collectable: int = 0
+    damaged: bool = False
 
     def last(self) -> OpId:
         """Op id of the last durable entry."""

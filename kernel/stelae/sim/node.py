@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from stelae.host.replica import Replica
-from stelae.sim.boot import TABLET, Boot, Running, Spans, Surroundings, format_node
+from stelae.sim.boot import LAYOUT, TABLET, Boot, Running, Spans, Surroundings, format_node
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
-from stelae.sim.draw import between, stream
+from stelae.sim.draw import below, between, pick, stream
 from stelae.sim.log_model import LogModel
 from stelae.sim.process import Process, Span
 from stelae.sim.scheduler import Scheduler
@@ -43,7 +43,7 @@ class Node:
         self._models: dict[LogId, LogModel] = {}
         self._starts = 0
         self._extra_us = 0
-        self._sync_may_fail = False
+        self._may_be_lost = False
         self._disk = VirtualDisk()
         self.running: Running | None = None
         self.given_up = False
@@ -155,8 +155,22 @@ class Node:
 
     def fail_sync(self) -> None:
         """Let the next sync of the replicated log fail."""
-        self._sync_may_fail = True
+        self._may_be_lost = True
         self._disk.faults.fail_syncs(f"/{TABLET}/")
+
+    def damage_log(self) -> None:
+        """End the process, and flip a bit of a closed segment of the replicated log."""
+        self.kill()
+        directory = f"{LAYOUT.wals}/{TABLET}/"
+        paths = [p for p in self._disk.tree() if p.startswith(directory) and p.endswith(".seg")]
+        if len(paths) < 2:
+            return
+        path = pick(self._rng, paths[:-1])
+        size = len(self._disk.tree()[path])
+        self._disk.damage(path, below(self._rng, size), 1 << below(self._rng, 8))
+        self._models[LogId(TABLET, 1)].damaged = True
+        self._may_be_lost = True
+        self._around.coverage.hit("node.log_damaged")
 
     def jump_clock(self, by_us: int) -> None:
         """Move the wall clock."""
@@ -172,8 +186,8 @@ class Node:
         """Transitions are seen through the tap on the core."""
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """A replica may fail after a failed sync, and then is lost for good; else it must not."""
-        if self._sync_may_fail and "invariant" not in reason:
+        """A replica may fail after a failed sync or damage, and then is lost; else it must not."""
+        if self._may_be_lost and "invariant" not in reason:
             self._around.coverage.hit("node.given_up")
             self.given_up = True
             self.view.status = None
@@ -188,7 +202,8 @@ class Node:
         except StelaeError as error:
             self._end()
             self._disk = self._disk.clone()
-            if self._sync_may_fail:
+            if self._may_be_lost:
+                self._around.coverage.hit("node.given_up")
                 self.given_up = True
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
                 self._report("healthy_replicas", f"cannot start: {error!r}")

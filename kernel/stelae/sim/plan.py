@@ -47,6 +47,8 @@ class FaultKind(StrEnum):
     """One node has no space left, later it has again."""
     SYNC_FAILED = "sync_failed"
     """A sync of one node's log fails: that replica is lost for good."""
+    DAMAGE = "damage"
+    """The process dies, and a bit of a closed log segment is flipped: that replica is lost too."""
     CLOCK_JUMP = "clock_jump"
     """One node's wall clock jumps, either way, perhaps further than peers accept."""
 
@@ -70,6 +72,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     amount: int
 
 
+LASTING = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE)
+"""Kinds from which a replica does not come back: nothing replaces it yet."""
+
 _COMMON = (
     FaultKind.CRASH,
     FaultKind.CRASH,
@@ -92,11 +97,14 @@ _COMMON = (
 
 
 def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
-    """Return the faults of a seed in order of time, at most one of them a failed sync."""
+    """Return the faults of a seed in order of time.
+
+    At most one of them costs a replica for good: two of three must be left.
+    """
     rng = stream(seed, "plan")
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
-    if chance(rng, 0.2):
-        kinds[between(rng, 0, len(kinds) - 1)] = FaultKind.SYNC_FAILED
+    if chance(rng, 0.3):
+        kinds[between(rng, 0, len(kinds) - 1)] = pick(rng, LASTING)
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)

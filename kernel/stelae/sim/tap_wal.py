@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import msgspec
+
 from stelae.sim.log_model import LogModel
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
+from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append, Durable, LogState, Outcome, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, Damage, Durable, LogState, Outcome, WalEngine, WalSnapshot
 
 READ_BYTES_MAX = 1 << 30
 
@@ -129,5 +132,15 @@ class WalTap(WalEngine):
         found: list[Entry] = []
         first, end = state.base.index + 1, state.last.index + 1
         if first < end and state.damage is None:
-            found = self._inner.read(log, first, end, READ_BYTES_MAX)
+            try:
+                found = self._inner.read(log, first, end, READ_BYTES_MAX)
+            except Corrupt as error:
+                state = _damaged(state, error)
         self._watch.recovered(self._node, log, state, found, model)
+
+
+def _damaged(state: LogState, error: Corrupt) -> LogState:
+    """Return the state of a log whose damage was met only when it was read."""
+    offset = error.offset or 0
+    damage = Damage(path=error.path, offset=offset, last_good=state.base, detail=error.fact)
+    return msgspec.structs.replace(state, damage=damage)

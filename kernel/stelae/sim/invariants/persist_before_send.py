@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import Needs, NodeView
-from stelae.spi.consensus import HardState, Outbound
+from stelae.spi.consensus import HardState, Outbound, Status
 
 
 class PersistBeforeSend(Invariant):
@@ -28,6 +28,13 @@ class PersistBeforeSend(Invariant):
         stands = node.op_id_at(last.index) == last
         if stands and node.durable_at(last.index) != last:
             self.fail(f"{what} that needs {last} before it is durable")
+
+    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+        """Judge how far a core believes its log to be durable: replies rest on that."""
+        index = status.durable_index
+        op_id = node.op_id_at(index)
+        if op_id is not None and node.durable_at(index) != op_id:
+            self.fail(f"node {node.position} believes {op_id} durable, it is not")
 
 
 def _is_behind(saved: HardState, needed: HardState) -> bool:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import Needs, NodeView, World
-from stelae.spi.consensus import HardState, LogView, Outbound, Ready
+from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.ids import NodeId
 
 
 class TermsAndVotes(Invariant):
-    """One vote per term for ever, terms that only rise, and nothing said before it is durable.
+    """One vote per term for ever, terms that only rise, and both always handed out to be saved.
 
     What a message on the wire depended on is *exposed*: a later start of the node must find at
     least that term and, within it, the same vote.
@@ -38,6 +38,12 @@ class TermsAndVotes(Invariant):
                 f"node {node.position} changes its vote of term {new.term} "
                 f"from {old.voted_for} to {new.voted_for}"
             )
+
+    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+        """What a core holds in memory it has handed out to be made durable."""
+        held = HardState(status.term, status.voted_for)
+        if held != node.hard_state:
+            self.fail(f"node {node.position} acts on {held}, handed out was {node.hard_state}")
 
     def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
         """Remember what the message gives away."""
