@@ -1,4 +1,4 @@
-"""Three nodes in one process, on real disks and sockets, whose disks and clocks a test can break."""
+"""Three nodes in one process, on real disks and sockets, whose disks and clocks can be broken."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from stelae.client.client import Client, Tablet
-from stelae.host.config import parse_config
+from stelae.config.node_toml import parse_config
+from stelae.config.observers import HookObserver
+from stelae.config.registry import Registry
 from stelae.host.files import RealFile, RealFiles
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
-from stelae.host.registry import Registry
 from stelae.host.system_clock import SystemClock
 from stelae.server.tserver import plugin as tserver
 from stelae.spi.errors import Full, StorageError, SyncFailed
@@ -112,7 +113,13 @@ class Cluster:
                 Layout(str(directory)),
                 Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=config.wal.name),
             )
-        node = Node(config, registry, files=self.files[node_id], clock=self.clocks[node_id])
+        node = Node(
+            config,
+            services=registry.services(),
+            observer=HookObserver(registry),
+            files=self.files[node_id],
+            clock=self.clocks[node_id],
+        )
         await node.start()
         self.nodes[node_id] = node
         return node

@@ -1,4 +1,4 @@
-"""Real nodes whose disks and clocks fail: nothing acknowledged is lost, nobody else is disturbed."""
+"""Real nodes whose disks and clocks fail: nothing acknowledged is lost, nobody else suffers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from nodes import (  # noqa: E402
+from nodes import (
     TABLET,
     agree,
     connected,
@@ -20,7 +20,7 @@ from nodes import (  # noqa: E402
     until,
 )
 
-from stelae.host.replica import ReplicaState  # noqa: E402
+from stelae.host.replica import ReplicaState
 
 
 def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(
@@ -69,9 +69,7 @@ def test_all_disks_full_acknowledge_nothing_and_resume_with_space(tmp_path: Path
             for files in cluster.files.values():
                 files.broken = no_space
             late = asyncio.ensure_future(insert(tablet, range(10, 20)))
-            await until(
-                lambda: any(n.replicas[TABLET].suspended for n in cluster.nodes.values())
-            )
+            await until(lambda: any(n.replicas[TABLET].suspended for n in cluster.nodes.values()))
             assert not late.done()
             for files in cluster.files.values():
                 files.broken = None
@@ -114,9 +112,7 @@ def test_a_node_an_hour_ahead_is_refused_and_the_others_serve_at_their_own_time(
             await insert(tablet, range(10, 50))
             others = [cluster.nodes[n] for n in cluster.others(ahead)]
             # The hour has not spread: no other clock has moved to it.
-            assert all(
-                node.time.last - other.time.last > 1_800_000_000 << 12 for other in others
-            )
+            assert all(node.time.last - other.time.last > 1_800_000_000 << 12 for other in others)
             assert await read_ids(tablet) == list(range(50))
 
     asyncio.run(scenario())

@@ -12,8 +12,8 @@ from stelae.cli.output import JsonOption, command_group, note, print_json
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
-    from stelae.host.config import NodeConfig
     from stelae.host.instance import Instance
+    from stelae.host.settings import NodeConfig
 
 commands = command_group(
     """A node's directory: make it, name it, look into it.
@@ -117,8 +117,8 @@ def dump(
 
 
 def _read_config(path: str) -> NodeConfig:
-    from stelae.host.config import load_config
-    from stelae.host.registry import Registry
+    from stelae.config.node_toml import load_config
+    from stelae.config.registry import Registry
 
     return load_config(path, Registry.installed())
 
@@ -136,7 +136,7 @@ def _new_instance(
 ) -> Instance:
     import uuid as uuids
 
-    from stelae.host.config import EngineNames
+    from stelae.config.sections import EngineNames
     from stelae.host.instance import Instance
     from stelae.spi import ids
 

@@ -88,7 +88,7 @@ def main() -> None:
 
 def _load_plugins(app: typer.Typer) -> None:
     """Add the commands of plugins; a broken one costs a remark and nothing else."""
-    from stelae.host.registry import Registry
+    from stelae.config.registry import Registry
 
     registry = Registry.installed()
     for problem in [*registry.load_kind("cli"), *registry.extend_cli(app)]:

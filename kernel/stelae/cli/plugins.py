@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 @commands.command("list")
 def list_plugins(as_json: JsonOption = False) -> None:
     """List every plugin that is installed, by kind and name. Imports none of them."""
-    from stelae.host.registry import Registry
+    from stelae.config.registry import Registry
 
     offers = Registry.installed().offers()
     if as_json:
@@ -71,8 +71,8 @@ def show_plugin(
 @commands.command("check")
 def check_plugins(as_json: JsonOption = False) -> None:
     """Load every plugin and check it against its contract; exit code 1 if one is broken."""
-    from stelae.host.registry import Registry
-    from stelae.host.registry_contracts import EngineKind
+    from stelae.config.contracts import EngineKind
+    from stelae.config.registry import Registry
 
     registry = Registry.installed()
     found: list[dict[str, Any]] = []
@@ -100,8 +100,8 @@ def check_plugins(as_json: JsonOption = False) -> None:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    from stelae.host.registry import Registry
-    from stelae.host.registry_contracts import EngineKind
+    from stelae.config.contracts import EngineKind
+    from stelae.config.registry import Registry
 
     registry = Registry.installed()
     offers = [offer for offer in registry.offers() if offer.kind in list(EngineKind)]

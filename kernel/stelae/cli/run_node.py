@@ -9,9 +9,10 @@ import signal
 import sys
 
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
-from stelae.host.config import load_config
+from stelae.config.node_toml import load_config
+from stelae.config.observers import HookObserver
+from stelae.config.registry import Registry
 from stelae.host.node import Node
-from stelae.host.registry import Registry
 from stelae.server.tserver import plugin as tserver
 
 log = logging.getLogger("stelae")
@@ -31,7 +32,8 @@ def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> in
     registry = Registry.installed()
     registry.register(tserver, "service.tserver")
     config = load_config(config_path, registry)
-    return asyncio.run(_run(Node(config, registry), until_stdin_closes))
+    node = Node(config, services=registry.services(), observer=HookObserver(registry))
+    return asyncio.run(_run(node, until_stdin_closes))
 
 
 async def _run(node: Node, until_stdin_closes: bool) -> int:

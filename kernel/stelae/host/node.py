@@ -1,7 +1,7 @@
 """A node: files, clock, engines, replicas and messenger, brought up and down in order.
 
-The node knows no service: tablet server and master register themselves by hook
-(``stelae_services``), so a node boots with ``spi``, ``wire`` and ``host`` alone.
+The node knows no service, no plugin and no ``node.toml``: it is handed settings, engine classes and
+the factories of what it serves, so it boots with ``spi``, ``wire`` and ``host`` alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, ReplicaPorts, assemble
-from stelae.host.config import NodeConfig
 from stelae.host.consensus_meta import HardStateWriter
 from stelae.host.files import RealFiles
 from stelae.host.hybrid_clock import HybridClock, first_ceiling
@@ -26,11 +25,10 @@ from stelae.host.keyed_pool import KeyedPool
 from stelae.host.layout import Layout
 from stelae.host.loop import LagProbe, LoopTurns
 from stelae.host.metrics import NodeMetrics
-from stelae.host.observers import HookObserver
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
-from stelae.host.registry import Registry
-from stelae.host.replica import Replica
+from stelae.host.replica import Replica, ReplicaObserver
+from stelae.host.settings import NodeConfig
 from stelae.host.system_clock import SystemClock, boot_id
 from stelae.host.tablets import TabletLoader
 from stelae.host.wal_thread import EngineReader, WalThread
@@ -64,18 +62,18 @@ class Node:
     """One running node. Make one, ``start`` it, wait for ``stopped``, ``stop`` it.
 
     Args:
-        config: from ``node.toml``.
-        registry: tells observers; its services are started unless ``services`` is given.
-        services: factories of what the node serves.
+        config: settings and engine classes.
+        services: factories of what the node serves, started in this order.
+        observer: is told when a replica changes; called on the event loop.
         files, clock: the machine's, unless a test has others.
     """
 
     def __init__(
         self,
         config: NodeConfig,
-        registry: Registry,
         *,
-        services: Sequence[ServiceFactory] | None = None,
+        services: Sequence[ServiceFactory],
+        observer: ReplicaObserver,
         files: Files | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -83,8 +81,8 @@ class Node:
         self.metrics = NodeMetrics()
         self.crashed: BaseException | None = None
         self.address = ""
-        self._registry = registry
-        self._factories = registry.services() if services is None else services
+        self._factories = services
+        self._observer = observer
         self._files: Files = RealFiles() if files is None else files
         self._clock: Clock = SystemClock() if clock is None else clock
         self._layout = Layout(config.node.directory)
@@ -262,7 +260,7 @@ class Node:
             pool=self._apply,
             metadata_pool=self._metadata,
             metrics=self.metrics,
-            observer=HookObserver(self._registry),
+            observer=self._observer,
         )
         for one in recovered:
             if not self._log_is_of_this_time(one):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 
 from stelae.host.bootstrap import Engines, Recovered, recover
-from stelae.host.config_sections import TabletSection
 from stelae.host.consensus_meta import HardStateWriter
 from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints
 from stelae.host.metadata_scan import Found, scan_tablets
+from stelae.host.settings import TabletSettings
 from stelae.host.startup import Action
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.spi.consensus import HardState
@@ -50,7 +50,7 @@ class TabletLoader:
         self.failed: dict[TabletId, str] = {}
         """Tablets that stay offline, and why; the node serves the others."""
 
-    def create(self, tablet: TabletSection) -> bool:
+    def create(self, tablet: TabletSettings) -> bool:
         """Create the configured tablet unless it exists or has failed; True if it was created.
 
         Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from stelae.host.registry import Registry
+from stelae.config.registry import Registry
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.hooks import hookimpl
 from stelae.spi.policy import MasterPolicy

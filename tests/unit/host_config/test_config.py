@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from stelae.host.config import NodeConfig, load_config, parse_config
-from stelae.host.config_sections import LogSettings
+from stelae.config.node_toml import load_config, parse_config
+from stelae.config.registry import Registry
+from stelae.config.sections import EngineNames
 from stelae.host.hybrid_clock import ClockSettings
-from stelae.host.registry import Registry
+from stelae.host.settings import LogSettings, NodeConfig, WorkerSettings
 from stelae.spi.consensus import MemberType
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import ZERO
@@ -47,7 +48,7 @@ wal = "segmented"
 segment_bytes = 512
 
 [log]
-sync = "never"
+group_bytes_max = 65536
 
 [clock]
 clock_error_ms_max = 500
@@ -75,7 +76,7 @@ def test_a_whole_file_is_typed() -> None:
     assert config.node.directory == "/etc/stelae/data/n1"
     assert config.cluster_id == "demo"
     assert config.wal.config == WalConfig(segment_bytes=512)
-    assert config.log == LogSettings(sync="never")
+    assert config.log == LogSettings(group_bytes_max=65536)
     assert config.clock == ClockSettings(clock_error_ms_max=500)
     assert config.tablet is not None
     assert [c.name for c in config.tablet.schema.columns] == ["key", "name", "price"]
@@ -101,7 +102,7 @@ def test_a_small_file_takes_every_default() -> None:
         "raft",
         "memory",
     )
-    assert config.log.sync == "always"
+    assert config.log.queue_bytes_max == 64 << 20
     assert config.clock.clock_error_ms_max == 10_000
     assert config.wire.insecure_listen is False
 
@@ -175,7 +176,9 @@ MISTAKES = [
     ("segment_bytes = 512", "recycle = 0", 26, ["true or false, not 0"]),
     ("segment_bytes = 512", "mode = 'quick'", 26, ["mode cannot be 'quick'", "'fast', 'safe'"]),
     ("segment_bytes = 512", "mode = 1", 26, ["mode cannot be 1"]),
-    ('sync = "never"', 'sync = "sometimes"', 29, ["'always', 'interval', 'never'"]),
+    ("group_bytes_max = 65536", "group_bytes_max = 1", 29, ["4096 to 1073741824 bytes"]),
+    ("group_bytes_max = 65536", 'sync = "never"', 29, ["unknown key 'sync' in [log]"]),
+    ("segment_bytes = 512", 'mode = "slow"', 26, ["mode cannot be 'slow'", "'fast', 'safe'"]),
     ("clock_error_ms_max = 500", "clock_error_ms_max = 1", 32, ["100 to 3600000 ms"]),
     ("[clock]", "[clock", 31, ["this is not TOML"]),
     ("[clock]", "[log]", 31, ["this is not TOML"]),
@@ -230,7 +233,7 @@ def _registry(point: Point) -> Registry:
 
 
 def _kind(name: str) -> Any:
-    from stelae.host.registry_contracts import EngineKind
+    from stelae.config.contracts import EngineKind
 
     return EngineKind(name)
 
@@ -278,7 +281,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load_config(str(tmp_path / "latin"), working())
 
 
-@pytest.mark.parametrize("section", [LogSettings, ClockSettings])
+@pytest.mark.parametrize("section", [LogSettings, ClockSettings, WorkerSettings, EngineNames])
 def test_every_setting_of_the_kernel_has_a_reason_and_a_default_within_bounds(section: Any) -> None:
     from stelae.spi.settings import limits_of
 

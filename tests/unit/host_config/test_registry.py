@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from stelae.host.registry import DuplicateEngine, Registry, UnknownEngine
-from stelae.host.registry_contracts import EngineKind
-from stelae.host.registry_plugins import BrokenPlugin
+from stelae.config.contracts import EngineKind
+from stelae.config.plugins import BrokenPlugin
+from stelae.config.registry import DuplicateEngine, Registry, UnknownEngine
 from stelae.spi.errors import PluginError
 from stelae.spi.extras import MissingExtra, require
 from stelae.spi.hooks import LeaderChanged, TabletStateChanged, hookimpl
@@ -316,8 +316,8 @@ def test_a_wheels_entry_point_is_found_in_a_fresh_interpreter(tmp_path: Path) ->
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[stelae.plugins]\nwal.odd = odd_plugin\n")
     program = (
-        "from stelae.host.registry import Registry\n"
-        "from stelae.host.registry_contracts import EngineKind\n"
+        "from stelae.config.registry import Registry\n"
+        "from stelae.config.contracts import EngineKind\n"
         "registry = Registry.installed()\n"
         "assert 'odd' in registry.names(EngineKind.WAL)\n"
         "try:\n    registry.engine(EngineKind.WAL, 'odd')\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.host.toml_locator import Path, locate
+from stelae.config.toml_locator import Path, locate
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -10,23 +10,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from typing import Any
 
-from stelae.host.config_sections import (
-    LogSettings,
-    NodeSection,
-    TabletSection,
-    WorkerSettings,
-    read_node,
-    read_tablet,
-)
-from stelae.host.config_source import Source, fill
+from stelae.config.contracts import EngineKind
+from stelae.config.registry import Registry
+from stelae.config.sections import EngineNames, read_node, read_tablet
+from stelae.config.source import Source, fill
 from stelae.host.hybrid_clock import ClockSettings
-from stelae.host.registry import Registry
-from stelae.host.registry_contracts import EngineKind
+from stelae.host.settings import LogSettings, NodeConfig, Picked, WorkerSettings
 from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
 from stelae.spi.ids import ClusterId, cluster_id
-from stelae.spi.settings import setting
 from stelae.wire.settings import WireSettings
 
 _SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers")
@@ -35,43 +27,8 @@ _PICKED = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineNames:
-    """Section ``[engines]``: which plugin does what."""
-
-    wal: str = setting("segmented", reason="one directory per tablet, the source's layout")
-    consensus: str = setting("raft", reason="the reference engine")
-    store: str = setting("memory", reason="rows in memory, rebuilt from the log at start")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _ClusterSection:
     id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picked:
-    """An engine that was picked: its name, its class, and its filled ``Config``."""
-
-    name: str
-    engine: type[Any]
-    config: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
-    """A whole ``node.toml``. ``node.directory`` is absolute here."""
-
-    path: str
-    node: NodeSection
-    cluster_id: ClusterId
-    tablet: TabletSection | None
-    wal: Picked
-    consensus: Picked
-    store: Picked
-    wire: WireSettings
-    log: LogSettings
-    clock: ClockSettings
-    workers: WorkerSettings
 
 
 def load_config(path: str, registry: Registry) -> NodeConfig:
@@ -106,7 +63,6 @@ def parse_config(text: str, path: str, registry: Registry) -> NodeConfig:
     wire = fill(source, ("wire",), WireSettings, leave_out=frozenset({"insecure_listen"}))
     wal, consensus, store = (_pick(source, registry, kind) for kind in _PICKED)
     return NodeConfig(
-        path=path,
         node=dataclasses.replace(node, directory=_absolute(path, node.directory)),
         cluster_id=_cluster(source),
         tablet=read_tablet(source),

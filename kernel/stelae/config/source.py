@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from stelae.host.toml_locator import Path, locate
+from stelae.config.toml_locator import Path, locate
 from stelae.spi.errors import ConfigError
 from stelae.spi.settings import limits_of
 

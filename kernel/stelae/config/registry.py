@@ -20,8 +20,8 @@ from typing import Any
 
 import pluggy
 
-from stelae.host.registry_contracts import CONTRACTS, EngineKind, check_engine
-from stelae.host.registry_plugins import (
+from stelae.config.contracts import CONTRACTS, EngineKind, check_engine
+from stelae.config.plugins import (
     check_hooks,
     installed_entry_points,
     load_entry_point,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.host.registry import Registry
+from stelae.config.registry import Registry
 from stelae.spi.consensus import Status
 from stelae.spi.hooks import LeaderChanged, TabletStateChanged
 from stelae.spi.ids import TabletId

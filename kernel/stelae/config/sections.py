@@ -1,96 +1,28 @@
-"""The kernel's own sections of ``node.toml``."""
+"""The sections of ``node.toml`` that say more than numbers: the node, its tablet, its engines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.host.config_source import Source, fill, typed
-from stelae.host.toml_locator import Path
-from stelae.spi.consensus import Member, TabletConfig
+from stelae.config.source import Source, fill, typed
+from stelae.config.toml_locator import Path
+from stelae.host.settings import NodeSettings, TabletSettings
+from stelae.spi.consensus import Member
 from stelae.spi.errors import BadIdentifier, ConfigError, SchemaMismatch
-from stelae.spi.ids import ZERO, NodeId, TabletId, node_id, tablet_id
+from stelae.spi.ids import node_id, tablet_id
 from stelae.spi.schema import Column, Schema, data_type
 from stelae.spi.settings import setting
 from stelae.wire.addresses import check_listen_host, split_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSection:
-    """Section ``[node]``.
+class EngineNames:
+    """Section ``[engines]``: which plugin does what."""
 
-    Attributes:
-        directory: where the node keeps everything; relative to the file.
-        listen: ``host:port``; port 0 lets the system choose.
-        insecure_listen: says in as many words that others than this machine may connect although
-            there is no security yet.
-    """
-
-    directory: str
-    listen: str
-    insecure_listen: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
-    """Section ``[log]``: group commit of the whole node. Every group is synced."""
-
-    queue_bytes_max: int = setting(
-        64 << 20,
-        unit="bytes",
-        low=64 << 10,
-        high=16 << 30,
-        reason="appends that wait for the disk; beyond it writers are pushed back",
-    )
-    group_bytes_max: int = setting(
-        8 << 20,
-        unit="bytes",
-        low=4096,
-        high=1 << 30,
-        reason="one write and sync; larger groups add latency and save little",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
-    """Section ``[workers]``: threads of the node's pools."""
-
-    background_threads: int = setting(
-        2, unit="count", low=1, high=256, reason="preallocation, compaction and other long work"
-    )
-    metadata_threads: int = setting(
-        2,
-        unit="count",
-        low=1,
-        high=64,
-        reason="votes and superblocks; apart from the log, so that elections never stall it",
-    )
-    apply_threads: int = setting(
-        2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TabletSection:
-    """Section ``[tablet]``: the one tablet of a cluster that has no masters yet.
-
-    ``members`` are in the order of the file; the first is the hinted leader, which counts only
-    where no config was ever agreed on. Column ids count from 1, in the order of the file.
-    """
-
-    id: TabletId
-    schema: Schema
-    members: tuple[Member, ...]
-
-    @property
-    def hinted_leader(self) -> NodeId:
-        """Who campaigns first in a new tablet."""
-        return self.members[0].node_id
-
-    def initial_config(self) -> TabletConfig:
-        """The config that stands in consensus metadata before the first start."""
-        ordered = tuple(sorted(self.members, key=lambda member: member.node_id))
-        return TabletConfig(op_id=ZERO, members=ordered)
+    wal: str = setting("segmented", reason="one directory per tablet, the source's layout")
+    consensus: str = setting("raft", reason="the reference engine")
+    store: str = setting("memory", reason="rows in memory, rebuilt from the log at start")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +46,11 @@ class _MemberSpec:
     address: str
 
 
-def read_node(source: Source) -> NodeSection:
+def read_node(source: Source) -> NodeSettings:
     """Read ``[node]``; refuses an address that cannot be, or that anyone could reach."""
     path: Path = ("node",)
     source.table(path, required=True)
-    section = fill(source, path, NodeSection)
+    section = fill(source, path, NodeSettings)
     if not section.directory:
         raise source.error((*path, "directory"), "directory is empty", "Name a directory.")
     try:
@@ -129,8 +61,8 @@ def read_node(source: Source) -> NodeSection:
     return section
 
 
-def read_tablet(source: Source) -> TabletSection | None:
-    """Read ``[tablet]`` if it is there."""
+def read_tablet(source: Source) -> TabletSettings | None:
+    """Read ``[tablet]`` if it is there. Column ids count from 1, in the order of the file."""
     path: Path = ("tablet",)
     if "tablet" not in source.tables:
         return None
@@ -140,7 +72,7 @@ def read_tablet(source: Source) -> TabletSection | None:
     except BadIdentifier as error:
         raise source.error((*path, "id"), str(error), "Choose another id.") from error
     members = _members(source, (*path, "members"), spec)
-    return TabletSection(id=tablet, schema=_schema(source, path, spec), members=members)
+    return TabletSettings(id=tablet, schema=_schema(source, path, spec), members=members)
 
 
 def _schema(source: Source, path: Path, tablet: _TabletSpec) -> Schema:

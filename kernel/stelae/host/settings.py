@@ -1,0 +1,119 @@
+"""What a node is told: plain settings, checked by whoever read or made them.
+
+``stelae.config`` makes them out of ``node.toml``; tests make them by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from stelae.host.hybrid_clock import ClockSettings
+from stelae.spi.consensus import Member, TabletConfig
+from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
+from stelae.spi.schema import Schema
+from stelae.spi.settings import setting
+from stelae.wire.settings import WireSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Section ``[node]``.
+
+    Attributes:
+        directory: where the node keeps everything; absolute once read.
+        listen: ``host:port``; port 0 lets the system choose.
+        insecure_listen: says in as many words that others than this machine may connect although
+            there is no security yet.
+    """
+
+    directory: str
+    listen: str
+    insecure_listen: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Section ``[log]``: group commit of the whole node. Every group is synced."""
+
+    queue_bytes_max: int = setting(
+        64 << 20,
+        unit="bytes",
+        low=64 << 10,
+        high=16 << 30,
+        reason="appends that wait for the disk; beyond it writers are pushed back",
+    )
+    group_bytes_max: int = setting(
+        8 << 20,
+        unit="bytes",
+        low=4096,
+        high=1 << 30,
+        reason="one write and sync; larger groups add latency and save little",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Section ``[workers]``: threads of the node's pools."""
+
+    background_threads: int = setting(
+        2, unit="count", low=1, high=256, reason="preallocation, compaction and other long work"
+    )
+    metadata_threads: int = setting(
+        2,
+        unit="count",
+        low=1,
+        high=64,
+        reason="votes and superblocks; apart from the log, so that elections never stall it",
+    )
+    apply_threads: int = setting(
+        2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TabletSettings:
+    """Section ``[tablet]``: the one tablet of a cluster that has no masters yet.
+
+    The first of ``members`` is the hinted leader, which counts only where no config was ever
+    agreed on.
+    """
+
+    id: TabletId
+    schema: Schema
+    members: tuple[Member, ...]
+
+    @property
+    def hinted_leader(self) -> NodeId:
+        """Who campaigns first in a new tablet."""
+        return self.members[0].node_id
+
+    def initial_config(self) -> TabletConfig:
+        """The config that stands in consensus metadata before the first start."""
+        ordered = tuple(sorted(self.members, key=lambda member: member.node_id))
+        return TabletConfig(op_id=ZERO, members=ordered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """An engine that was picked: its name, its class, and its filled ``Config``."""
+
+    name: str
+    engine: type[Any]
+    config: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """All that a node is told."""
+
+    node: NodeSettings
+    cluster_id: ClusterId
+    tablet: TabletSettings | None
+    wal: Picked
+    consensus: Picked
+    store: Picked
+    wire: WireSettings = field(default_factory=WireSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    clock: ClockSettings = field(default_factory=ClockSettings)
+    workers: WorkerSettings = field(default_factory=WorkerSettings)
