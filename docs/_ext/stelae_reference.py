@@ -121,7 +121,7 @@ def hooks_lines() -> list[str]:
     return lines
 
 
-KERNEL_PACKAGES = ("spi", "wire", "host", "client", "server", "local", "cli")
+KERNEL_PACKAGES = ("spi", "wire", "host", "config", "client", "server", "local", "cli")
 """Where errors that users meet are defined, besides the plugins."""
 
 
