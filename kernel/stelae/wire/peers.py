@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,8 @@ from stelae.wire.edge import Edge
 from stelae.wire.link import Link
 from stelae.wire.refusals import BREAKS_LINK
 from stelae.wire.settings import Lane
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,4 +175,9 @@ class Peers:
             node_id=link.peer, incarnation=link.peer_incarnation, lane=link.lane, up=up
         )
         for handler in self._handlers:
-            handler(change)
+            try:
+                handler(change)
+            except Exception:
+                # Whoever only watches must not leave a link half way between two states.
+                _log.exception("peer handler failed peer=%s up=%s", link.peer, up)
+                self._common.metrics.count("wire_handlers_failed")

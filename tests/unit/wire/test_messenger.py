@@ -21,7 +21,7 @@ from stelae.spi.ids import NodeId
 from stelae.wire.calls import RetryPolicy
 from stelae.wire.faults import Direction, FaultRule, Faults
 from stelae.wire.messenger import Messenger, PeerChange
-from stelae.wire.refusals import UnknownKind, WrongCluster, WrongRecipient
+from stelae.wire.refusals import UnknownKind, WrongCluster
 from stelae.wire.settings import Lane
 from tests.unit.wire.worlds import joined, messenger, run, until
 
@@ -363,5 +363,20 @@ def test_removing_a_peer_and_closing_fail_what_is_under_way() -> None:
     run(main)
 
 
-def test_a_wrong_expectation_is_named_in_the_refusal() -> None:
-    assert WrongRecipient("x").code == "WRONG_RECIPIENT"
+def test_a_watcher_that_raises_stops_neither_the_link_nor_other_watchers() -> None:
+    async def main() -> None:
+        client, metrics = messenger(1)
+        node, _ = messenger(2)
+        changes: list[PeerChange] = []
+        client.on_peer_change(lambda change: {}[change])
+        client.on_peer_change(changes.append)
+        await joined(client, node, echo(node))
+        waiting = client.call(NODE, "echo", deadline_ms=10_000)
+        node.close()
+        with pytest.raises(Unavailable):
+            await waiting
+        await until(lambda: len(changes) == 4)
+        assert [change.up for change in changes] == [True, True, False, False]
+        assert metrics["wire_handlers_failed"] == 4
+
+    run(main)
