@@ -152,17 +152,19 @@ class Replica:
         self.transitions[before, cause] += 1
         if after is None:
             return False
-        if before is not after or cause is Cause.TIMEOUT:
-            self.history.append(
-                f"{self.now_us} us: {before} -> {after} ({cause}), term {self.term}, "
-                f"last {self.log.last}, commit {self.commit}, leader {self.leader}"
-            )
+        self._note(f"{before} -> {after} ({cause})")
         self.role = after
         if after is not Role.CANDIDATE:
             self.campaign = None
         if before is Role.LEADER and after is not Role.LEADER:
             self._drop_leadership()
         return True
+
+    def _note(self, what: str) -> None:
+        self.history.append(
+            f"{self.now_us} us: {what}, term {self.term}, last {self.log.last}, "
+            f"commit {self.commit}, leader {self.leader}"
+        )
 
     def _drop_leadership(self) -> None:
         lost = self.leadership
@@ -194,6 +196,7 @@ class Replica:
                 f"vote of term {self.term} would go from {self.voted_for} to {candidate}"
             )
         self.voted_for = candidate
+        self._note(f"vote for {candidate}")
         self.persist_hard_state()
 
     def persist_hard_state(self) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from stelae.spi.consensus import PeerUnreachable, Role, Tick
 from stelae.testing.conformance.consensus_cluster import Cluster, node_name
+from stelae_consensus_raft.core import RaftCore
 
 T_US = 1_000_000
 
@@ -26,15 +29,17 @@ class Schedule:
             (10, self.time_passes),
             (4, self.time_jumps),
             (14, self.propose),
-            (6, self.read),
+            (10, self.read),
             (20, self.persist),
             (6, self.hold),
             (2, self.crash),
             (2, self.crash_within_a_ready),
             (4, self.start),
             (1, self.fail_persist),
-            (1, self.partition),
+            (2, self.partition),
             (2, self.heal),
+            (2, self.stop_clock),
+            (3, self.start_clocks),
             (2, self.unreachable),
         ]
 
@@ -50,6 +55,7 @@ class Schedule:
     def settle(self) -> None:
         cluster = self.cluster
         cluster.heal()
+        cluster.clocks_stopped.clear()
         for node in cluster.nodes.values():
             if node.core is None:
                 cluster.start(node.number)
@@ -66,6 +72,14 @@ class Schedule:
             assert node.log == leader.log, f"node {node.number} did not converge"
             assert node.status.commit == leader.log[-1].op_id.index
         assert leader.log[-1].body == b"last"
+
+    def transitions(self) -> Counter[tuple[Role, Any]]:
+        """Cells of the transition table that the running cores met."""
+        met: Counter[tuple[Role, Any]] = Counter()
+        for node in self.cluster.nodes.values():
+            assert isinstance(node.core, RaftCore)
+            met.update(node.core.transitions)
+        return met
 
     def up(self, number: int) -> bool:
         return self.cluster.nodes[number].core is not None
@@ -145,6 +159,13 @@ class Schedule:
 
     def heal(self, _number: int) -> None:
         self.cluster.heal()
+
+    def stop_clock(self, number: int) -> None:
+        """Safety must not depend on clocks: not even on that of a leader that was cut off."""
+        self.cluster.clocks_stopped.add(number)
+
+    def start_clocks(self, _number: int) -> None:
+        self.cluster.clocks_stopped.clear()
 
     def unreachable(self, number: int) -> None:
         for node in self.cluster.nodes.values():

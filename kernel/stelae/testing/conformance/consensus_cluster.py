@@ -121,6 +121,7 @@ class Cluster:
         self.fatal_expected = False
         self.network: deque[Packet] = deque()
         self.cut_links: set[tuple[int, int]] = set()
+        self.clocks_stopped: set[int] = set()
         self.accepted: dict[int, OpId] = {}
         self.rejected: dict[int, str] = {}
         self.reads: dict[int, int] = {}
@@ -185,7 +186,8 @@ class Cluster:
         node = self.nodes[number]
         heard = [e for e in events if isinstance(e, (LeaderAlive, PeerAlive))]
         others = [e for e in events if not isinstance(e, (LeaderAlive, PeerAlive))]
-        node.running.step([*heard, Tick(self.now_us), *others])
+        time = [] if number in self.clocks_stopped else [Tick(self.now_us)]
+        node.running.step([*heard, *time, *others])
         if node.fatal is None:
             node.running.validate_state()
         self._drain(node)
@@ -358,7 +360,7 @@ class Cluster:
             if beats and self.now_us % period == 0:
                 self._beat()
             for node in list(self.nodes.values()):
-                if node.core is not None and node.fatal is None:
+                if node.core is not None and node.number not in self.clocks_stopped:
                     deadline = node.running.next_deadline()
                     if deadline is not None and deadline <= self.now_us:
                         self.tick(node.number)
@@ -368,7 +370,8 @@ class Cluster:
     def _next_event_us(self, period: int) -> int:
         due = [(self.now_us // period + 1) * period]
         for node in self.nodes.values():
-            deadline = node.running.next_deadline() if node.core is not None else None
+            runs = node.core is not None and node.number not in self.clocks_stopped
+            deadline = node.running.next_deadline() if runs else None
             if deadline is not None:
                 due.append(max(deadline, self.now_us + 1))
         return min(due)

@@ -1,0 +1,199 @@
+"""Votes, pre-votes and campaigns, from the side of one replica (behaviours C1, C4, C5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.spi.consensus import Campaign, HardState, LeaderAlive, Received, Role, StepDown, Tick
+from stelae.spi.ids import OpId
+from stelae_consensus_raft.messages import VoteRefusal, VoteReply, VoteRequest
+from tests.unit.consensus_raft.solo import ME, T_US, A, B, C, Solo, log_of, members
+
+LAST = OpId(1, 1)
+
+
+def test_a_vote_is_durable_before_its_answer_leaves() -> None:
+    solo = Solo()
+    assert solo.vote(A, 2, LAST).refusal is None
+    (ready,) = solo.fresh
+    assert ready.hard_state == HardState(2, A)
+    assert ready.after_persist and not ready.at_once
+
+
+def test_a_repeated_request_of_the_same_candidate_is_granted_again_without_a_write() -> None:
+    solo = Solo()
+    solo.vote(A, 2, LAST)
+    assert solo.vote(A, 2, LAST).refusal is None
+    assert solo.fresh[0].hard_state is None
+
+
+def test_another_candidate_of_that_term_is_refused_also_after_a_restart() -> None:
+    for solo in (Solo(), Solo(term=2, voted_for=A)):
+        if solo.core.status().voted_for is None:
+            solo.vote(A, 2, LAST)
+        assert solo.vote(B, 2, OpId(1, 9)).refusal is VoteRefusal.VOTED
+
+
+def test_a_shorter_log_is_refused_but_its_term_is_taken() -> None:
+    solo = Solo(log=log_of(1, 1, 2))
+    assert solo.vote(A, 5, OpId(1, 9)).refusal is VoteRefusal.LOG_BEHIND
+    assert solo.vote(B, 5, OpId(2, 2)).refusal is VoteRefusal.LOG_BEHIND
+    assert solo.core.status().term == 5
+    assert solo.core.status().voted_for is None
+
+
+def test_an_old_term_is_refused_with_the_own_one() -> None:
+    reply = Solo(term=4).vote(A, 3, OpId(2, 9))
+    assert (reply.refusal, reply.term) == (VoteRefusal.STALE_TERM, 4)
+
+
+@pytest.mark.parametrize("last", [LAST, OpId(0, 0)])
+def test_a_pre_vote_changes_nothing(last: OpId) -> None:
+    solo = Solo()
+    before = solo.core.status()
+    solo.vote(A, 9, last, pre=True)
+    assert solo.core.status() == before
+    assert all(ready.hard_state is None for ready in solo.readies)
+
+
+@pytest.mark.parametrize("pre", [True, False])
+def test_a_vote_is_withheld_while_a_leader_is_heard_and_even_the_term_stands(pre: bool) -> None:
+    solo = Solo()
+    solo.append(1, LAST)
+    solo.step(Tick(T_US - 1))
+    assert solo.vote(B, 9, OpId(1, 9), pre=pre).refusal is VoteRefusal.LEADER_ALIVE
+    assert solo.core.status().term == 1
+
+
+def test_a_vote_is_given_once_the_leader_has_been_silent_for_one_timeout() -> None:
+    solo = Solo()
+    solo.append(1, LAST)
+    solo.step(Tick(T_US))
+    assert solo.vote(B, 9, OpId(1, 9)).refusal is None
+
+
+def test_a_transfer_is_not_withheld() -> None:
+    solo = Solo()
+    solo.append(1, LAST)
+    assert solo.vote(B, 9, OpId(1, 9), transfer=True).refusal is None
+
+
+def test_a_heartbeat_counts_as_hearing_from_the_leader_at_the_time_it_was_heard() -> None:
+    solo = Solo()
+    solo.append(1, LAST)
+    # The driver delivers heartbeats before the Tick of its turn: they are ahead of the clock.
+    solo.step(LeaderAlive(A, 1, 2 * T_US), Tick(2 * T_US + 1))
+    assert solo.core.status().role is Role.FOLLOWER
+    deadline = solo.core.next_deadline()
+    assert deadline is not None and 3 * T_US <= deadline <= 4 * T_US
+    assert solo.vote(B, 9, OpId(1, 9)).refusal is VoteRefusal.LEADER_ALIVE
+
+
+def test_a_heartbeat_heard_before_does_not_end_a_campaign() -> None:
+    solo = Solo()
+    solo.append(1, LAST)
+    solo.step(LeaderAlive(A, 1, 100), Tick(100))
+    solo.step(LeaderAlive(A, 1, 100), Tick(3 * T_US))
+    assert solo.core.status().role is Role.CANDIDATE
+    solo.step(LeaderAlive(A, 1, 100))
+    assert solo.core.status().role is Role.CANDIDATE
+    solo.step(LeaderAlive(A, 1, 3 * T_US), Tick(3 * T_US))
+    assert solo.core.status().role is Role.FOLLOWER
+    assert solo.core.status().leader == A
+
+
+def test_votes_of_one_voter_count_once_and_those_of_an_earlier_attempt_not_at_all() -> None:
+    solo = Solo(config=members(ME, A, B, C, op_id=LAST))
+    solo.step(Campaign(hinted=False))
+    solo.grant(A)
+    solo.grant(A)
+    assert solo.core.status().term == 1, "two of four are no majority"
+    old = VoteReply(term=1, campaign_term=2, attempt=1, pre=True)
+    solo.step(Campaign(hinted=False))
+    solo.step(Received(A, old), Received(B, old))
+    assert solo.core.status().term == 1
+    solo.grant(A)
+    solo.grant(B)
+    assert solo.core.status().term == 2
+
+
+def test_the_own_vote_counts_only_once_it_is_durable() -> None:
+    solo = Solo()
+    solo.step(Campaign(hinted=False))
+    solo.holds = True
+    solo.grant(A)
+    solo.grant(A)
+    assert solo.core.status().role is Role.CANDIDATE
+
+
+def test_a_refused_campaign_is_repeated_soon_and_an_unanswered_one_late() -> None:
+    solo = Solo()
+    solo.step(Campaign(hinted=False))
+    late = solo.core.next_deadline()
+    assert late is not None and T_US <= late <= 2 * T_US
+    refusal = VoteReply(
+        term=1, campaign_term=2, attempt=1, pre=True, refusal=VoteRefusal.LEADER_ALIVE
+    )
+    solo.step(Received(A, refusal))
+    soon = solo.core.next_deadline()
+    assert soon is not None and T_US // 10 <= soon <= T_US // 2
+    solo.step(Received(B, refusal))
+    assert solo.core.status().role is Role.FOLLOWER
+    solo.step(Tick(soon))
+    again = solo.core.next_deadline()
+    assert again is not None and soon + T_US <= again
+
+
+def test_a_split_campaign_is_repeated_soon() -> None:
+    solo = Solo(config=members(ME, A, B, C, op_id=LAST))
+    solo.step(Campaign(hinted=False))
+    solo.grant(A)
+    deadline = solo.core.next_deadline()
+    assert deadline is not None
+    solo.step(Tick(deadline))
+    again = solo.core.next_deadline()
+    assert again is not None and again - deadline <= T_US // 2
+
+
+def test_a_refusal_from_a_later_term_ends_the_campaign_and_takes_the_term() -> None:
+    solo = Solo()
+    solo.step(Campaign(hinted=False))
+    reply = VoteReply(term=7, campaign_term=2, attempt=1, pre=True, refusal=VoteRefusal.STALE_TERM)
+    solo.step(Received(A, reply))
+    status = solo.core.status()
+    assert (status.role, status.term) == (Role.FOLLOWER, 7)
+
+
+def test_a_candidate_that_cannot_win_does_not_keep_others_from_trying() -> None:
+    solo = Solo(log=log_of(1, 1))
+    before = solo.core.next_deadline()
+    solo.vote(A, 5, OpId(1, 1))
+    assert solo.core.next_deadline() == before
+
+
+def test_a_lone_voter_needs_nobody() -> None:
+    solo = Solo(config=members(ME, op_id=LAST))
+    solo.step(Campaign(hinted=False))
+    assert solo.core.status().role is Role.LEADER
+    assert solo.core.status().serving
+    assert solo.core.next_deadline() is None
+
+
+@pytest.mark.parametrize(
+    "config", [members(A, B, op_id=LAST), members(A, B, op_id=LAST, learners=[ME])]
+)
+def test_who_is_no_voter_never_campaigns_but_still_votes(config) -> None:
+    solo = Solo(config=config)
+    assert solo.core.next_deadline() is None
+    solo.step(Campaign(hinted=False), Tick(10 * T_US), StepDown())
+    assert not solo.readies
+    assert solo.vote(A, 2, LAST).refusal is None
+
+
+def test_a_candidate_asks_every_other_voter_and_no_learner() -> None:
+    solo = Solo(config=members(ME, A, B, op_id=LAST, learners=[C]))
+    solo.step(Campaign(hinted=False))
+    assert [(o.to, type(o.message)) for o in solo.outbound()] == [
+        (A, VoteRequest),
+        (B, VoteRequest),
+    ]
