@@ -162,9 +162,7 @@ class VirtualHarness(WalHarness):
         """A directory of the virtual disk."""
         return "/node/wals"
 
-    def crash(
-        self, engine: WalEngine | None = None, survival: Survival = Survival.DRAWN
-    ) -> None:
+    def crash(self, engine: WalEngine | None = None, survival: Survival = Survival.DRAWN) -> None:
         """Lose power."""
         self.disk = self.disk.crash(self.rng, survival)
 

@@ -12,6 +12,7 @@ from stelae.spi.services import EngineServices, FileLock
 from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_wal_segmented.base import Base, create_base
 from stelae_wal_segmented.config import SegmentedConfig
+from stelae_wal_segmented.directories import make_durable
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
 from stelae_wal_segmented.names import base_name
@@ -42,10 +43,7 @@ class SegmentedWal(WalEngine):
     def open(cls, directory: str, config: SegmentedConfig, services: EngineServices) -> Self:
         """Open the directory and recover every log in it."""
         files = services.files
-        parent = directory.rpartition("/")[0] or "/"
-        if not files.exists(directory):
-            files.make_directory(directory)
-            files.sync_directory(parent)
+        make_durable(files, directory)
         lock = files.lock(f"{directory}/{LOCK_NAME}")
         try:
             nonces = claim(files, directory)
@@ -70,9 +68,7 @@ class SegmentedWal(WalEngine):
             raise BadIdentifier("generation", str(log.generation), "an integer from 0 to 2**63 - 1")
         files = self._setting.files
         directory = f"{self._directory}/{log.tablet_id}"
-        if not files.exists(directory):
-            files.make_directory(directory)
-            files.sync_directory(self._directory)
+        make_durable(files, directory)
         record = Base(log=log, base=base)
         create_base(files, f"{directory}/{base_name(log.generation)}", record)
         found = Recovered(record, last=base)

@@ -59,9 +59,10 @@ class TabletLog:
         return Corrupt(damage.detail, path=damage.path, offset=damage.offset)
 
     def note_damage(self, error: Corrupt, last_good: OpId) -> None:
-        """Take note of damage that a reader met: the log takes no more appends. Any thread."""
+        """Take note of damage that a reader met: the log ends before it. Any thread."""
         with self.lock:
             if self.damage is None:
+                self.last = min(self.last, last_good, key=lambda op_id: op_id.index)
                 self.damage = Damage(
                     path=error.path,
                     offset=error.offset or 0,

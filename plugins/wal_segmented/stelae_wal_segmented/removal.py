@@ -12,6 +12,7 @@ from stelae.spi.errors import StorageError
 from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse
+from stelae_wal_segmented.directories import make_durable, parent_of
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import FileKind, base_name, parse
 
@@ -66,7 +67,7 @@ def remove_if_empty(files: Files, directory: str) -> None:
     """Remove a tablet's directory once no log is in it."""
     if not files.listdir(directory):
         files.remove_tree(directory)
-        files.sync_directory(directory.rpartition("/")[0] or "/")
+        files.sync_directory(parent_of(directory))
 
 
 def set_aside(log: TabletLog, target: str) -> None:
@@ -82,8 +83,7 @@ def set_aside(log: TabletLog, target: str) -> None:
     base_path = f"{log.directory}/{base_name(log.log.generation)}"
     if log.base.use is LogUse.LIVE and files.exists(base_path):
         log.write_base(log.base.changed(use=LogUse.LEAVING))
-    files.make_directory(target)
-    files.sync_directory(target.rpartition("/")[0] or "/")
+    make_durable(files, target)
     segments, base = _files_of(files, log.directory, log.log.generation)
     for names in (segments, base):
         for name in names:

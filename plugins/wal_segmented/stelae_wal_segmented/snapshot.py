@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from stelae.spi.errors import CallerError, Compacted
 from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae.spi.wal import SnapshotUnit, WalSnapshot
@@ -44,6 +45,10 @@ def take_snapshot(log: TabletLog, first: int) -> SegmentedSnapshot:
     """
     with log.lock:
         end = log.last.index + 1
+        if first <= log.base.base.index:
+            raise Compacted(log.base.base)
+    if first > end:
+        raise CallerError(f"log {log.log} ends at {end - 1}: no view begins at {first}")
     pieces: list[tuple[Piece, File]] = []
     files: dict[str, File] = {}
     try:
@@ -58,6 +63,6 @@ def take_snapshot(log: TabletLog, first: int) -> SegmentedSnapshot:
             pieces.append((piece, files[path]))
             first += len(piece.offsets)
     except BaseException:
-        SegmentedSnapshot([(piece, file) for piece, file in pieces]).release()
+        SegmentedSnapshot(pieces).release()
         raise
     return SegmentedSnapshot(pieces)

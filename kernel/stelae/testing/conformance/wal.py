@@ -1,0 +1,24 @@
+"""The conformance suite of log engines: behaviours W1-W6 and W8-W10, durability rules 3-7.
+
+For an engine whose I/O all goes through ``Files`` (capability ``fake_files``)::
+
+    class TestMyWal(WalConformance):
+        @pytest.fixture
+        def harness(self) -> VirtualHarness:
+            return VirtualHarness(MyWal, MyWal.Config(...small sizes...))
+
+``WalBasics`` alone runs on any disk, also on a ``RealHarness``. Choose sizes so small that the
+scenarios of some hundred entries roll files: what never happens in a test is not tested.
+"""
+
+from __future__ import annotations
+
+from stelae.testing.conformance.wal_basics import WalBasics
+from stelae.testing.conformance.wal_failures import WalFailures
+
+
+class WalConformance(WalFailures):
+    """Everything that a log engine has to do: basics, crashes, damage and failures."""
+
+
+__all__ = ["WalBasics", "WalConformance"]

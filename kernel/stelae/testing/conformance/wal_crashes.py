@@ -1,0 +1,419 @@
+"""A log engine loses power: what was acknowledged is there, and nothing comes back from the dead.
+
+Needs the capability ``fake_files``: the engine runs on a virtual disk that loses power at every
+operation and at every byte, and then forgets, tears and reorders what was not synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.wal import Append, Durable, WalEngine
+from stelae.testing.conformance.wal_basics import WalBasics
+from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness
+from stelae.testing.wal_model import (
+    LOG,
+    OTHER,
+    READ_BYTES,
+    Model,
+    check_holds,
+    commit,
+    entries,
+    entry,
+    observed,
+)
+
+FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN, Survival.DRAWN)
+
+
+@dataclass(slots=True)
+class Life:
+    """What a scenario has done so far, for judging what a crash in its next step left.
+
+    Attributes:
+        possible: the models that a log may have, the one of all that was written last; one model
+            when nothing is under way.
+        optional: logs that may not exist.
+        collected_upto: the highest index that may be collected.
+    """
+
+    possible: dict[LogId, list[Model]] = field(default_factory=dict)
+    optional: set[LogId] = field(default_factory=set)
+    collected_upto: int = 0
+
+    def settled(self, log: LogId) -> Model:
+        """The model of a log while nothing is under way."""
+        (model,) = self.possible[log]
+        return model
+
+
+Step: TypeAlias = Callable[[WalEngine, Life], None]
+
+
+def create(log: LogId, base: OpId) -> Step:
+    """Create a log; a crash may leave it or not."""
+
+    def step(engine: WalEngine, life: Life) -> None:
+        life.possible[log] = [Model(base)]
+        life.optional.add(log)
+        engine.create(log, base)
+        life.optional.discard(log)
+
+    return step
+
+
+def append(**appends: Append) -> Step:
+    """Commit one group; ``a`` and ``b`` stand for the two logs of the scenarios."""
+    group = {{"a": LOG, "b": OTHER}[name]: given for name, given in appends.items()}
+
+    def step(engine: WalEngine, life: Life) -> None:
+        before = {log: life.settled(log) for log in group}
+        for log, given in group.items():
+            life.possible[log] = before[log].possible_after(given)
+        outcomes = engine.commit(group, sync=True)
+        for log, given in group.items():
+            assert isinstance(outcomes[log], Durable), outcomes
+            life.possible[log] = [before[log].append(given)]
+
+    return step
+
+
+def unsynced(given: Append) -> Step:
+    """Commit to the first log without sync: from now on a crash may take it back."""
+
+    def step(engine: WalEngine, life: Life) -> None:
+        life.possible[LOG] = life.possible[LOG] + life.possible[LOG][-1].possible_after(given)
+        assert isinstance(engine.commit({LOG: given}, sync=False)[LOG], Durable)
+
+    return step
+
+
+def sync(expected: Callable[[], Model]) -> Step:
+    """Make everything durable that was committed without sync."""
+
+    def step(engine: WalEngine, life: Life) -> None:
+        assert engine.commit({}, sync=True) == {}
+        life.possible[LOG] = [expected()]
+
+    return step
+
+
+def collect(upto: int) -> Step:
+    """Collect the first log."""
+
+    def step(engine: WalEngine, life: Life) -> None:
+        life.collected_upto = upto
+        engine.collect(LOG, upto)
+
+    return step
+
+
+def cool(engine: WalEngine, life: Life) -> None:
+    """Cool the first log."""
+    engine.cool(LOG)
+
+
+def drop_other(engine: WalEngine, life: Life) -> None:
+    """Drop the second log; a crash may leave it whole, damaged or gone."""
+    life.possible.pop(OTHER, None)
+    engine.drop(OTHER)
+
+
+def a_full_life() -> list[Step]:
+    """Everything that an engine does, in an order in which it may go wrong."""
+    return [
+        create(LOG, ZERO),
+        append(a=Append(entries=entries(1, 3), commit_hint=1)),
+        create(OTHER, OpId(3, 9)),
+        append(
+            a=Append(entries=entries(4, 6, size_bytes=300), commit_hint=3),
+            b=Append(entries=entries(10, 2, term=4)),
+        ),
+        append(a=Append(entries=entries(10, 40, term=2, size_bytes=100), commit_hint=9)),
+        append(a=Append(entries=entries(30, 3, term=3), replace_from=30)),
+        append(a=Append(entries=entries(33, 30, term=3, size_bytes=150), commit_hint=32)),
+        cool,
+        append(b=Append(entries=entries(12, 5, term=5, size_bytes=700))),
+        append(a=Append(entries=entries(63, 20, term=3, size_bytes=200), commit_hint=60)),
+        collect(45),
+        append(a=Append(entries=(), replace_from=80)),
+        append(a=Append(entries=entries(80, 2, term=6), commit_hint=79)),
+        drop_other,
+        collect(81),
+        append(a=Append(entries=entries(82, 1, term=6), commit_hint=81)),
+        create(OTHER, ZERO),
+        append(b=Append(entries=entries(1, 2, term=9))),
+    ]
+
+
+def operations_of(harness: VirtualHarness, steps: list[Step]) -> int:
+    """How many disk operations a scenario takes, the opening included."""
+    twin = harness.fork(0)
+    before = twin.disk.faults.operations
+    engine, life = twin.open(), Life()
+    for step in steps:
+        step(engine, life)
+    return twin.disk.faults.operations - before
+
+
+def crash_at(harness: VirtualHarness, steps: list[Step], operations: int) -> Life:
+    """Run a scenario until power is lost; return what it had done by then."""
+    life = Life()
+    harness.disk.faults.lose_power_after(operations=operations)
+    try:
+        engine = harness.open()
+        for step in steps:
+            step(engine, life)
+    except PowerLost:
+        pass
+    return life
+
+
+def check_after_crash(harness: VirtualHarness, life: Life) -> None:
+    """Open what a crash left, judge it, append, and see that this is what stays."""
+    engine = harness.open()
+    found = engine.logs()
+    for log, possible in life.possible.items():
+        if log not in found:
+            assert log in life.optional, f"log {log} is gone"
+            continue
+        model = observed(engine, log)
+        assert model.base.index <= max(life.collected_upto, possible[0].base.index)
+        assert any(_same(model, candidate) for candidate in possible), (
+            f"{log} holds {[e.op_id for e in model.held]} behind {model.base}; "
+            f"possible: {[candidate.last for candidate in possible]}"
+        )
+        more = Append(entries=entries(model.last.index + 1, 2, term=77))
+        commit(engine, more, log)
+        life.possible[log] = [model.append(more)]
+    harness.crash(engine)
+    engine = harness.open()
+    for log in life.possible:
+        if log in engine.logs():
+            check_holds(engine, life.settled(log), log)
+    engine.close()
+
+
+def _same(found: Model, expected: Model) -> bool:
+    """Say whether a log holds what it should, whatever of it was collected."""
+    if found.base.index < expected.base.index or found.last != expected.last:
+        return False
+    return found.held == [e for e in expected.held if e.op_id.index > found.base.index]
+
+
+def _forks(harness: VirtualHarness) -> Iterator[tuple[VirtualHarness, Survival]]:
+    for seed, survival in enumerate(FATES):
+        yield harness.fork(seed), survival
+
+
+class WalCrashes(WalBasics):
+    """Adds what needs a virtual disk: the fixture ``harness`` is a :class:`VirtualHarness`."""
+
+    def test_a_crash_at_any_operation_keeps_what_was_acknowledged(
+        self, harness: VirtualHarness
+    ) -> None:
+        total = operations_of(harness, a_full_life())
+        assert total > 50
+        for operations in range(total + 1):
+            for twin, survival in _forks(harness):
+                life = crash_at(twin, a_full_life(), operations)
+                twin.crash(survival=survival)
+                check_after_crash(twin, life)
+
+    def test_a_crash_while_recovering_loses_nothing_either(self, harness: VirtualHarness) -> None:
+        total = operations_of(harness, a_full_life())
+        for operations in range(3, total, 5):
+            for twin, survival in _forks(harness):
+                life = crash_at(twin, a_full_life(), operations)
+                twin.crash(survival=survival)
+                _crash_recoveries(twin)
+                check_after_crash(twin, life)
+
+    def test_a_write_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 3)))
+        commit(engine, Append(entries=entries(4, 1, term=2, size_bytes=500)))
+        before = Model(ZERO, [*entries(1, 3), entry(4, 2, 500)])
+        engine.close()
+        for group in ((entry(5, 2, 0),), (entry(5, 2, 700),), entries(5, 3, term=2, size_bytes=40)):
+            self._cut_everywhere(harness, before, Append(entries=group))
+        self._cut_everywhere(harness, before, Append(entries=entries(3, 2, term=3), replace_from=3))
+
+    def _cut_everywhere(self, harness: VirtualHarness, before: Model, last: Append) -> None:
+        length, whole = 0, False
+        while not whole:
+            twin = harness.fork(length)
+            engine = twin.open()
+            twin.disk.faults.lose_power_after(written_bytes=length)
+            try:
+                commit(engine, last)
+                whole = True
+            except PowerLost:
+                pass
+            twin.crash(survival=Survival.KEPT)
+            life = Life({LOG: [before.append(last)] if whole else before.possible_after(last)})
+            check_after_crash(twin, life)
+            length += 1
+        assert length > sum(len(e.body) for e in last.entries)
+
+    def test_a_group_torn_into_sectors_leaves_a_prefix_of_it(self, harness: VirtualHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 5, size_bytes=333)))
+        engine.close()
+        before = Model(ZERO, list(entries(1, 5, size_bytes=333)))
+        for first, replace_from in ((6, None), (3, 3)):
+            group = entries(first, 6, term=2, size_bytes=450)
+            last = Append(entries=group, replace_from=replace_from)
+            seen = set()
+            for seed in range(150):
+                twin = harness.fork(seed)
+                engine = twin.open()
+                engine.commit({LOG: last}, sync=False)
+                twin.crash()
+                found = observed(engine := twin.open())
+                seen.add(found.last)
+                engine.close()
+                check_after_crash(twin, Life({LOG: before.possible_after(last)}))
+            assert {before.last, group[-1].op_id} < seen
+
+    def test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that(
+        self, harness: VirtualHarness
+    ) -> None:
+        first, more = entries(1, 3), entries(4, 9, size_bytes=200)
+        second = entries(6, 2, term=2)
+        steps = [
+            create(LOG, ZERO),
+            append(a=Append(entries=first)),
+            *(unsynced(Append(entries=(one,))) for one in more),
+            unsynced(Append(entries=second, replace_from=6)),
+            sync(lambda: Model(ZERO, [*first, *more[:2], *second])),
+            unsynced(Append(entries=entries(8, 1, term=2))),
+            append_after_unsynced(Model(ZERO, [*first, *more[:2], *second, entry(8, 2)])),
+        ]
+        total = operations_of(harness, steps)
+        for operations in range(total + 1):
+            for twin, survival in _forks(harness):
+                life = crash_at(twin, steps, operations)
+                twin.crash(survival=survival)
+                check_after_crash(twin, life)
+
+    def test_what_was_replaced_never_comes_back(self, harness: VirtualHarness) -> None:
+        for seed in range(40):
+            twin = harness.fork(seed)
+            engine = twin.open()
+            engine.create(LOG, ZERO)
+            model = Model()
+            for term in range(1, 12):
+                first = 1 + twin.rng.getrandbits(16) % (model.last.index + 1)
+                count = 1 + twin.rng.getrandbits(16) % 25
+                given = Append(entries=entries(first, count, term, 90), replace_from=first)
+                commit(engine, given)
+                model = model.append(given)
+                if twin.rng.random() < 0.5:
+                    twin.crash(engine)
+                    engine = twin.open()
+                check_holds(engine, model)
+            engine.close()
+
+    def test_a_log_created_again_under_a_dropped_name_is_empty(
+        self, harness: VirtualHarness
+    ) -> None:
+        for seed in range(30):
+            twin = harness.fork(seed)
+            engine = twin.open()
+            for life in range(4):
+                engine.create(LOG, ZERO)
+                check_holds(engine, Model())
+                commit(engine, Append(entries=entries(1, 5 + life, term=life + 1, size_bytes=400)))
+                twin.crash(engine)
+                engine = twin.open()
+                check_holds(engine, Model(ZERO, list(entries(1, 5 + life, life + 1, 400))))
+                engine.drop(LOG)
+            twin.crash(engine)
+            engine = twin.open()
+            assert not engine.logs()
+            engine.close()
+
+    def test_setting_aside_can_be_repeated_after_a_crash_until_it_is_done(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 120, size_bytes=100)))
+        engine.close()
+        operations, done = 0, False
+        while not done:
+            for twin, survival in _forks(harness):
+                engine = twin.open()
+                twin.disk.faults.lose_power_after(operations=operations)
+                try:
+                    engine.set_aside(LOG, "/node/quarantine/a.1")
+                    done = True
+                except PowerLost:
+                    pass
+                twin.crash(survival=survival)
+                engine = twin.open()
+                if done:
+                    assert not engine.logs()
+                if LOG in engine.logs():
+                    engine.set_aside(LOG, "/node/quarantine/a.1")
+                engine = _reopened_after_crash(twin, engine)
+                assert not engine.logs()
+                moved = twin.disk.listdir("/node/quarantine/a.1")
+                assert sum(
+                    len(twin.disk.read_bytes(f"/node/quarantine/a.1/{n}")) for n in moved
+                ) > (12_000)
+                engine.close()
+            operations += 1
+        assert operations > 3
+
+    def test_the_commit_hint_is_never_above_what_was_passed(self, harness: VirtualHarness) -> None:
+        for seed in range(40):
+            twin = harness.fork(seed)
+            engine = twin.open()
+            engine.create(LOG, ZERO)
+            for turn in range(1, 30):
+                given = Append(entries=entries(turn, 1, size_bytes=300), commit_hint=turn // 2)
+                commit(engine, given)
+            twin.crash(engine)
+            engine = twin.open()
+            assert engine.logs()[LOG].commit_hint == 14
+            engine.close()
+
+
+def _crash_recoveries(harness: VirtualHarness) -> None:
+    """Lose power in one recovery after the other, each time an operation later."""
+    operations, recovered = 0, False
+    while not recovered:
+        harness.disk.faults.lose_power_after(operations=operations)
+        try:
+            harness.open()
+            recovered = True
+        except PowerLost:
+            operations += 1
+        harness.crash()
+
+
+def append_after_unsynced(expected: Model) -> Step:
+    """A synced commit makes durable what was committed before it without sync."""
+
+    def step(engine: WalEngine, life: Life) -> None:
+        given = Append(entries=entries(expected.last.index + 1, 1, term=4))
+        life.possible[LOG] = life.possible[LOG] + expected.possible_after(given)
+        assert isinstance(engine.commit({LOG: given}, sync=True)[LOG], Durable)
+        assert engine.read(LOG, 1, 2, READ_BYTES)
+        life.possible[LOG] = [expected.append(given)]
+
+    return step
+
+
+def _reopened_after_crash(harness: VirtualHarness, engine: WalEngine) -> WalEngine:
+    harness.crash(engine)
+    return harness.open()

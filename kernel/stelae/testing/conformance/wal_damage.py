@@ -1,0 +1,151 @@
+"""Bytes of a log change behind the engine's back: that is reported, never cut away in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.wal import Append, Failed, WalEngine
+from stelae.testing.conformance.wal_crashes import WalCrashes
+from stelae.testing.wal_harness import Survival, VirtualHarness
+from stelae.testing.wal_model import LOG, READ_BYTES, Model, commit, entries, entry, observed
+
+FLIPS_MAX = 4000
+"""How many single bits one check flips at most, spread evenly over what it looks at."""
+
+
+def flips(size: int) -> Iterator[tuple[int, int]]:
+    """Offsets and masks: one bit in every byte, or in every n-th byte of something large."""
+    for offset in range(0, size, size // FLIPS_MAX + 1):
+        yield offset, 1 << (offset % 8)
+
+
+class WalDamage(WalCrashes):
+    """Checks on flipped bits and cut files; on a virtual disk, because there are so many."""
+
+    def test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        model = Model()
+        for turn in range(6):
+            given = Append(entries=entries(1 + 12 * turn, 12, term=turn + 1, size_bytes=80))
+            commit(engine, given)
+            model = model.append(given)
+        engine.close()
+        reported = 0
+        for path, contents in harness.tree().items():
+            for offset, mask in flips(len(contents)):
+                reported += _flip(harness, path, offset, mask, model)
+        assert reported > 1000
+
+    def test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 3)))
+        commit(engine, Append(entries=(entry(4, 1, 0), entry(5, 1, 600))))
+        before = harness.tree()
+        commit(engine, Append(entries=(entry(6, 2, 30),)))
+        model = Model(ZERO, [*entries(1, 3), entry(4, 1, 0), entry(5, 1, 600), entry(6, 2, 30)])
+        harness.crash(engine, Survival.KEPT)
+        reported = 0
+        for path, contents in harness.tree().items():
+            for offset, mask in flips(_first_difference(before[path], contents)):
+                reported += _flip(harness, path, offset, mask, model)
+        assert reported > 500
+
+    def test_a_file_cut_short_or_missing_is_reported_or_harms_nothing_but_the_tail(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        model = Model()
+        for turn in range(10):
+            given = Append(entries=entries(1 + 12 * turn, 12, size_bytes=100), commit_hint=12)
+            commit(engine, given)
+            model = model.append(given)
+        before = harness.tree()
+        commit(engine, Append(entries=(entry(121),)))
+        harness.crash(engine, Survival.KEPT)
+        model = model.append(Append(entries=(entry(121),)))
+        for path, contents in harness.tree().items():
+            if contents != before.get(path):
+                continue
+            for size in (0, 1, 40, len(contents) // 2, len(contents) - 1):
+                twin = harness.fork(0)
+                twin.disk.cut(path, min(size, len(contents)))
+                judge(twin, model, f"{path} cut to {size}")
+            twin = harness.fork(0)
+            twin.disk.remove(path)
+            twin.disk.sync_directory(path.rpartition("/")[0])
+            judge(twin, model, f"{path} removed")
+
+    def test_a_read_that_fails_is_an_error_and_no_damage(self, harness: VirtualHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 30)))
+        harness.disk.faults.fail_reads(harness.directory, 1)
+        with pytest.raises(StorageError):
+            engine.read(LOG, 1, 31, READ_BYTES)
+        assert engine.logs()[LOG].damage is None
+        assert engine.read(LOG, 1, 31, READ_BYTES) == list(entries(1, 30))
+        engine.close()
+
+
+def _first_difference(before: bytes, after: bytes) -> int:
+    """Where the last commit began to write in a file; 0 if it did not."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((offset for offset, (old, new) in pairs if old != new), 0)
+
+
+def _flip(harness: VirtualHarness, path: str, offset: int, mask: int, model: Model) -> bool:
+    """Flip a bit in a copy of the disk and judge what the engine makes of it."""
+    twin = harness.fork(0)
+    twin.disk.damage(path, offset, mask)
+    return judge(twin, model, f"{path}@{offset} ^ {mask:#04x}")
+
+
+def judge(harness: VirtualHarness, model: Model, what: str) -> bool:
+    """Assert that a changed log is whole or reports its damage; return whether it reports it."""
+    try:
+        engine = harness.open()
+    except (Foreign, FutureVersion):
+        return True
+    assert LOG in engine.logs(), f"{what}: the log is gone"
+    if engine.logs()[LOG].damage is None:
+        try:
+            assert observed(engine) == model, what
+        except Corrupt as error:
+            assert error.path, what
+            assert error.offset is not None, what
+    damage = engine.logs()[LOG].damage
+    if damage is not None:
+        assert damage.path.startswith(harness.directory), what
+        assert damage.offset >= 0, what
+        _check_refusals(engine, model, damage.last_good, what)
+    harness.crash(engine)
+    return damage is not None
+
+
+def _check_refusals(engine: WalEngine, model: Model, good: OpId, what: str) -> None:
+    """A damaged log gives out what is before the damage, and does nothing else."""
+    assert good in [model.base, *(e.op_id for e in model.held)], what
+    state = engine.logs()[LOG]
+    assert state.last == good, what
+    if good.index > state.base.index:
+        found = engine.read(LOG, state.base.index + 1, good.index + 1, READ_BYTES)
+        assert found == model.held[: good.index - model.base.index], what
+    with pytest.raises(Corrupt):
+        engine.read(LOG, good.index + 1, good.index + 2, READ_BYTES)
+    with pytest.raises(Corrupt):
+        engine.repair(LOG)
+    given = Append(entries=entries(good.index + 1, 1, term=99))
+    outcome = engine.commit({LOG: given}, sync=True)[LOG]
+    assert isinstance(outcome, Failed), what
+    assert isinstance(outcome.error, Corrupt), what

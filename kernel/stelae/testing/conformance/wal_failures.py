@@ -1,0 +1,247 @@
+"""The disk fails or is full: nothing acknowledged is lost, nothing behind it is acknowledged, and
+the other logs go on (W8, durability rule 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.spi.errors import Full, StorageError
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.wal import Append, Durable, Failed, WalEngine
+from stelae.testing.conformance.wal_damage import WalDamage
+from stelae.testing.wal_harness import Survival, VirtualHarness
+from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, observed
+
+
+class WalFailures(WalDamage):
+    """Checks on failing disks; the fixture ``harness`` is a :class:`VirtualHarness`."""
+
+    def test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 2)))
+        engine.close()
+        failures = 0
+        for room in range(0, 9000, 61):
+            twin = harness.fork(room)
+            engine = twin.open()
+            limit_room(twin, room)
+            model, outcome = append_until_failure(engine, Model(ZERO, list(entries(1, 2))), 40)
+            if outcome is None:
+                continue
+            failures += 1
+            assert isinstance(outcome.error, Full)
+            assert outcome.durable == model.last
+            check_holds(engine, model)
+            again = engine.commit({LOG: _next(model)}, sync=True)[LOG]
+            assert isinstance(again, Failed)
+            assert again.durable == model.last
+            limit_room(twin, None)
+            assert engine.repair(LOG) == model.last
+            check_holds(engine, model)
+            commit(engine, _next(model))
+            model = model.append(_next(model))
+            twin.crash(engine)
+            engine = twin.open()
+            check_holds(engine, model)
+            engine.close()
+        assert failures > 50
+
+    def test_a_crash_on_a_full_disk_loses_nothing_and_the_log_opens_full(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        engine.close()
+        for room in range(0, 9000, 173):
+            twin = harness.fork(room)
+            engine = twin.open()
+            limit_room(twin, room)
+            model, _ = append_until_failure(engine, Model(), 40)
+            twin.crash(engine)
+            engine = twin.open()
+            found = observed(engine)
+            assert found.held[: len(model.held)] == model.held
+            assert len(found.held) <= len(model.held) + 5
+            limit_room(twin, None)
+            commit(engine, _next(found))
+            engine.close()
+
+    def test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        limit_room(harness, 0)
+        model, outcome = append_until_failure(engine, Model(), 100)
+        assert outcome is not None
+        for _ in range(3):
+            with pytest.raises(Full):
+                engine.repair(LOG)
+            check_holds(engine, model)
+        limit_room(harness, None)
+        assert engine.repair(LOG) == model.last
+        commit(engine, _next(model))
+        engine = _crashed(harness, engine)
+        check_holds(engine, model.append(_next(model)))
+        engine.close()
+
+    def test_collecting_and_dropping_work_on_a_full_disk_and_free_it(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        model = Model()
+        for _ in range(12):
+            commit(engine, _next(model))
+            commit(engine, _next(model), OTHER)
+            model = model.append(_next(model))
+        limit_room(harness, 0)
+        before = harness.disk.space_left("/")
+        engine.collect(LOG, model.last.index)
+        engine.drop(OTHER)
+        assert harness.disk.space_left("/") > before
+        check_holds(engine, model)
+        engine = _crashed(harness, engine)
+        assert set(engine.logs()) == {LOG}
+        check_holds(engine, model)
+        engine.close()
+
+    def test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other(
+        self, harness: VirtualHarness
+    ) -> None:
+        failures = 0
+        for count in range(40):
+            for survival in (Survival.LOST, Survival.KEPT, Survival.DRAWN):
+                for failing in (1, 2, 9):
+                    twin = harness.fork(count)
+                    failures += self._fail_syncs(twin, count, failing, survival)
+        assert failures > 180
+
+    def _fail_syncs(
+        self, harness: VirtualHarness, count: int, failing: int, survival: Survival
+    ) -> bool:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        commit(engine, _next(Model()), OTHER)
+        seen = 0
+
+        def fail_nth(operation: str, path: str) -> None:
+            nonlocal seen
+            if LOG.tablet_id in path and "sync" in operation:
+                seen += 1
+                if seen == count + 1:
+                    harness.disk.faults.fail_syncs(LOG.tablet_id, failing)
+
+        harness.disk.faults.hook = fail_nth
+        model, outcome = append_until_failure(engine, Model(), 25)
+        harness.disk.faults.hook = None
+        harness.disk.faults.heal()
+        if outcome is not None:
+            assert not isinstance(outcome.error, Full)
+            assert outcome.durable == model.last
+            with pytest.raises(StorageError):
+                engine.repair(LOG)
+            assert isinstance(engine.commit({LOG: _next(model)}, sync=True)[LOG], Failed)
+            assert engine.logs()[LOG].last == model.last
+        assert isinstance(engine.commit({OTHER: _other()}, sync=True)[OTHER], Durable)
+        harness.crash(engine, survival)
+        self._check_after_failed_sync(harness, model)
+        return outcome is not None
+
+    def _check_after_failed_sync(self, harness: VirtualHarness, model: Model) -> None:
+        """Everything acknowledged can be read; what cannot be proved durable is not added to."""
+        engine = harness.open()
+        check_holds(engine, Model(ZERO, [*_next(Model()).entries, *_other().entries]), OTHER)
+        state = engine.logs()[LOG]
+        assert state.last.index >= model.last.index
+        if model.held:
+            found = engine.read(LOG, 1, model.last.index + 1, 1 << 30)
+            assert found == model.held
+        if state.damage is None:
+            present = observed(engine)
+            commit(engine, _next(present))
+            harness.crash(engine, Survival.LOST)
+            engine = harness.open()
+            check_holds(engine, present.append(_next(present)))
+        engine.close()
+
+    def test_a_failed_sync_of_earlier_unsynced_commits_is_reported(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        commit(engine, Append(entries=entries(1, 3)))
+        given = Append(entries=entries(4, 2))
+        assert isinstance(engine.commit({LOG: given}, sync=False)[LOG], Durable)
+        harness.disk.faults.fail_syncs(LOG.tablet_id, 1)
+        outcomes = engine.commit({}, sync=True)
+        outcome = outcomes[LOG]
+        assert isinstance(outcome, Failed)
+        assert outcome.durable == OpId(1, 3)
+        assert OTHER not in outcomes
+        assert isinstance(engine.commit({LOG: _next(Model())}, sync=True)[LOG], Failed)
+        harness.crash(engine)
+
+    def test_a_failure_while_creating_leaves_nothing_or_a_whole_log(
+        self, harness: VirtualHarness
+    ) -> None:
+        for count in range(6):
+            twin = harness.fork(count)
+            engine = twin.open()
+            limit_room(twin, 200 * count)
+            try:
+                engine.create(LOG, ZERO)
+                assert engine.logs()[LOG].last == ZERO
+            except StorageError:
+                assert LOG not in engine.logs()
+                limit_room(twin, None)
+                engine.create(LOG, ZERO)
+            limit_room(twin, None)
+            commit(engine, _next(Model()))
+            engine = _crashed(twin, engine)
+            check_holds(engine, Model().append(_next(Model())))
+            engine.close()
+
+
+def limit_room(harness: VirtualHarness, room: int | None) -> None:
+    """Leave so many bytes on the disk; ``None`` for no limit."""
+    faults = harness.disk.faults
+    faults.capacity_bytes = None
+    if room is not None:
+        used = (1 << 50) - 1
+        faults.capacity_bytes = used
+        faults.capacity_bytes = used - harness.disk.space_left("/") + room
+
+
+def append_until_failure(
+    engine: WalEngine, model: Model, groups_max: int
+) -> tuple[Model, Failed | None]:
+    """Append groups until one fails; return what was acknowledged, and the failure."""
+    for _ in range(groups_max):
+        given = _next(model)
+        outcome = engine.commit({LOG: given}, sync=True)[LOG]
+        if isinstance(outcome, Failed):
+            return model, outcome
+        model = model.append(given)
+    return model, None
+
+
+def _next(model: Model) -> Append:
+    """A group that fits behind a model."""
+    first = model.last.index + 1
+    return Append(entries=entries(first, 5, term=max(1, model.last.term), size_bytes=90))
+
+
+def _other() -> Append:
+    return Append(entries=entries(6, 2, term=2))
+
+
+def _crashed(harness: VirtualHarness, engine: WalEngine) -> WalEngine:
+    harness.crash(engine)
+    return harness.open()

@@ -1,0 +1,95 @@
+"""What a log must hold: a model to compare an engine with, also after a crash.
+
+A model is a base and the entries above it. An operation that a crash interrupted leaves one of a
+few models, never anything else; ``possible_after`` lists them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stelae.spi.ids import ZERO, LogId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Append, Durable, WalEngine
+
+LOG = LogId(TabletId("tablet-a"), 1)
+OTHER = LogId(TabletId("tablet-b"), 7)
+
+READ_BYTES = 1 << 30
+
+
+def entry(index: int, term: int = 1, size_bytes: int = 24) -> Entry:
+    """An entry whose body tells index and term, with no zero byte in it."""
+    stamp = b"<%d.%d>" % (term, index)
+    body = (stamp * (size_bytes // len(stamp) + 1))[:size_bytes]
+    return Entry(OpId(term, index), EntryKind.WRITE, 1_000_000 + index, body)
+
+
+def entries(first: int, count: int, term: int = 1, size_bytes: int = 24) -> tuple[Entry, ...]:
+    """Consecutive entries of one term."""
+    return tuple(entry(index, term, size_bytes) for index in range(first, first + count))
+
+
+@dataclass(slots=True)
+class Model:
+    """What one log holds."""
+
+    base: OpId = ZERO
+    held: list[Entry] = field(default_factory=list)
+
+    @property
+    def last(self) -> OpId:
+        """Op id of the last entry."""
+        return self.held[-1].op_id if self.held else self.base
+
+    def append(self, append: Append) -> Model:
+        """The model after an append."""
+        kept = self.held
+        if append.replace_from is not None:
+            kept = kept[: append.replace_from - self.base.index - 1]
+        return Model(self.base, [*kept, *append.entries])
+
+    def possible_after(self, append: Append) -> list[Model]:
+        """What a crash in the middle of an append may leave."""
+        whole = range(len(append.entries) + 1)
+        cut = [self.append(_shortened(append, count)) for count in whole]
+        return [self, *cut]
+
+
+def _shortened(append: Append, count: int) -> Append:
+    return Append(entries=append.entries[:count], replace_from=append.replace_from)
+
+
+def observed(engine: WalEngine, log: LogId = LOG) -> Model:
+    """Read back all that an engine holds of a log, checking that its own words agree."""
+    state = engine.logs()[log]
+    assert state.damage is None, state.damage
+    held: list[Entry] = []
+    if state.last.index > state.base.index:
+        held = engine.read(log, state.base.index + 1, state.last.index + 1, READ_BYTES)
+    model = Model(state.base, held)
+    assert model.last == state.last
+    assert state.commit_hint <= state.last.index
+    assert engine.op_id_at(log, state.base.index) == state.base
+    for found in held:
+        assert engine.op_id_at(log, found.op_id.index) == found.op_id
+    return model
+
+
+def check_holds(engine: WalEngine, model: Model, log: LogId = LOG) -> None:
+    """Assert that a log holds exactly the model, but for entries that were collected since."""
+    found = observed(engine, log)
+    assert found.base.index >= model.base.index
+    above = [known for known in model.held if known.op_id.index > found.base.index]
+    assert [e.op_id for e in found.held] == [e.op_id for e in above]
+    assert found.held == above
+    if found.base.index > model.base.index:
+        assert found.base in [known.op_id for known in model.held]
+
+
+def commit(engine: WalEngine, append: Append, log: LogId = LOG) -> None:
+    """Commit one append with sync, which has to succeed."""
+    outcome = engine.commit({log: append}, sync=True)[log]
+    assert isinstance(outcome, Durable), outcome
+    if append.entries:
+        assert outcome.last == append.entries[-1].op_id
