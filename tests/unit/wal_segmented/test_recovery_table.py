@@ -1,0 +1,439 @@
+"""Every row of the recovery table: a situation, made by hand, and what recovery does about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+import stelae_wal_segmented
+from stelae.sim.disk import Survival
+from stelae.spi.errors import FutureVersion, SyncFailed
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.wal import Append, WalEngine
+from stelae.testing.wal_harness import VirtualHarness
+from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries, entry
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented.base import LogUse, read_base, write_base
+from stelae_wal_segmented.decisions import Found, Verdict, table
+from stelae_wal_segmented.format import (
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    GroupHeader,
+    SegmentHeader,
+    decode_segment_header,
+    encode_group_header,
+)
+from stelae_wal_segmented.names import sequences_of
+from stelae_wal_segmented.recovery import Recovered, recover_log
+
+PLACE = "/node/wals/tablet-a"
+FIRST = f"{PLACE}/g1-000000000001.seg"
+SECOND = f"{PLACE}/g1-000000000002.seg"
+BASE = f"{PLACE}/g1.base"
+
+ALL = entries(1, 60, size_bytes=200)
+"""Three segments' worth of entries, five to a group."""
+
+
+@pytest.fixture
+def harness() -> VirtualHarness:
+    config = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=4096)
+    return VirtualHarness(SegmentedWal, config)
+
+
+def filled(harness: VirtualHarness, count: int = 60) -> WalEngine:
+    engine = harness.open()
+    engine.create(LOG, ZERO)
+    for first in range(0, count, 5):
+        commit(engine, Append(entries=ALL[first : first + 5], commit_hint=first))
+    return engine
+
+
+def recovered(harness: VirtualHarness) -> Recovered:
+    """Recover a copy of the disk, so that a test may look again."""
+    disk = harness.disk.clone()
+    return recover_log(disk, PLACE, LOG, sequences_of(disk, PLACE, 1))
+
+
+def header_of(harness: VirtualHarness, path: str) -> SegmentHeader:
+    return decode_segment_header(harness.disk.read_bytes(path), path)
+
+
+def data_end_of(harness: VirtualHarness) -> int:
+    """Where the data of the only segment end."""
+    return recovered(harness).chain.segments[-1].end
+
+
+def assert_damage(found: Recovered, row: Found, path: str, last_good: OpId) -> None:
+    assert found.found[-1] is row
+    assert found.damage is not None
+    assert found.damage.path == path
+    assert found.damage.last_good == last_good == found.last
+    assert f"row {row.value.letter}:" in found.damage.detail
+
+
+def assert_opens_with(harness: VirtualHarness, model: Model) -> None:
+    engine = harness.open()
+    check_holds(engine, model)
+    more = Append(entries=entries(model.last.index + 1, 1, term=9))
+    commit(engine, more)
+    harness.crash(engine)
+    engine = harness.open()
+    check_holds(engine, model.append(more))
+    engine.close()
+
+
+def test_row_a_a_file_in_the_making_is_removed(harness: VirtualHarness) -> None:
+    filled(harness, 5).close()
+    for name in ("g1-000000000009.new", ".g1.base.tmp", "g4-000000000001.new"):
+        harness.write(f"{PLACE}/{name}", b"half of something")
+    harness.disk.sync_directory(PLACE)
+    assert_opens_with(harness, Model(ZERO, list(ALL[:5])))
+    assert not [n for n in harness.disk.listdir(PLACE) if n.endswith((".new", ".tmp"))]
+
+
+def test_row_b_a_collected_segment_that_is_still_there_is_removed(harness: VirtualHarness) -> None:
+    engine = filled(harness)
+    first = harness.disk.read_bytes(FIRST)
+    base = engine.collect(LOG, 20)
+    engine.close()
+    harness.write(FIRST, first)
+    assert Found.COLLECTED in recovered(harness).found
+    engine = harness.open()
+    assert not harness.disk.exists(FIRST)
+    assert engine.logs()[LOG].base == base != ZERO
+    engine.close()
+
+
+def test_row_c_a_removal_that_began_is_finished(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    use(harness, LogUse.DROPPING)
+    engine = harness.open()
+    assert not engine.logs()
+    assert harness.disk.listdir("/node/wals") == ["lock", "segmented"]
+    engine.close()
+
+
+def use(harness: VirtualHarness, value: LogUse, durable: OpId = ZERO) -> None:
+    base = read_base(harness.disk, BASE)
+    write_base(harness.disk, BASE, base.changed(use=value, durable=durable))
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "of another log"])
+def test_row_d_without_a_valid_base_file_the_log_is_damaged(
+    harness: VirtualHarness, how: str
+) -> None:
+    filled(harness).close()
+    if how == "missing":
+        harness.disk.remove(BASE)
+    elif how == "damaged":
+        harness.disk.damage(BASE, 512 + 20)
+    else:
+        data = harness.disk.read_bytes(BASE)
+        harness.disk.remove(BASE)
+        harness.write(f"{PLACE}/g2.base", data)
+        harness.disk.rename(f"{PLACE}/g2.base", BASE)
+        harness.disk.make_directory("/node/wals/tablet-b")
+        for name in harness.disk.listdir(PLACE):
+            harness.disk.rename(f"{PLACE}/{name}", f"/node/wals/tablet-b/{name}")
+        engine = harness.open()
+        ((log, state),) = engine.logs().items()
+        assert log.tablet_id == "tablet-b"
+        assert state.damage is not None
+        assert "row D" in state.damage.detail
+        return
+    assert_damage(recovered(harness), Found.NO_BASE, BASE, ZERO)
+
+
+def test_row_e_a_log_that_is_being_set_aside_is_not_used(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    use(harness, LogUse.LEAVING)
+    assert_damage(recovered(harness), Found.LEAVING, BASE, OpId(1, 60))
+    engine = harness.open()
+    engine.set_aside(LOG, "/node/quarantine/1")
+    assert not engine.logs()
+    engine.close()
+
+
+def test_row_f_after_a_failed_sync_nothing_behind_the_durable_entry_is_given_out(
+    harness: VirtualHarness,
+) -> None:
+    filled(harness).close()
+    use(harness, LogUse.SYNC_FAILED, OpId(1, 42))
+    assert_damage(recovered(harness), Found.SYNC_FAILED, BASE, OpId(1, 42))
+
+
+@pytest.mark.parametrize("offset", [0, 3, 20, 155, SEGMENT_HEADER_BYTES - 1])
+def test_row_g_an_invalid_segment_header_is_damage(harness: VirtualHarness, offset: int) -> None:
+    filled(harness).close()
+    harness.disk.damage(SECOND, offset)
+    last = header_before(harness, SECOND)
+    assert_damage(recovered(harness), Found.BAD_HEADER, SECOND, last)
+
+
+def header_before(harness: VirtualHarness, path: str) -> OpId:
+    """Last op id of the segment before ``path``, which is the second one."""
+    disk = harness.disk.clone()
+    disk.remove(path)
+    return recover_log(disk, PLACE, LOG, [1]).last
+
+
+def test_row_g_a_segment_of_another_log_is_damage(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    harness.disk.rename(SECOND, f"{PLACE}/g1-000000000009.seg")
+    found = recovered(harness)
+    assert found.found[-1] is Found.BAD_HEADER or found.found[-1] is Found.BROKEN_CHAIN
+    assert found.damage is not None
+
+
+def test_a_segment_of_a_newer_format_stops_the_node_and_touches_nothing(
+    harness: VirtualHarness,
+) -> None:
+    filled(harness).close()
+    data = bytearray(harness.disk.read_bytes(SECOND))
+    header = header_of(harness, SECOND)
+    newer = bytearray(header.encode())
+    newer[8] += 1
+    newer[-4:] = crc32c(bytes(newer[:-4])).to_bytes(4, "little")
+    data[: len(newer)] = newer
+    harness.write(SECOND, bytes(data))
+    before = harness.tree()
+    with pytest.raises(FutureVersion, match="format 2 is newer"):
+        harness.open()
+    after = harness.tree()
+    assert {path for path in before if before[path] != after[path]} == {"/node/wals/segmented"}
+
+
+def test_row_h_a_missing_segment_is_damage(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    last = header_before(harness, SECOND)
+    harness.disk.remove(SECOND)
+    third = f"{PLACE}/g1-000000000003.seg"
+    assert_damage(recovered(harness), Found.BROKEN_CHAIN, third, last)
+    harness.disk.remove(FIRST)
+    assert_damage(recovered(harness), Found.BROKEN_CHAIN, third, ZERO)
+
+
+def test_row_i_a_closed_segment_is_taken_from_its_footer(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    assert set(recovered(harness).found) == {Found.FOOTER}
+    assert_opens_with(harness, Model(ZERO, list(ALL)))
+
+
+def without_footer(harness: VirtualHarness) -> None:
+    """Cut the footer off the first segment, as a full disk leaves it."""
+    harness.disk.cut(FIRST, header_of(harness, SECOND).previous_end)
+
+
+def test_row_j_a_segment_without_footer_ends_where_its_successor_says(
+    harness: VirtualHarness,
+) -> None:
+    filled(harness).close()
+    without_footer(harness)
+    assert recovered(harness).found[0] is Found.SEALED
+    assert_opens_with(harness, Model(ZERO, list(ALL)))
+
+
+def test_row_k_a_segment_without_footer_is_invalid_before_that(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    without_footer(harness)
+    for change in (
+        lambda disk: disk.damage(FIRST, 2000),
+        lambda disk: disk.cut(FIRST, 2000),
+        lambda disk: disk.damage(FIRST, SEGMENT_HEADER_BYTES + 3),
+    ):
+        twin = harness.fork(0)
+        change(twin.disk)
+        found = recovered(twin)
+        assert found.found[-1] is Found.BAD_SEALED
+        assert found.damage is not None
+        assert found.damage.path == FIRST
+        assert SEGMENT_HEADER_BYTES <= found.damage.offset <= 2000
+        assert found.last.index < 10
+
+
+def test_row_l_a_damaged_footer_with_a_successor_is_damage(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    end = header_of(harness, SECOND).previous_end
+    for offset in range(end, len(harness.disk.read_bytes(FIRST))):
+        twin = harness.fork(0)
+        twin.disk.damage(FIRST, offset)
+        assert_damage(recovered(twin), Found.BAD_FOOTER, FIRST, header_before(harness, SECOND))
+
+
+def test_row_m_a_footer_whose_file_was_not_cut_yet_is_cut_away(harness: VirtualHarness) -> None:
+    filled(harness, 10).close()
+    data = harness.disk.read_bytes(FIRST)
+    harness.write(FIRST, data + bytes(1000))
+    assert recovered(harness).found == [Found.UNCUT_FOOTER]
+    assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
+
+
+def opened(harness: VirtualHarness, count: int = 10) -> int:
+    """An open segment with two synced groups; return where its data end."""
+    engine = filled(harness, count)
+    harness.crash(engine, Survival.KEPT)
+    return data_end_of(harness)
+
+
+def overwrite(harness: VirtualHarness, offset: int, data: bytes) -> None:
+    file = harness.disk.open(FIRST, writable=True)
+    file.pwritev([data], offset)
+    file.sync()
+
+
+@pytest.mark.parametrize("row", ["beyond the end", "synced ahead", "does nothing", "wrong index"])
+def test_row_n_a_valid_group_that_does_not_fit_is_damage(harness: VirtualHarness, row: str) -> None:
+    end = opened(harness)
+    nonce = header_of(harness, FIRST).nonce
+    groups = {
+        "beyond the end": GroupHeader(synced=end, commit_hint=0, replace_from=12, count=0),
+        "synced ahead": GroupHeader(synced=end + 1, commit_hint=0, replace_from=5, count=0),
+        "does nothing": GroupHeader(synced=end, commit_hint=0, replace_from=0, count=0),
+        "wrong index": GroupHeader(synced=end, commit_hint=0, replace_from=0, count=1),
+    }
+    data = encode_group_header(groups[row], nonce)
+    if row == "wrong index":
+        whole = harness.disk.read_bytes(FIRST)
+        start = SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES
+        data += whole[start : start + 240]
+    overwrite(harness, end, data)
+    assert_damage(recovered(harness), Found.UNFIT, FIRST, OpId(1, 10))
+
+
+def test_row_o_zeros_before_a_recorded_synced_offset_are_damage(harness: VirtualHarness) -> None:
+    opened(harness)
+    overwrite(harness, 600, bytes(512))
+    found = recovered(harness)
+    assert found.found == [Found.BEFORE_SYNCED]
+    assert found.damage is not None
+    assert found.damage.offset <= 600
+    assert found.last.index < 5
+
+
+def test_row_o_holds_for_any_byte_before_the_last_group(harness: VirtualHarness) -> None:
+    end = opened(harness)
+    second_group = (end - SEGMENT_HEADER_BYTES) // 2 + SEGMENT_HEADER_BYTES
+    for offset in range(SEGMENT_HEADER_BYTES, second_group):
+        twin = harness.fork(0)
+        twin.disk.damage(FIRST, offset)
+        assert recovered(twin).found == [Found.BEFORE_SYNCED], offset
+
+
+def test_row_p_a_changed_byte_in_the_last_group_is_damage(harness: VirtualHarness) -> None:
+    end = opened(harness)
+    second_group = (end - SEGMENT_HEADER_BYTES) // 2 + SEGMENT_HEADER_BYTES
+    rows = []
+    for offset in range(second_group, end):
+        twin = harness.fork(0)
+        twin.disk.damage(FIRST, offset)
+        rows.append(recovered(twin).found[-1])
+    assert set(rows) <= {Found.CHANGED, Found.TORN}
+    assert rows.count(Found.CHANGED) > 0.99 * len(rows)
+
+
+def test_row_q_a_torn_tail_is_cut_and_never_read_again(harness: VirtualHarness) -> None:
+    end = opened(harness)
+    for keep in range(1, 240):
+        twin = harness.fork(keep)
+        size = len(twin.disk.read_bytes(FIRST))
+        twin.write(FIRST, twin.disk.read_bytes(FIRST)[: end - keep] + bytes(size - end + keep))
+        found = recovered(twin)
+        assert found.found == [Found.TORN]
+        assert found.last == OpId(1, 9)
+        if keep % 40 == 1:
+            assert_opens_with(twin, Model(ZERO, list(ALL[:9])))
+
+
+def test_row_q_holds_for_a_file_that_ends_in_the_tail(harness: VirtualHarness) -> None:
+    end = opened(harness)
+    for keep in range(1, 240):
+        twin = harness.fork(keep)
+        twin.disk.cut(FIRST, end - keep)
+        assert recovered(twin).found == [Found.TORN]
+
+
+@pytest.mark.parametrize("rest", [0, 1, 100, 5000])
+def test_row_r_zeros_or_nothing_behind_the_last_group_are_a_clean_end(
+    harness: VirtualHarness, rest: int
+) -> None:
+    end = opened(harness)
+    harness.write(FIRST, harness.disk.read_bytes(FIRST)[:end] + bytes(rest))
+    assert recovered(harness).found == [Found.CLEAN]
+    assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
+
+
+@pytest.mark.parametrize("fault", ["sync", "read"])
+def test_row_s_a_tail_that_cannot_be_read_or_synced_is_damage(
+    harness: VirtualHarness, fault: str
+) -> None:
+    opened(harness)
+    faults = harness.disk.faults
+    (faults.fail_syncs if fault == "sync" else faults.fail_reads)(FIRST)
+    engine = harness.open()
+    damage = engine.logs()[LOG].damage
+    assert damage is not None
+    assert damage.path == FIRST
+    assert "row S" in damage.detail
+    harness.crash(engine, Survival.KEPT)
+    assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
+
+
+# -- the table itself ------------------------------------------------------------------------------
+
+
+def test_letters_are_consecutive_and_every_row_has_a_test() -> None:
+    letters = [row.letter for row in table()]
+    assert letters == [chr(ord("A") + position) for position in range(len(letters))]
+    tested = {name.split("_")[2].upper() for name in globals() if name.startswith("test_row_")}
+    assert tested == set(letters)
+
+
+def test_the_readme_shows_the_table_as_it_is() -> None:
+    readme = Path(stelae_wal_segmented.__file__).with_name("README.md").read_text()
+    for row in table():
+        assert f"| {row.letter} | {row.situation} | {row.verdict.name.lower()} |" in readme
+
+
+def test_nothing_is_ever_removed_or_cut_that_was_known_to_be_durable() -> None:
+    quiet = {found for found in Found if found.value.verdict in (Verdict.CUT, Verdict.REMOVE)}
+    assert quiet == {
+        Found.UNBORN,
+        Found.COLLECTED,
+        Found.DROPPED,
+        Found.UNCUT_FOOTER,
+        Found.TORN,
+    }
+
+
+# -- what recovery leaves --------------------------------------------------------------------------
+
+
+def test_a_group_of_which_a_part_is_valid_becomes_whole(harness: VirtualHarness) -> None:
+    end = opened(harness)
+    harness.disk.cut(FIRST, end - 300)
+    engine = harness.open()
+    check_holds(engine, Model(ZERO, list(ALL[:8])))
+    commit(engine, Append(entries=(entry(9, 2),)))
+    for _ in range(3):
+        harness.crash(engine, Survival.KEPT)
+        engine = harness.open()
+        check_holds(engine, Model(ZERO, [*ALL[:8], entry(9, 2)]))
+    engine.close()
+
+
+def test_bytes_that_a_failed_sync_left_in_memory_are_made_durable_before_they_are_handed_out(
+    harness: VirtualHarness,
+) -> None:
+    engine = filled(harness, 10)
+    engine.commit({LOG: Append(entries=ALL[10:15])}, sync=False)
+    harness.disk.faults.fail_syncs(FIRST)
+    with pytest.raises(SyncFailed):
+        harness.disk.open(FIRST).sync()
+    killed = harness.fork(1)
+    engine = killed.open()
+    assert engine.logs()[LOG].last == OpId(1, 15)
+    killed.crash(engine, Survival.LOST)
+    assert_opens_with(killed, Model(ZERO, list(ALL[:15])))
