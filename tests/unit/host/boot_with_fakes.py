@@ -1,0 +1,165 @@
+"""A program: boots a node on fakes, writes a row through it, and prints what came of it as JSON.
+
+Run by ``test_boot_with_fakes`` in a process of its own, whose imports are nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from typing import Any
+
+from fake_engines import FakeStore, FakeWal, SoloConsensus
+
+from stelae.host.files import RealFiles
+from stelae.host.instance import Instance, format_directory
+from stelae.host.layout import Layout
+from stelae.host.metrics import NodeMetrics
+from stelae.host.node import Node
+from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
+from stelae.host.system_clock import SystemClock
+from stelae.spi.consensus import Member, Status
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
+from stelae.spi.schema import Column, Schema
+from stelae.spi.write import (
+    OpBody,
+    OpKind,
+    WriteOp,
+    WriteReply,
+    WriteRequest,
+    decode_reply,
+    decode_request,
+    encode_body,
+    encode_reply,
+    encode_request,
+)
+from stelae.wire.messenger import Identity, Messenger
+from stelae.wire.requests import Request
+from stelae.wire.settings import WireSettings
+
+CLUSTER = ClusterId("fakes")
+TABLET = TabletId("t")
+NODE = NodeId("a" * 32)
+SCHEMA = Schema(1, (Column(id=1, name="key", type="int64", nullable=False),), (1,))
+WAIT_S = 30.0
+"""Reached only by a defect."""
+
+
+class FakeService:
+    """Passes writes on to the node's replica."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def start(self) -> None:
+        self._node.messenger.serve("fake.write", self._write)
+
+    def stop(self) -> None:
+        pass
+
+    def _write(self, request: Request) -> None:
+        def done(result: WriteReply | StelaeError) -> None:
+            if isinstance(result, StelaeError):
+                request.refuse(result)
+            else:
+                request.reply([encode_reply(result)])
+
+        self._node.replicas[TABLET].write(decode_request(request.body[0]), done)
+
+
+class Witness:
+    """An observer that waits until the replica serves."""
+
+    def __init__(self) -> None:
+        self.serving = asyncio.Event()
+
+    def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
+        if after.serving:
+            self.serving.set()
+
+    def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+class NoTime:
+    """The hybrid time of a process that is no node."""
+
+    def now(self) -> int:
+        return 0
+
+    def observe(self, timestamp: int) -> None:
+        pass
+
+
+def node_config(directory: str) -> NodeConfig:
+    picked = [
+        Picked(name="fake", engine=e, config=None) for e in (FakeWal, SoloConsensus, FakeStore)
+    ]
+    member = Member(node_id=NODE, address="127.0.0.1:1")
+    return NodeConfig(
+        node=NodeSettings(directory=directory, listen="127.0.0.1:0"),
+        cluster_id=CLUSTER,
+        tablet=TabletSettings(id=TABLET, schema=SCHEMA, members=(member,)),
+        wal=wal,
+        consensus=consensus,
+        store=store,
+    )
+
+
+async def write(address: str, key: int) -> WriteReply:
+    """Connect as a client does and insert one row."""
+    messenger = Messenger(
+        Identity(
+            cluster_id=CLUSTER, node_id=NodeId("c" * 32), incarnation_id=IncarnationId("c" * 16)
+        ),
+        clock=SystemClock(),
+        time=NoTime(),
+        defer=asyncio.get_running_loop().call_soon,
+        settings=WireSettings(),
+        metrics=NodeMetrics(),
+        rng=random.Random(1),
+    )
+    request = WriteRequest(
+        tablet_id=TABLET,
+        client_id=ClientId("c"),
+        first_incomplete=1,
+        schema_version=SCHEMA.version,
+        ops=[WriteOp(1, encode_body(OpBody(OpKind.INSERT, [(key,)])))],
+    )
+    try:
+        node = await messenger.connect(address)
+        frames = [encode_request(request)]
+        answer = await messenger.call(node, "fake.write", frames, deadline_ms=10_000)
+        return decode_reply(answer.body[0])
+    finally:
+        messenger.close()
+
+
+async def run(directory: str) -> dict[str, Any]:
+    format_directory(
+        RealFiles(),
+        Layout(directory),
+        Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"),
+    )
+    witness = Witness()
+    node = Node(node_config(directory), services=[FakeService], observer=witness)
+    async with asyncio.timeout(WAIT_S):
+        await node.start()
+        await witness.serving.wait()
+        reply = await write(node.address, key=7)
+        rows = list(node.replicas[TABLET].applier.store.rows)
+        await node.stop()
+    ours = [name for name in sys.modules if name.partition(".")[0].startswith("stelae")]
+    return {
+        "errors": [result.refusal or len(result.errors) for _, result in reply.results],
+        "rows": rows,
+        "crashed": repr(node.crashed),
+        "packages": sorted({".".join(name.split(".")[:2]) for name in ours}),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(run(sys.argv[1]))))
