@@ -88,6 +88,14 @@ class Replica:
         self.outbox = Outbox(log.last.index)
         self.commit = max(commit, log.base.index)
         self.applied = applied
+        self._forget()
+        if self.configs.commit(self.commit):
+            self.outbox.committed_config = self.configs.committed
+        self._take_members()
+        self.role = self._resting_role()
+
+    def _forget(self) -> None:
+        """What a start begins without: everything that was not durable."""
         self.serving = False
         self.leader: NodeId | None = None
         self.leader_heard_at_us: int | None = None
@@ -99,10 +107,6 @@ class Replica:
         self.history: deque[str] = deque(maxlen=HISTORY_LENGTH_MAX)
         self.fatal = False
         self.role = Role.NON_PARTICIPANT
-        if self.configs.commit(self.commit):
-            self.outbox.committed_config = self.configs.committed
-        self._take_members()
-        self.role = self._resting_role()
 
     # -- members ---------------------------------------------------------------------------------
 
