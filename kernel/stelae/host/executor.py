@@ -67,7 +67,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorPorts:
-    """What one executor works with; see ``ports`` for each."""
+    """What one executor works with."""
 
     writer: LogWriter
     reader: LogReader
@@ -78,15 +78,11 @@ class ExecutorPorts:
 
 
 class ReadyExecutor:
-    """Carries out the Readies of one replica. All methods are called on the event loop.
+    """Carries out the Readies of one replica, on the event loop.
 
-    Args:
-        log: the replica's log, open in the writer.
-        ports: disk, network, clock and sink.
-        cache: recent entries; the executor keeps it in step with the log.
-        hard_state: as restored.
-        committed_config: as restored.
-        range_bytes_max: bytes of entries that one message carries, at least one entry.
+    ``log`` is open in the writer; ``cache`` is kept in step with it; ``hard_state`` and
+    ``committed_config`` are as restored; a message carries ``range_bytes_max`` bytes of entries,
+    or one larger entry.
     """
 
     def __init__(

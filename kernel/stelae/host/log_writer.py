@@ -1,12 +1,8 @@
 """The log writer: order by reservation, group commit over all logs of a node, error fan-out.
 
-``reserve`` fixes the place of an append in its log and ``append_async`` hands over its entries;
-one WAL thread drains whatever is ready into one ``commit`` of the engine. That is the source's
-Reserve/AsyncAppend (seed "consensus", *Group commit implementation details*), with its two open
-ends closed: the queue is bounded in bytes, and one drained group is one vectored write and sync.
-
-The module is a pure core: it starts no thread. Production drives ``take_work`` and ``complete``
-from a thread (``wal_thread``), the simulator from virtual events; both run this same code.
+The source's Reserve and AsyncAppend (seed "consensus", *Group commit implementation details*) with
+its open ends closed: the queue is bounded in bytes, one drained group is one vectored write. A pure
+core: a thread (``wal_thread``) or the simulator drives ``take_work``, ``perform`` and ``finish``.
 
 Ordering and durability
     1. Per log, entries are committed in reservation order; a slot that is reserved but not yet
@@ -38,7 +34,7 @@ Completion: TypeAlias = tuple[Callable[..., None], object]
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A reserved place in a log. ``bytes`` counts against the queue until it is committed."""
+    """A reserved place in a log; ``void`` is set when the log failed before it was filled."""
 
     log: LogId
     size_bytes: int
@@ -47,7 +43,6 @@ class Slot:
     commit_hint: int = 0
     done: Done | None = None
     void: Failed | None = None
-    """Set when the log failed before the slot was filled."""
 
 
 @dataclass(slots=True)
@@ -76,14 +71,11 @@ class _Log:
 
 
 class LogWriter:
-    """Group commit for every log of a node. All methods but two belong to the event loop.
+    """Group commit for every log of a node.
 
-    Args:
-        lock: guards the queues; a real lock where ``take_work`` runs on a thread.
-        wake: tells the driver that ``take_work`` may find something; called with the lock free.
-        post: runs completions on the event loop, in order; called from the driver.
-        queue_bytes_max: bytes that may wait before ``reserve`` pushes back.
-        group_bytes_max: bytes of one group; one larger append still goes alone.
+    ``lock`` guards the queues, ``wake`` tells the driver that ``take_work`` may find something, and
+    ``post`` runs completions on the event loop, in order. ``reserve`` pushes back beyond
+    ``queue_bytes_max``; a group has at most ``group_bytes_max``, or one larger append.
     """
 
     def __init__(
@@ -134,16 +126,11 @@ class LogWriter:
         self._on_room.append(callback)
 
     def reserve(self, log: LogId, size_bytes: int) -> Slot:
-        """Fix the place of an append in its log. O(1).
-
-        Args:
-            log: an open log.
-            size_bytes: what the entries will count.
+        """Fix the place of an append of ``size_bytes`` in its log. O(1).
 
         Raises:
             Overloaded: the queue is at its bound; try after ``when_room``.
-            Unavailable: the writer is closing.
-            StelaeError: the log failed; the error that failed it.
+            StelaeError: the error that failed the log; or the writer is closing.
         """
         if self._closing:
             raise Unavailable("the log writer is closing")
@@ -172,15 +159,7 @@ class LogWriter:
         commit_hint: int = 0,
         done: Done,
     ) -> None:
-        """Fill a slot. ``done`` is called once, on the event loop, when its outcome is known.
-
-        Args:
-            slot: from ``reserve``.
-            entries: contiguous, in index order.
-            replace_from: index from which the log is voided first, or ``None``.
-            commit_hint: the commit index as known now; rides along, costs no sync.
-            done: gets ``Durable`` or ``Failed``; must not block.
-        """
+        """Fill a slot; ``done`` gets its outcome once, on the event loop. See ``Append``."""
         with self._lock:
             slot.replace_from = replace_from
             slot.commit_hint = commit_hint
@@ -197,10 +176,7 @@ class LogWriter:
             self._wake()
 
     def submit_job(self, work: Job, done: Callable[[object], None]) -> None:
-        """Run ``work(engine)`` between groups on the WAL thread; ``done(result)`` on the loop.
-
-        If ``work`` raises a ``StelaeError``, the error object is the result.
-        """
+        """Run ``work(engine)`` between groups; ``done(result or StelaeError)`` on the loop."""
         with self._lock:
             self._jobs.append(_Job(work, done))
         self._wake()
@@ -225,10 +201,7 @@ class LogWriter:
     # -- driver side (the WAL thread) ------------------------------------------------------------
 
     def take_work(self) -> Work | None:
-        """Take the next job or group; ``None`` when there is nothing to do.
-
-        While closing, groups go first, so that closing waits for every filled append.
-        """
+        """Take the next job or group, if any; while closing, every filled append goes first."""
         with self._lock:
             if self._jobs and not (self._closing and self._ready):
                 return self._jobs.popleft()

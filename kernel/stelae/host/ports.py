@@ -1,8 +1,4 @@
-"""What the drivers of a replica need from outside, as Protocols.
-
-Production implements them with an event loop, threads, files and sockets; the simulator with
-virtual ones. The code between is the same, so a bug in a driver is found by simulation too.
-"""
+"""What the drivers of a replica need from outside: real in production, virtual in the simulator."""
 
 from __future__ import annotations
 
