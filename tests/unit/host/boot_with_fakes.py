@@ -95,9 +95,8 @@ class NoTime:
 
 
 def node_config(directory: str) -> NodeConfig:
-    picked = [
-        Picked(name="fake", engine=e, config=None) for e in (FakeWal, SoloConsensus, FakeStore)
-    ]
+    engines = (FakeWal, SoloConsensus, FakeStore)
+    wal, consensus, store = (Picked(name="fake", engine=e, config=None) for e in engines)
     member = Member(node_id=NODE, address="127.0.0.1:1")
     return NodeConfig(
         node=NodeSettings(directory=directory, listen="127.0.0.1:0"),
