@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from stelae.host.apply import Applier
 from stelae.host.executor import ReadyExecutor
@@ -37,13 +37,21 @@ from stelae.spi.consensus import (
     ReadReady,
     Received,
     Rejection,
+    RejectReason,
     Role,
     Status,
     StepDown,
     TabletConfig,
     Tick,
 )
-from stelae.spi.errors import Full, NotLeader, Overloaded, StelaeError, Unavailable
+from stelae.spi.errors import (
+    CallerError,
+    Full,
+    NotLeader,
+    Overloaded,
+    StelaeError,
+    Unavailable,
+)
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.services import Metrics
@@ -455,11 +463,14 @@ class Replica:
 
 
 def _rejection_error(rejection: Rejection) -> StelaeError:
-    reason = rejection.reason.value
-    match reason:
-        case "OVERLOADED" | "TOO_LARGE":
-            return Overloaded(f"the proposal was not taken: {reason}")
-        case "CONFIGURING":
+    match rejection.reason:
+        case RejectReason.NOT_LEADER | RejectReason.LEADERSHIP_LOST:
+            return NotLeader(rejection.leader, rejection.reason.value)
+        case RejectReason.CONFIGURING:
             return Unavailable("the tablet is CONFIGURING")
+        case RejectReason.OVERLOADED:
+            return Overloaded("too much is proposed and not yet committed")
+        case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
+            return CallerError(f"the proposal can never be taken: {rejection.reason}")
         case _:
-            return NotLeader(rejection.leader, reason)
+            assert_never(rejection.reason)
