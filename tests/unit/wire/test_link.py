@@ -319,6 +319,21 @@ def test_the_smaller_of_both_windows_counts_and_credit_comes_with_any_answer() -
     assert world.link.send("note", [bytes(244)], [244], None)
 
 
+def test_a_new_connection_begins_with_full_credit_and_empty_sums() -> None:
+    world = World(control_window_bytes=1 << 16)
+    world.welcome()
+    while world.link.send("note", [bytes(1000)], [1000], None):
+        pass
+    world.hear([(REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
+    world.link.restart("for the test")
+    world.reopen()
+    world.welcome()
+    assert world.link.send("note", [bytes(1000)], [1000], None)
+    world.link.flush()
+    credits = [msgspec.json.decode(bytes(f[0]), type=Envelope).credit for f in world.port.sent]
+    assert credits == [0, 0]
+
+
 def test_consumed_answers_are_reported_after_a_quarter_of_the_window() -> None:
     world = World(control_window_bytes=1 << 16)
     world.welcome()

@@ -277,6 +277,22 @@ def test_a_peer_that_does_not_read_bounds_what_is_queued_for_it() -> None:
     run(main)
 
 
+def test_a_reader_that_stops_at_its_limit_comes_again_without_another_signal() -> None:
+    async def main() -> None:
+        first, _ = messenger(1, parcels_max=1)
+        node, _ = messenger(2, drain_messages_max=1)
+        came: list[object] = []
+        node.on_message("note", came.append)
+        await joined(first, node, node.bind("127.0.0.1:0"))
+        for _ in range(5):
+            expected = len(came) + 200
+            for _ in range(200):
+                assert first.send(NODE, "note", [b"x"])
+            await until(lambda expected=expected: len(came) == expected)
+
+    run(main)
+
+
 def test_a_paused_process_finds_its_answers_before_its_timeouts() -> None:
     """Regression story: judging deadlines first turned every pause into a wave of time-outs."""
 

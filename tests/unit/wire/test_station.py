@@ -11,10 +11,10 @@ import pytest
 from stelae.spi.errors import NotLeader
 from stelae.spi.services import Buffer
 from stelae.wire.envelope import Envelope, encode_envelope
-from stelae.wire.parcels import CANCEL, CREDIT, ERROR, HELLO, PING, PONG, REFUSED, REPLY
+from stelae.wire.parcels import CANCEL, CREDIT, ERROR, HELLO, PACK_BELOW, PING, PONG, REFUSED, REPLY
 from stelae.wire.requests import Message, Request
 from stelae.wire.services import Service, Services
-from stelae.wire.settings import Lane, WireSettings
+from stelae.wire.settings import FRAMES_MAX, Lane, WireSettings
 from stelae.wire.sockets import SendResult
 from stelae.wire.station import IDLE_FACTOR, Station
 from tests.unit.wire.worlds import CLOCK_LIMIT, Edge, common, identity
@@ -376,6 +376,18 @@ def test_at_close_all_requests_are_abandoned() -> None:
     assert not world.edge.parties
     assert told == [1]
     assert not world.requests[0].reply()
+
+
+def test_more_frames_than_a_message_may_have_are_refused_even_when_announced() -> None:
+    world = World()
+    world.hello()
+    lengths = [PACK_BELOW] * FRAMES_MAX
+    answers = world.say(
+        [("ask", 1, 1000, "", None, lengths)], [b"", *[bytes(PACK_BELOW)] * FRAMES_MAX]
+    )
+    assert world.requests == []
+    assert answers[0][2]["code"] == "MALFORMED"
+    assert "frames" in answers[0][2]["text"]
 
 
 def test_every_header_tells_who_speaks_for_whom_to_whom() -> None:

@@ -1,0 +1,139 @@
+"""What the protocol relies on in the sockets themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from stelae.spi.services import Buffer
+from stelae.wire.settings import FRAMES_MAX
+from stelae.wire.sockets import DealerPort, RouterPort, SendResult
+
+POLL_MS = 5000
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    made: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+def wait(port: RouterPort | DealerPort, events: int, timeout_ms: int = POLL_MS) -> bool:
+    return bool(port._socket.poll(timeout_ms, events))
+
+
+def pair(context: zmq.Context[zmq.Socket[bytes]]) -> tuple[RouterPort, DealerPort, int]:
+    router, dealer = RouterPort(context, 1 << 20, 100), DealerPort(context, 1 << 20, 100)
+    port = router.bind("127.0.0.1", 0)
+    dealer.connect("127.0.0.1", port)
+    assert wait(dealer, zmq.POLLOUT)
+    return router, dealer, port
+
+
+def received(port: RouterPort | DealerPort) -> list[list[Buffer]]:
+    assert wait(port, zmq.POLLIN)
+    came: list[list[Buffer]] = []
+    assert port.drain(came.append, 1000)
+    return came
+
+
+def test_nothing_can_be_queued_before_a_connection_stands(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router = RouterPort(context, 1 << 20, 100)
+    taken = router.bind("127.0.0.1", 0)
+    router.close()
+    dealer = DealerPort(context, 1 << 20, 100)
+    dealer.connect("127.0.0.1", taken)
+    assert not dealer.writable()
+    assert dealer.send([b"x"]) is SendResult.FULL
+
+
+def test_a_lost_connection_shows_at_once_and_is_never_made_again_behind_our_back(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer, port = pair(context)
+    router.close()
+    while dealer.writable():
+        dealer._socket.poll(10, zmq.POLLIN)
+    successor = RouterPort(context, 1 << 20, 100)
+    successor.bind("127.0.0.1", port)
+    newcomer = DealerPort(context, 1 << 20, 100)
+    newcomer.connect("127.0.0.1", port)
+    assert wait(newcomer, zmq.POLLOUT)
+    assert not wait(dealer, zmq.POLLOUT, timeout_ms=300)
+    assert dealer.send([b"for the dead"]) is SendResult.FULL
+
+
+def test_a_caller_that_is_gone_is_said_to_be_gone(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer, _ = pair(context)
+    assert dealer.send([b"hello"]) is SendResult.SENT
+    ((routing_id, _),) = received(router)
+    dealer.close()
+    while router.send(bytes(routing_id), [b"x"]) is SendResult.SENT:
+        router._socket.poll(10, zmq.POLLIN)
+    assert router.send(bytes(routing_id), [b"x"]) is SendResult.GONE
+    assert router.send(b"never seen", [b"x"]) is SendResult.GONE
+
+
+def test_a_reader_that_does_not_read_is_said_to_be_full(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer, _ = pair(context)
+    results = {dealer.send([bytes(1 << 19)]) for _ in range(2000)}
+    assert SendResult.FULL in results
+    assert router.readable()
+
+
+def test_a_drain_stops_at_its_limit_and_says_that_more_is_left(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer, _ = pair(context)
+    for _ in range(10):
+        dealer.send([b"x"])
+    came: list[list[Buffer]] = []
+    while len(came) < 10:
+        assert wait(router, zmq.POLLIN)
+        before = len(came)
+        router.drain(came.append, 1)
+        assert len(came) == before + 1
+    assert router.drain(came.append, 1)
+
+
+def test_of_a_message_with_endless_frames_only_so_many_are_kept(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer, _ = pair(context)
+    dealer.send([b"x"] * (3 * FRAMES_MAX))
+    dealer.send([b"next"])
+    many, *rest = received(router)
+    assert FRAMES_MAX < len(many) < FRAMES_MAX + 10
+    following = rest or received(router)
+    assert [bytes(frame) for frame in following[0][1:]] == [b"next"]
+
+
+def test_a_frame_above_the_hard_limit_ends_the_connection_before_it_is_held(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer, _ = pair(context)
+    dealer.send([bytes(3 << 20)])
+    while dealer.writable():
+        dealer._socket.poll(10, zmq.POLLIN)
+    assert not router.readable()
+
+
+def test_large_frames_are_views_and_small_ones_bytes(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer, _ = pair(context)
+    dealer.send([b"header", b"packed", bytes(100_000)])
+    ((_, header, packed, large),) = received(router)
+    assert isinstance(header, bytes)
+    assert isinstance(packed, bytes)
+    assert isinstance(large, memoryview)
+    assert large.nbytes == 100_000
