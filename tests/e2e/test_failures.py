@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from nodes import (
+from stelae.host.replica import ReplicaState
+from tests.e2e.nodes import (
     TABLET,
     agree,
     connected,
@@ -19,8 +17,6 @@ from nodes import (
     sync_fails,
     until,
 )
-
-from stelae.host.replica import ReplicaState
 
 
 def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(

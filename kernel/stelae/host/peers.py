@@ -97,12 +97,17 @@ class PeerTraffic:
         """Take a consensus message.
 
         Raises:
-            PeerError: it is malformed, or for a tablet that is not here; it has had no effect.
+            PeerError: it is malformed, from a stranger, or for a tablet that is not here; it has
+                had no effect.
         """
         message = self._codec.decode(frames)
         replica = self._replicas.get(message.guard.tablet_id)
         if replica is None:
             raise PeerError(f"tablet {message.guard.tablet_id} is not on this node")
+        if replica.status.config.member(sender) is None:
+            # Whoever may connect could else depose leaders. With members that change, a lagging
+            # replica will have to hear newer ones: then roles (who is a node) take this place.
+            raise PeerError(f"{sender} is no member of tablet {message.guard.tablet_id}")
         self._metrics.count("consensus_messages_received")
         replica.receive(sender, message)
 
@@ -164,5 +169,5 @@ def _decode(
 ) -> _Message:
     try:
         return decoder.decode(frames[0])
-    except (IndexError, ValueError, msgspec.MsgspecError) as error:
+    except (IndexError, ValueError, RecursionError) as error:
         raise PeerError(f"malformed {kind}: {error}") from error

@@ -1,0 +1,208 @@
+"""Malformed traffic to every service of running nodes: refused; nothing lost, nobody dead."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stelae.client.local_time import NoTime, QuietMetrics, WallClock
+from stelae.client.messages import (
+    CHECKSUM,
+    DESCRIBE,
+    SCAN,
+    STATUS,
+    WRITE,
+    ChecksumRequest,
+    DescribeRequest,
+    ScanRequest,
+    StatusRequest,
+    encode,
+)
+from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
+from stelae.host.peer_codec import Guard, PeerCodec
+from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.spi.consensus import ConsensusEngine
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.scan import Compare, Order, ScanSpec
+from stelae.spi.write import OpBody, OpKind, WriteOp, WriteRequest, encode_body, encode_request
+from stelae.testing.wire_fuzz import load_corpus, meet, storm
+from stelae.wire.messenger import Identity, Lane, Messenger
+from stelae.wire.settings import WireSettings
+from tests.e2e.nodes import (
+    CLUSTER,
+    TABLET,
+    Cluster,
+    agree,
+    connected,
+    insert,
+    read_ids,
+    running,
+    until,
+)
+
+CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
+REQUESTS = (WRITE, SCAN, DESCRIBE, STATUS, CHECKSUM)
+MESSAGES = (CONSENSUS, BEAT, BEAT_ACK)
+ATTEMPTS = 400
+
+
+def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
+    """For each kind of message, bodies that would be taken as they are; the attack spoils them."""
+    rows = encode_body(OpBody(OpKind.UPSERT, [(10**6, "row 1000000")]))
+    write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, [WriteOp(1, rows)])
+    spec = ScanSpec(predicates=(Compare(1, ">=", 0),), limit=5, order=Order.KEY)
+    codec = PeerCodec(engine.message_types)
+    guard = Guard(TABLET, 1, OpId(1, 1), OpId(1, 1))
+    entries = (Entry(OpId(1, 2), EntryKind.WRITE, 5, b"body"),)
+    consensus = [
+        [bytes(frame) for frame in codec.encode(guard, made, entries)]
+        for kind in engine.message_types.values()
+        if (made := example(kind)) is not None
+    ]
+    return {
+        WRITE: [[encode_request(write)]],
+        SCAN: [[encode(ScanRequest(TABLET, spec))]],
+        DESCRIBE: [[encode(DescribeRequest(TABLET))]],
+        STATUS: [[encode(StatusRequest())]],
+        CHECKSUM: [[encode(ChecksumRequest(TABLET))]],
+        CONSENSUS: consensus,
+        BEAT: [[encode(Beat(1, ((TABLET, 1),)))]],
+        BEAT_ACK: [[encode(BeatAck(1, (BeatRefusal(TABLET, 1, "term"),)))]],
+    }
+
+
+def example(kind: type[msgspec.Struct]) -> msgspec.Struct | None:
+    """A message of a type, every required field a small number or whatever else it takes."""
+    for value in (1, "x", (1, 1), None, False):
+        filled = {f.name: value for f in msgspec.structs.fields(kind) if f.required}
+        try:
+            return msgspec.convert(filled, kind)
+        except msgspec.ValidationError:
+            continue
+    blank = {f.name: _of(f.type) for f in msgspec.structs.fields(kind) if f.required}
+    return kind(**blank)
+
+
+def _of(wanted: object) -> object:
+    return OpId(1, 1) if wanted is OpId else False if wanted is bool else 1
+
+
+def spoil(rng: random.Random, frames: list[bytes]) -> list[bytes]:
+    """Frames with some bytes changed, cut, doubled or dropped."""
+    spoiled = [bytearray(frame) for frame in frames]
+    for _ in range(1 + int(rng.random() * 3)):
+        frame = spoiled[int(rng.random() * len(spoiled))]
+        place = int(rng.random() * (len(frame) + 1))
+        match int(rng.random() * 4):
+            case 0 if frame:
+                frame[min(place, len(frame) - 1)] ^= 1 << int(rng.random() * 8)
+            case 1:
+                del frame[place:]
+            case 2:
+                frame[place:place] = bytes([rng.getrandbits(8)])
+            case _:
+                frame.extend(frame)
+    if rng.random() < 0.1:
+        spoiled.append(bytearray(b"more"))
+    return [bytes(frame) for frame in spoiled]
+
+
+def attacker(cluster: Cluster) -> Messenger:
+    """A client of the right cluster, which is allowed to speak and says nonsense."""
+    loop = asyncio.get_running_loop()
+
+    def defer(call: Callable[[], None]) -> None:
+        loop.call_soon(call)
+
+    return Messenger(
+        Identity(
+            cluster_id=ClusterId(CLUSTER),
+            node_id=NodeId("f" * 32),
+            incarnation_id=IncarnationId("f" * 16),
+        ),
+        clock=WallClock(),
+        time=NoTime(),
+        defer=defer,
+        settings=WireSettings(),
+        metrics=QuietMetrics(),
+        rng=random.Random(7),
+    )
+
+
+@pytest.mark.parametrize("kind", [*REQUESTS, *MESSAGES])
+def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(
+    tmp_path: Path, kind: str
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(50))
+            leader = cluster.leader()
+            assert leader is not None
+            term = cluster.nodes[leader].replicas[TABLET].status.term
+            loud: list[object] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, told: loud.append(told))
+            bodies = valid_bodies(cluster.nodes[leader].config.consensus.engine)[kind]
+            messenger, rng = attacker(cluster), random.Random(kind)
+            try:
+                await messenger.connect(cluster.addresses[cluster.ids.index(leader)])
+                lane = Lane.BULK if kind == SCAN else Lane.CONTROL
+                await until(lambda: messenger.connected(leader, lane) is not None)
+                refused = 0
+                for _ in range(ATTEMPTS):
+                    frames = spoil(rng, bodies[int(rng.random() * len(bodies))])
+                    if kind in MESSAGES:
+                        messenger.send(leader, kind, frames, lane=lane)
+                        continue
+                    try:
+                        await messenger.call(leader, kind, frames, deadline_ms=5000, lane=lane)
+                    except StelaeError:
+                        refused += 1
+                assert kind in MESSAGES or refused > ATTEMPTS // 10
+            finally:
+                messenger.close()
+            node = cluster.nodes[leader]
+            assert node.crashed is None and not loud
+            assert node.replicas[TABLET].status.term == term
+            assert not any(n.replicas[TABLET].failure for n in cluster.nodes.values())
+            await insert(tablet, range(50, 100))
+            assert [n for n in await read_ids(tablet) if n < 100] == list(range(100))
+            await until(lambda: agree(cluster))
+
+    asyncio.run(scenario())
+
+
+def test_a_storm_against_every_service_of_a_node_leaves_its_rows_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(100))
+            leader = cluster.leader()
+            assert leader is not None
+            address = cluster.addresses[cluster.ids.index(leader)]
+            rng = random.Random(11)
+            who = await asyncio.to_thread(meet, address, rng, CLUSTER)
+            cases = [c for c in load_corpus(CORPUS) if not c.name.startswith(("flood", "frame"))]
+            await asyncio.to_thread(
+                lambda: storm(
+                    cases,
+                    address,
+                    rng=rng,
+                    node=who,
+                    kinds=(*REQUESTS, *MESSAGES),
+                    messages=1500,
+                )
+            )
+            figures = cluster.nodes[leader].metrics.snapshot()
+            assert figures["wire_refused_total"] > 100
+            assert cluster.nodes[leader].crashed is None
+            await insert(tablet, range(100, 200))
+            assert await read_ids(tablet) == list(range(200))
+            await until(lambda: agree(cluster))
+
+    asyncio.run(scenario())
