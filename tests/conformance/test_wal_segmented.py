@@ -1,14 +1,37 @@
-"""The segmented log engine holds to the log contract, on the virtual disk and on a real one."""
+"""The segmented log engine holds to the log contract, on the virtual disk and on a real one.
+
+Below it, the suite itself is put to the test: engines with one planted bug each, and the check that
+has to find it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk_file import VirtualFile
+from stelae.spi.services import Buffer
 from stelae.testing.conformance.wal import WalBasics, WalConformance
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented import (
+    SegmentedConfig,
+    SegmentedWal,
+    group,
+    log,
+    reader,
+    recovery,
+    scan,
+    segment,
+    writer,
+)
+from stelae_wal_segmented.base import Base
+from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.index import SegmentIndex
 
 SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
 """Small segments, so that every scenario rolls."""
@@ -24,3 +47,147 @@ class TestOnRealDisk(WalBasics):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> WalHarness:
         return RealHarness(SegmentedWal, str(tmp_path), SMALL)
+
+
+# -- the suite bites -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A named replacement of one function, and the check that has to fail because of it."""
+
+    owner: Any
+    name: str
+    replacement: Callable[..., Any]
+    check: Callable[[WalConformance, VirtualHarness], None]
+
+
+_pwritev = VirtualFile.pwritev
+_write = writer.SegmentWriter.write
+_replace = SegmentIndex.replace
+_decode_entry_header = scan.decode_entry_header
+
+
+def _does_not_sync(
+    self: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False
+) -> int:
+    return _pwritev(self, buffers, offset)
+
+
+def _believes_any_body(data: bytes, start: int, nonce: int, path: str, file_offset: int) -> object:
+    salt = group.salt_of(nonce)
+    header = _decode_entry_header(data[start : start + 40], salt)
+    assert header is not None
+    body = data[start + 40 : start + 40 + header.size]
+    return group.Entry(header.op_id, group.EntryKind(header.kind), header.timestamp, body)
+
+
+def _cuts_whatever_is_invalid(found: scan.Scan) -> Found:
+    return Found.TORN
+
+
+def _voids_only_in_memory(self: SegmentIndex, from_index: int) -> None:
+    _replace(self, max(from_index, self.first))
+
+
+def _leaves_the_tail(file: object, header: object, found: scan.Scan) -> None:
+    return None
+
+
+def _writes_no_base(self: log.TabletLog, base: Base) -> None:
+    self.base = base
+
+
+def _goes_on_after_any_failure(self: log.TabletLog) -> object:
+    self.failed = None
+    return self.durable
+
+
+def _settles_nothing(self: log.TabletLog) -> None:
+    return None
+
+
+def _trusts_a_failed_write(
+    self: writer.SegmentWriter, entries: Sequence[Any], **options: Any
+) -> object:
+    try:
+        return _write(self, entries, **options)
+    except writer.Full:
+        return writer.EncodedGroup([], [self.end + 40] * len(entries), 0)
+
+
+def _syncs_no_name(self: VirtualDisk, path: str) -> None:
+    return None
+
+
+def _forgets_to_void_earlier_segments(self: segment.Chain, from_index: int) -> None:
+    self.runs.cut(from_index)
+
+
+def _collects_too_much(self: segment.Chain, upto: int, last: int) -> tuple[int, int]:
+    closed = [one for one in self.segments if one.closed]
+    return len(closed), last if len(closed) == len(self.segments) else self.segments[-1].first - 1
+
+
+Suite = WalConformance
+
+BUGS = {
+    "commit returns before the sync": Bug(
+        VirtualFile, "pwritev", _does_not_sync,
+        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+    ),
+    "bodies are not checked": Bug(
+        reader, "decode_entry", _believes_any_body,
+        Suite.test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing,
+    ),
+    "damage is taken for a tail": Bug(
+        recovery, "judge_last", _cuts_whatever_is_invalid,
+        Suite.test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing,
+    ),
+    "a replacement does not reach below its segment": Bug(
+        SegmentIndex, "replace", _voids_only_in_memory,
+        Suite.test_reads_give_only_the_winner_of_each_index,
+    ),
+    "a replacement does not void earlier segments": Bug(
+        segment.Chain, "replaced", _forgets_to_void_earlier_segments,
+        Suite.test_reads_give_only_the_winner_of_each_index,
+    ),
+    "the tail is left where it is": Bug(
+        recovery, "_prove", _leaves_the_tail,
+        Suite.test_a_write_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end,
+    ),
+    "the base is not durable before removal": Bug(
+        log.TabletLog, "write_base", _writes_no_base,
+        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+    ),
+    "repair forgives a failed sync": Bug(
+        log.TabletLog, "repair", _goes_on_after_any_failure,
+        Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
+    ),
+    "repair leaves what a full disk cut short": Bug(
+        log.TabletLog, "_settle_after_full", _settles_nothing,
+        Suite.test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing,
+    ),
+    "a write that did not fit is acknowledged": Bug(
+        writer.SegmentWriter, "write", _trusts_a_failed_write,
+        Suite.test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing,
+    ),
+    "the name of a new segment is not synced": Bug(
+        VirtualDisk, "sync_directory", _syncs_no_name,
+        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+    ),
+    "collection takes what is above": Bug(
+        segment.Chain, "collectable", _collects_too_much,
+        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = BUGS[name]
+    assert callable(getattr(bug.owner, bug.name)), "the bug no longer applies"
+    monkeypatch.setattr(bug.owner, bug.name, bug.replacement)
+    with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
+        bug.check(WalConformance(), VirtualHarness(SegmentedWal, SMALL))
+    print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")

@@ -110,6 +110,11 @@ class VirtualDisk:
             raise Full(f"no space for {size_bytes} bytes", path=path)
         self._used_bytes += size_bytes
 
+    def left(self) -> int:
+        """Bytes that can still be taken."""
+        limit = self.faults.capacity_bytes
+        return UNBOUNDED_BYTES if limit is None else max(0, limit - self._used_bytes)
+
     # -- Files -----------------------------------------------------------------------------------
 
     def create(self, path: str) -> VirtualFile:
@@ -228,8 +233,7 @@ class VirtualDisk:
     def space_left(self, path: str) -> int:
         """Return the bytes that can still be written."""
         self._directory(path)
-        limit = self.faults.capacity_bytes
-        return UNBOUNDED_BYTES if limit is None else max(0, limit - self._used_bytes)
+        return self.left()
 
     def lock(self, path: str) -> VirtualLock:
         """Take an exclusive lock on a file, creating it when missing."""

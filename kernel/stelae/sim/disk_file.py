@@ -7,7 +7,7 @@ from typing import Protocol
 
 from stelae.sim.disk_contents import Contents
 from stelae.sim.disk_faults import Faults, PowerLost
-from stelae.spi.errors import StorageError, SyncFailed
+from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.services import Buffer
 
 
@@ -18,6 +18,10 @@ class Space(Protocol):
 
     def take(self, size_bytes: int, path: str) -> None:
         """Use up space (negative: give it back). Raises ``Full`` and takes nothing."""
+        ...
+
+    def left(self) -> int:
+        """Bytes that can still be taken."""
         ...
 
 
@@ -45,12 +49,19 @@ class VirtualFile:
         return bytes(self._contents.data[offset : offset + size])
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        """Write all buffers one after the other; with ``dsync`` durable on return."""
+        """Write all buffers one after the other; with ``dsync`` durable on return.
+
+        On a full disk a part of it may be there afterwards, as on a real one.
+        """
         self._check(writing=True)
         faults, contents = self._space.faults, self._contents
         faults.before("write", self.path)
         payload = b"".join(buffers)
-        self._take(max(0, offset + len(payload) - len(contents.data)))
+        try:
+            self._take(max(0, offset + len(payload) - len(contents.data)))
+        except Full:
+            self._write_what_fits(payload, offset)
+            raise
         if dsync and faults.plain and not contents.changes:
             faults.before("dsync", self.path)
             contents.write_durably(payload, offset)
@@ -96,6 +107,13 @@ class VirtualFile:
     def close(self) -> None:
         """Close without syncing. Closing twice is harmless."""
         self._open = False
+
+    def _write_what_fits(self, payload: bytes, offset: int) -> None:
+        contents = self._contents
+        room = len(contents.data) + self._space.left() - offset
+        if room > 0:
+            self._take(max(0, offset + room - len(contents.data)))
+            contents.write(payload[:room], offset)
 
     def _take(self, size_bytes: int) -> None:
         if self._contents.linked:

@@ -15,6 +15,7 @@ from stelae_wal_segmented.base import Base, LogUse, write_base
 from stelae_wal_segmented.names import base_name, sequences_of
 from stelae_wal_segmented.open_end import OpenEnd, Setting
 from stelae_wal_segmented.recovery import Recovered, recover_log
+from stelae_wal_segmented.segment import Chain
 from stelae_wal_segmented.writer import SegmentWriter
 
 
@@ -30,6 +31,12 @@ class TabletLog:
         failed: why it takes no appends until ``repair``, if so.
     """
 
+    base: Base
+    chain: Chain
+    last: OpId
+    durable: OpId
+    damage: Damage | None
+
     def __init__(self, setting: Setting, directory: str, log: LogId, found: Recovered) -> None:
         self.setting = setting
         self.directory = directory
@@ -37,7 +44,7 @@ class TabletLog:
         self.lock = threading.Lock()
         self.end = OpenEnd(setting, directory, log, self.lock)
         self.failed: Failed | None = None
-        self.damage: Damage | None = None
+        self._commit_hint = 0
         self._take_over(found)
 
     # -- state -----------------------------------------------------------------------------------
@@ -62,7 +69,8 @@ class TabletLog:
         """Take note of damage that a reader met: the log ends before it. Any thread."""
         with self.lock:
             if self.damage is None:
-                self.last = min(self.last, last_good, key=lambda op_id: op_id.index)
+                if last_good.index < self.last.index:
+                    self.last = last_good
                 self.damage = Damage(
                     path=error.path,
                     offset=error.offset or 0,

@@ -209,6 +209,7 @@ class OpenEnd:
         try:
             file.pwritev([header.encode()], 0)
             file.sync()
+            file.close()
             files.rename(path, name)
             files.sync_directory(self._directory)
         except StorageError as error:
@@ -219,8 +220,9 @@ class OpenEnd:
             raise
         index = SegmentIndex(last.index + 1, SEGMENT_HEADER_BYTES, hint)
         segment = Segment(name, header, index)
+        writer = SegmentWriter(files.open(name, writable=True), segment, index, size)
         with self._lock:
             if before is not None:
                 before.closed = True
             chain.add(segment, TermRuns())
-        return SegmentWriter(file, segment, index, size)
+        return writer

@@ -237,8 +237,12 @@ def test_space_is_limited_over_all_files_and_comes_back() -> None:
     assert disk.space_left("/d") == 20
     other = disk.create("/d/b")
     with pytest.raises(Full):
-        other.pwritev([b"x" * 21], 0)
+        other.preallocate(21)
     assert other.size() == 0
+    with pytest.raises(Full):
+        other.pwritev([b"x" * 21], 0)
+    assert other.pread(30, 0) == b"x" * 20, "what fits is there, as on a real disk"
+    other.truncate(0)
     other.pwritev([b"x" * 20], 0)
     file.pwritev([b"y" * 80], 0)
     with pytest.raises(Full):
