@@ -122,5 +122,5 @@ def decode(data: Buffer, kind: type[_Message]) -> _Message:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError) as error:
         raise CallerError(f"malformed {kind.__name__}: {error}") from error

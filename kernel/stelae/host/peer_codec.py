@@ -88,7 +88,7 @@ class PeerCodec:
                 raise PeerError(f"unknown consensus message kind {head.kind[:40]!r}")
             message = decoder.decode(head.message)
             return PeerMessage(head.guard, head.kind, message, _entries(head, frames[1:]))
-        except (IndexError, ValueError, BadIdentifier, msgspec.MsgspecError) as error:
+        except (IndexError, ValueError, RecursionError, BadIdentifier) as error:
             raise PeerError(f"malformed consensus message: {error}") from error
 
 

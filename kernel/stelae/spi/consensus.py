@@ -36,6 +36,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
+from stelae.spi.errors import Corrupt
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import EmptyConfig
@@ -100,12 +101,11 @@ def encode_config(config: TabletConfig) -> bytes:
 
 
 def decode_config(entry: Entry) -> TabletConfig:
-    """Return the config that a ``CONFIG`` entry carries.
-
-    Raises:
-        msgspec.DecodeError, msgspec.ValidationError: the body is not a list of members.
-    """
-    members = msgspec.msgpack.decode(entry.body, type=tuple[Member, ...])
+    """Return the config that a ``CONFIG`` entry carries; ``Corrupt`` if it is none."""
+    try:
+        members = msgspec.msgpack.decode(entry.body, type=tuple[Member, ...])
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"entry {entry.op_id} carries no config: {error}") from error
     return TabletConfig(op_id=entry.op_id, members=members)
 
 

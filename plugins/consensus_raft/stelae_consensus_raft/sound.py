@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-import msgspec
-
 from stelae.spi.consensus import TabletConfig, decode_config
+from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae_consensus_raft.messages import (
@@ -78,7 +77,7 @@ def config_of(entry: Entry) -> TabletConfig | None:
     """The config that a ``CONFIG`` entry carries, or ``None`` if it carries no usable one."""
     try:
         config = decode_config(entry)
-    except msgspec.MsgspecError:
+    except Corrupt:
         return None
     names = [member.node_id for member in config.members]
     if len(set(names)) != len(names) or not config.voters():

@@ -143,6 +143,14 @@ FLAWS = {
         AppendEntries(term=2, prev=OpId(1, 1), commit=0),
         (entry(2, 2, b"junk", EntryKind.CONFIG),),
     ),
+    "config of text that is not UTF-8": (
+        AppendEntries(term=2, prev=OpId(1, 1), commit=0),
+        (entry(2, 2, b"\x91\x82\xa7node_id\xa1\xff\xa7address\xa1b", EntryKind.CONFIG),),
+    ),
+    "config nested too deeply": (
+        AppendEntries(term=2, prev=OpId(1, 1), commit=0),
+        (entry(2, 2, b"\x91\x81\xa1x" + b"\x91" * 100_000, EntryKind.CONFIG),),
+    ),
     "config without voters": (
         AppendEntries(term=2, prev=OpId(1, 1), commit=0),
         (entry(2, 2, encode_config(members(learners=[A])), EntryKind.CONFIG),),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,6 +107,21 @@ def test_a_body_of_another_shape_is_refused_although_its_checksum_holds() -> Non
     other = Kind("superblock", SUPERBLOCK.magic, SUPERBLOCK.version, ClockCeiling)
     with pytest.raises(Corrupt, match="not readable"):
         decode(SUPERBLOCK, encode(other, ClockCeiling(1)), "f")
+
+
+class Raw(msgspec.Struct):
+    name: msgspec.Raw
+
+
+class Named(msgspec.Struct):
+    name: str
+
+
+@pytest.mark.parametrize("value", [b"\xa2\xff\xff", b"\x91" * 100_000])
+def test_a_body_that_is_no_messagepack_of_ours_is_refused(value: bytes) -> None:
+    data = encode(Kind("name", b"NAME", 1, Raw), Raw(msgspec.Raw(value)))
+    with pytest.raises(Corrupt, match="not readable"):
+        decode(Kind("name", b"NAME", 1, Named), data, "f")
 
 
 def test_another_kind_of_file_is_foreign() -> None:
