@@ -243,7 +243,12 @@ class Boot:
             wal=wal,
             consensus=consensus,
             consensus_config=around.engines.consensus_config(around.profile),
-            store=tapped_store(around.engines.store, self._node, around.watch),
+            store=tapped_store(
+                around.engines.store,
+                self._node,
+                around.watch,
+                inline=around.profile.apply_inline,
+            ),
             store_config=around.engines.store.Config(),
             services=self._services(),
         )

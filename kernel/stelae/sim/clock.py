@@ -20,6 +20,8 @@ class VirtualClock:
         self._error_us = error_us
         self._jumped_us = 0
         self._booted_us = 0
+        self.ahead_us_max = max(0, error_us)
+        """Furthest that the wall clock was ever ahead of true time."""
 
     def monotonic_us(self) -> int:
         """Microseconds since this node last started."""
@@ -36,6 +38,7 @@ class VirtualClock:
     def jump(self, by_us: int) -> None:
         """Move the wall clock by ``by_us`` microseconds, either way."""
         self._jumped_us += by_us
+        self.ahead_us_max = max(self.ahead_us_max, self._error_us + self._jumped_us)
 
     def set_right(self) -> None:
         """Undo every jump."""

@@ -9,7 +9,7 @@ from stelae.host.replica import Replica
 from stelae.sim.boot import LAYOUT, TABLET, Boot, Running, Spans, Surroundings, format_node
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
-from stelae.sim.draw import below, between, pick, stream
+from stelae.sim.draw import below, between, chance, pick, stream
 from stelae.sim.log_model import LogModel
 from stelae.sim.process import Process, Span
 from stelae.sim.scheduler import Scheduler
@@ -27,6 +27,9 @@ clock that has jumped back behind what the node gave out before."""
 
 FULL_SLACK_BYTES_MAX: Final = 2_000
 """What a full disk may still take: so that it runs out within an operation."""
+
+OPEN_REACH_BYTES_MIN: Final = 2_000
+"""Half of what an open segment must hold to be damaged: several groups follow then."""
 
 
 class Node:
@@ -47,6 +50,7 @@ class Node:
         self._disk = VirtualDisk()
         self.running: Running | None = None
         self.given_up = False
+        view.clock_ahead_us_max = self._clock.ahead_us_max
         format_node(around, around.node_ids[view.position], self._disk)
 
     # -- what runs -------------------------------------------------------------------------------
@@ -162,12 +166,17 @@ class Node:
         """End the process, and flip a bit of a closed segment of the replicated log."""
         self.kill()
         directory = f"{LAYOUT.wals}/{TABLET}/"
-        paths = [p for p in self._disk.tree() if p.startswith(directory) and p.endswith(".seg")]
-        if len(paths) < 2:
-            return
-        path = pick(self._rng, paths[:-1])
-        size = len(self._disk.tree()[path])
-        self._disk.damage(path, below(self._rng, size), 1 << below(self._rng, 8))
+        found = [(p, d) for p, d in self._disk.tree().items() if p.startswith(directory)]
+        segments = [(path, data) for path, data in found if path.endswith(".seg")]
+        # In the open segment only the first half: later groups attest that it was durable.
+        reach = len(segments[-1][1].rstrip(b"\0")) // 2 if segments else 0
+        path, data = segments[-1] if segments else ("", b"")
+        if reach < OPEN_REACH_BYTES_MIN or (len(segments) > 1 and chance(self._rng, 0.5)):
+            if len(segments) < 2:
+                return
+            path, data = pick(self._rng, segments[:-1])
+            reach = len(data)
+        self._disk.damage(path, below(self._rng, reach), 1 << below(self._rng, 8))
         self._models[LogId(TABLET, 1)].damaged = True
         self._may_be_lost = True
         self._around.coverage.hit("node.log_damaged")
@@ -175,6 +184,7 @@ class Node:
     def jump_clock(self, by_us: int) -> None:
         """Move the wall clock."""
         self._clock.jump(by_us)
+        self.view.clock_ahead_us_max = self._clock.ahead_us_max
 
     def set_clock_right(self) -> None:
         """Undo all jumps."""

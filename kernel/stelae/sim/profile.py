@@ -18,6 +18,7 @@ class Profile:
         sync_us, metadata_us: shortest and longest group commit and metadata save.
         apply_us: shortest and longest pause before a group of commits is applied.
         read_us: shortest and longest read of the log beside the writer.
+        apply_inline: whether stores that can apply on the event loop do so.
         clients, in_flight_max: how many clients, and how many writes each keeps open.
         think_us: shortest and longest pause between two operations of a client.
         keys: size of the key space; small, so that operations meet.
@@ -40,6 +41,7 @@ class Profile:
     metadata_us: tuple[int, int]
     apply_us: tuple[int, int]
     read_us: tuple[int, int]
+    apply_inline: bool
     clients: int
     in_flight_max: int
     think_us: tuple[int, int]
@@ -70,6 +72,7 @@ def draw_profile(seed: int) -> Profile:
         metadata_us=(sync, sync + skewed(rng, 100, 60_000)),
         apply_us=(10, 10 + skewed(rng, 10, 20_000)),
         read_us=(10, 10 + skewed(rng, 10, 5_000)),
+        apply_inline=chance(rng, 0.5),
         clients=between(rng, 2, 4),
         in_flight_max=between(rng, 1, 6),
         think_us=(2_000, between(rng, 200_000, 600_000)),

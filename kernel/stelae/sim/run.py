@@ -62,7 +62,9 @@ class Simulation:
         self._scheduler = Scheduler()
         self._coverage = Coverage()
         self._history = History()
-        self._world = World(nodes=[NodeView(position) for position in range(NODES)])
+        scheduler = self._scheduler
+        nodes = [NodeView(position) for position in range(NODES)]
+        self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us)
         self._watch = Watch(self._world, self._scheduler, self._coverage)
         self._cluster = Cluster(
             seed, self._profile, engines, self._scheduler, self._watch, self._coverage

@@ -25,15 +25,21 @@ from stelae.spi.store import (
 )
 
 
-def tapped_store(engine: type[TabletStore], node: NodeView, watch: Watch) -> type[TabletStore]:
-    """Return an engine whose stores are those of ``engine``, seen through."""
+def tapped_store(
+    engine: type[TabletStore], node: NodeView, watch: Watch, *, inline: bool
+) -> type[TabletStore]:
+    """Return an engine whose stores are those of ``engine``, seen through.
+
+    Unless ``inline``, they are applied to by a worker, even if they could be on the event loop.
+    """
+    hidden: frozenset[str] = frozenset() if inline else frozenset({"apply_inline"})
 
     class TappedStore(TabletStore):
         """One store, seen through. Behaves exactly like ``engine``'s."""
 
         name: ClassVar[str] = engine.name
         Config: ClassVar[type[Any]] = engine.Config
-        capabilities: ClassVar[frozenset[str]] = engine.capabilities
+        capabilities: ClassVar[frozenset[str]] = engine.capabilities - hidden
 
         def __init__(self, inner: TabletStore) -> None:
             self._inner = inner

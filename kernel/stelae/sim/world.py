@@ -7,7 +7,7 @@ do, each in a file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stelae.spi.consensus import HardState, LogView, Ready, Status, TabletConfig
@@ -32,6 +32,7 @@ class NodeView:
         configs: configs that stand in the log, ascending.
         committed_config: as restored or last committed.
         commit: highest index that the core has called committed since it started.
+        clock_ahead_us_max: furthest that the node's wall clock was ever ahead of true time.
         status: the newest snapshot; ``None`` while the node is down.
     """
 
@@ -45,6 +46,7 @@ class NodeView:
     configs: list[TabletConfig] = field(default_factory=list)
     committed_config: TabletConfig | None = None
     commit: int = 0
+    clock_ahead_us_max: int = 0
     status: Status | None = None
 
     def op_id_at(self, index: int) -> OpId | None:
@@ -130,11 +132,13 @@ class World:
     """All nodes, and what the whole tablet is known to have agreed on.
 
     Attributes:
+        now_us: true time in microseconds since the start of the run.
         committed: op ids that some core has called committed, by index from 1.
         entries: every entry that ever reached a log engine, by op id.
     """
 
     nodes: list[NodeView]
+    now_us: Callable[[], int]
     committed: list[OpId] = field(default_factory=list)
     entries: dict[OpId, Entry] = field(default_factory=dict)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
+from stelae.host.hybrid_clock import timestamp
+from stelae.sim.clock import EPOCH_US
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import Action, Answer, AnswerKind, Operation
 from stelae.sim.invariants import INVARIANTS, AppliedRequest
@@ -38,7 +41,7 @@ class Rig:
     """A watch over three nodes, and short ways to show it facts."""
 
     def __init__(self) -> None:
-        self.world = World(nodes=[NodeView(position) for position in range(3)])
+        self.world = World(nodes=[NodeView(position) for position in range(3)], now_us=lambda: 0)
         self.watch = Watch(self.world, Scheduler(), Coverage())
         for node in self.world.nodes:
             self.restart(node.position)
@@ -59,6 +62,7 @@ class Rig:
 
     def status(self, position: int, role: Role, term: int, config: TabletConfig = CONFIG) -> None:
         node = self.world.nodes[position]
+        node.hard_state = HardState(term, None)
         self.watch.status(
             node,
             Status(
@@ -196,6 +200,22 @@ def starts_in_an_older_term(rig: Rig) -> None:
     rig.restart(0, term=3)
 
 
+def acts_on_a_term_that_was_not_handed_out(rig: Rig) -> None:
+    node = rig.world.nodes[0]
+    rig.status(0, Role.FOLLOWER, 2)
+    assert node.status is not None
+    node.hard_state = HardState(1, None)
+    rig.watch.status(node, node.status)
+
+
+def believes_durable_what_is_not(rig: Rig) -> None:
+    node = rig.world.nodes[0]
+    rig.ready(0, append=LogAppend(entries=(entry(1, 1),)))
+    rig.status(0, Role.FOLLOWER, 1)
+    assert node.status is not None
+    rig.watch.status(node, msgspec.structs.replace(node.status, durable_index=1))
+
+
 def sends_before_the_vote_is_saved(rig: Rig) -> None:
     node = rig.world.nodes[0]
     rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
@@ -230,6 +250,11 @@ def config_committed_too_early(rig: Rig) -> None:
 
 def time_goes_back_in_the_log(rig: Rig) -> None:
     rig.append(0, entry(1, 1, timestamp=9), entry(1, 2, timestamp=9))
+
+
+def time_runs_away(rig: Rig) -> None:
+    rig.world.nodes[2].clock_ahead_us_max = 99_000_000
+    committed(rig, entry(1, 1, timestamp=timestamp(EPOCH_US + 10_000_001)))
 
 
 def applies_what_is_not_committed(rig: Rig) -> None:
@@ -353,14 +378,23 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         commit_goes_back,
         starts_with_more_than_committed,
     ],
-    "terms_and_votes": [changes_its_vote, forgets_a_vote_it_showed, starts_in_an_older_term],
-    "persist_before_send": [sends_before_the_vote_is_saved, sends_before_the_log_is_durable],
+    "terms_and_votes": [
+        changes_its_vote,
+        forgets_a_vote_it_showed,
+        starts_in_an_older_term,
+        acts_on_a_term_that_was_not_handed_out,
+    ],
+    "persist_before_send": [
+        sends_before_the_vote_is_saved,
+        sends_before_the_log_is_durable,
+        believes_durable_what_is_not,
+    ],
     "config_follows_log": [
         config_lags_behind_the_log,
         config_outlives_its_entry,
         config_committed_too_early,
     ],
-    "hybrid_time": [time_goes_back_in_the_log],
+    "hybrid_time": [time_goes_back_in_the_log, time_runs_away],
     "state_machine_safety": [applies_what_is_not_committed, applies_with_another_effect],
     "exactly_once": [
         applies_one_identity_twice,

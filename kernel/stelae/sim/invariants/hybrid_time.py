@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from stelae.host.hybrid_clock import ClockSettings, physical_us
+from stelae.sim.clock import EPOCH_US
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import NodeView, World
+from stelae.spi.consensus import Ready
 from stelae.spi.ids import OpId
 from stelae.spi.wal import Append, Outcome
+
+CLOCK_ERROR_US = ClockSettings().clock_error_ms_max * 1_000
 
 
 class HybridTime(Invariant):
     """Along every log timestamps rise, whatever the wall clocks of its leaders did.
 
-    Across leaders too: a new leader has stored, and so observed, all that it builds upon.
+    Across leaders too: a new leader has stored, and so observed, all that it builds upon. And no
+    clock drags the others along: what is committed was accepted by a second node, so it is at most
+    ``CLOCK_ERROR_US`` ahead of the second fastest wall clock.
     """
 
     name: ClassVar[str] = "hybrid_time"
@@ -37,3 +44,13 @@ class HybridTime(Invariant):
                     f"its predecessor is at {stamp}"
                 )
             stamp = self._stamps[entry.op_id] = entry.timestamp
+
+    def on_ready(self, node: NodeView, ready: Ready) -> None:
+        """Judge how far ahead of true time a committed entry is."""
+        op_id = node.op_id_after(ready, ready.commit) if ready.commit is not None else None
+        stamp = self._stamps.get(op_id, 0) if op_id is not None else 0
+        clocks = sorted(view.clock_ahead_us_max for view in self.world.nodes)
+        limit_us = clocks[-2] + CLOCK_ERROR_US
+        ahead_us = physical_us(stamp) - EPOCH_US - self.world.now_us()
+        if ahead_us > limit_us:
+            self.fail(f"committed {op_id} is {ahead_us} us ahead of time; at most {limit_us}")

@@ -1,0 +1,85 @@
+"""``stelae sim run``: one document, exit codes, and a last line that reproduces a failure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from stelae.cli import main as command_line
+from tests.sim.mutants import MUTANTS
+from tests.sim.planting import planted
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Planted bugs live in this process only."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    yield
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["stelae", "sim", *arguments])
+    with pytest.raises(SystemExit) as left:
+        command_line.main()
+    return int(left.value.code or 0)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_range_of_seeds_prints_one_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "run", "--seeds", "1..2", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["seeds"] == 2
+    assert document["events"] >= 10_000
+    assert document["violations"] == []
+    assert document["coverage"]["ready.append"] > 0
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_failing_seed_ends_with_the_command_that_reproduces_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with planted(MUTANTS[0]):
+        assert run(monkeypatch, "run", "--seed", "1", "--json") == 1
+    printed = capsys.readouterr()
+    [violation] = json.loads(printed.out)["violations"]
+    assert violation["invariant"] == MUTANTS[0].invariant
+    assert printed.err.splitlines()[-1] == "stelae sim run --seed 1" == violation["reproduce"]
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_plan_can_be_shown_and_cut_down(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "plan", "--seed", "4", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["faults"]
+    assert run(monkeypatch, "run", "--seed", "4", "--faults", "none", "--json") == 0
+    coverage = json.loads(capsys.readouterr().out)["coverage"]
+    assert not any(name.startswith("fault.") for name in coverage)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run"], "--seed N or --seeds A..B"),
+        (["run", "--seed", "1", "--seeds", "1..2"], "--seed N or --seeds A..B"),
+        (["run", "--seeds", "5..1"], "no range"),
+        (["run", "--seeds", "1-5"], "no range"),
+        (["run", "--seeds", "1..99999999"], "too many"),
+        (["run", "--seed", "1", "--faults", "a,b"], "give numbers"),
+    ],
+)
+def test_misuse_is_told_with_what_would_be_right(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    told: str,
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    printed = capsys.readouterr()
+    assert told in printed.err
+    assert printed.out == ""

@@ -1,0 +1,52 @@
+"""A seed is all there is: the same seed gives the same run, also under another hash seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from stelae.sim.run import EVENTS_MIN, run_seed
+
+SEEDS = (3, 11)
+PROGRAM = """
+import sys
+from stelae.sim.run import run_seed
+for seed in map(int, sys.argv[1:]):
+    result = run_seed(seed)
+    print(seed, result.events, result.digest)
+"""
+
+
+def digests(hash_seed: str) -> str:
+    """Run the seeds in a process of their own."""
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, SEEDS)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return finished.stdout
+
+
+def test_the_same_seed_runs_the_same_events_twice() -> None:
+    first, second = run_seed(5), run_seed(5)
+    assert first == second
+    assert first.digest != run_seed(6).digest
+
+
+def test_a_run_does_not_depend_on_the_hash_seed() -> None:
+    first = digests("0")
+    assert len(first.splitlines()) == len(SEEDS)
+    assert first == digests("4711")
+
+
+def test_a_seed_runs_at_least_five_thousand_events() -> None:
+    assert EVENTS_MIN >= 5_000
+    for seed in range(20, 24):
+        result = run_seed(seed)
+        assert result.violation is None
+        assert result.events >= 5_000
+        assert result.writes_acknowledged > 0

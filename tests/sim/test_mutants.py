@@ -1,0 +1,49 @@
+"""Every planted bug is caught, by the invariant that it breaks and by nothing else."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from stelae.sim.invariants import INVARIANTS
+from stelae.sim.run import run_seed
+from tests.sim.mutants import MUTANTS, Mutant
+from tests.sim.planting import planted, resolve
+
+SEEDS_MAX = 40
+"""Seeds that are tried until one shows the bug."""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_caught_by_its_invariant(
+    mutant: Mutant, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with planted(mutant) as record:
+        for seed in range(mutant.seed, mutant.seed + SEEDS_MAX):
+            violation = run_seed(seed).violation
+            if violation is not None:
+                break
+    assert record.calls > 0, f"{mutant.target} is never called"
+    assert violation is not None, f"{SEEDS_MAX} seeds from {mutant.seed} do not show it"
+    with capsys.disabled():
+        print(f"\n{mutant.name}: seed {seed}, {violation.invariant}: {violation.detail[:120]}")
+    assert violation.invariant == mutant.invariant, violation.detail
+
+
+def test_the_mutants_cover_executor_log_writer_and_the_rules_whose_breach_loses_data() -> None:
+    drivers = ("stelae.host.executor", "stelae.host.log_writer")
+    assert len(MUTANTS) >= 12
+    assert sum(mutant.target.startswith(drivers) for mutant in MUTANTS) >= 4
+    broken = [mutant.rule.replace(",", " ") for mutant in MUTANTS]
+    rules = {number for text in broken if "durability" in text for number in text.split()}
+    assert {"1", "4", "5", "6", "9", "11", "14", "16"} <= rules
+
+
+def test_every_mutant_names_an_invariant_and_a_function_that_exist() -> None:
+    known = {invariant.name for invariant in INVARIANTS}
+    for mutant in MUTANTS:
+        assert mutant.invariant in known
+        resolve(mutant.target)
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
