@@ -20,12 +20,14 @@ from stelae_wal_segmented.format import (
     pack_entry,
     salt_of,
 )
+from stelae_wal_segmented.index import LEADS
 
 
 class EncodedGroup(NamedTuple):
     """A group ready to be written.
 
-    ``offsets`` has one offset per entry; ``size`` is the length of all buffers together.
+    ``offsets`` has one offset per entry, as ``SegmentIndex`` wants them; ``size`` is the length of
+    all buffers together.
     """
 
     buffers: list[Buffer]
@@ -64,6 +66,8 @@ def encode_group(
         if size:
             buffers.append(body)
         offset += ENTRY_HEADER_BYTES + size
+    if offsets:
+        offsets[0] |= LEADS
     return EncodedGroup(buffers, offsets, offset - at)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 
+LEADS = 1 << 63
+"""Added to the offset of an entry that is the first of its group."""
+
 
 class TermRuns:
     """The term of every index of a log as runs of equal terms. Lookup is O(log runs)."""
@@ -58,7 +61,8 @@ class SegmentIndex:
 
     Attributes:
         first: index of the first of them, or of the next one while there are none.
-        offsets: where the header of each begins; 8 bytes an entry.
+        offsets: where the header of each begins, and whether a group header stands before it (see
+            ``LEADS``); 8 bytes an entry.
         runs: their terms.
         end: offset behind the last group.
         commit_hint: the highest commit index that was recorded up to here.
@@ -88,15 +92,15 @@ class SegmentIndex:
         self.runs.cut(from_index)
 
     def add(self, term: int, offset: int) -> None:
-        """Record the next entry."""
+        """Record the next entry; ``offset`` as in ``offsets``."""
         self.runs.add(self.first + len(self.offsets), term)
         self.offsets.append(offset)
 
     def offset_of(self, index: int) -> int:
         """Where the entry of an index that is here begins."""
-        return self.offsets[index - self.first]
+        return self.offsets[index - self.first] & ~LEADS
 
     def end_of(self, index: int) -> int:
         """An offset at or behind the end of the entry of an index that is here."""
         position = index - self.first + 1
-        return self.offsets[position] if position < len(self.offsets) else self.end
+        return self.offsets[position] & ~LEADS if position < len(self.offsets) else self.end

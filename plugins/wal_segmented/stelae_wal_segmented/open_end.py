@@ -194,17 +194,9 @@ class OpenEnd:
         size: int,
     ) -> SegmentWriter:
         """Steps 2 and 3 of the module's description."""
-        before = chain.segments[-1] if chain.segments else None
-        header = SegmentHeader(
-            log=self._log,
-            sequence=sequence,
-            nonce=self._setting.nonces.draw(f"{self._log}/{sequence}"),
-            previous=last,
-            previous_nonce=before.header.nonce if before else 0,
-            previous_end=before.end if before else 0,
-            commit_hint=hint,
-        )
         files = self._setting.files
+        before = chain.segments[-1] if chain.segments else None
+        header = self._header(before, sequence, last, hint)
         name = f"{self._directory}/{segment_name(self._log.generation, sequence)}"
         try:
             file.pwritev([header.encode()], 0)
@@ -226,3 +218,16 @@ class OpenEnd:
                 before.closed = True
             chain.add(segment, TermRuns())
         return writer
+
+    def _header(
+        self, before: Segment | None, sequence: int, last: OpId, hint: int
+    ) -> SegmentHeader:
+        return SegmentHeader(
+            log=self._log,
+            sequence=sequence,
+            nonce=self._setting.nonces.draw(f"{self._log}/{sequence}"),
+            previous=last,
+            previous_nonce=before.header.nonce if before else 0,
+            previous_end=before.end if before else 0,
+            commit_hint=hint,
+        )

@@ -3,6 +3,7 @@ under the log's lock before anything is read."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,14 +12,16 @@ from stelae.spi.errors import CallerError, Compacted, Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry
 from stelae.spi.services import File
+from stelae_wal_segmented.format import GROUP_HEADER_BYTES, decode_group_header
 from stelae_wal_segmented.group import decode_entry
+from stelae_wal_segmented.index import LEADS
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Entries that stand in one segment: where each begins, and where the last ends at most."""
+    """Entries that stand in one segment: offsets as in its index, and where the last one ends."""
 
     segment: Segment
     first: int
@@ -100,16 +103,24 @@ def find(log: TabletLog, first: int, end: int, bytes_max: int) -> Piece:
 
 
 def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
-    """Yield the entries of a piece, checksums verified.
+    """Yield the entries of a piece, checksums verified, those of their groups' headers too.
 
     Raises:
         Corrupt: a checksum fails, or another entry stands there.
     """
-    start = piece.offsets[0]
+    start = (piece.offsets[0] & ~LEADS) - GROUP_HEADER_BYTES
     data = file.pread(piece.end - start, start)
     path, nonce = piece.segment.path, piece.segment.header.nonce
-    for position, offset in enumerate(piece.offsets):
-        entry = decode_entry(data, offset - start, nonce, path, offset)
+    for position, marked in enumerate(piece.offsets):
+        offset = marked & ~LEADS
+        at = offset - start
+        if (
+            marked & LEADS
+            and decode_group_header(data[at - GROUP_HEADER_BYTES : at], nonce) is None
+        ):
+            fact = "a group header fails its checksum"
+            raise Corrupt(fact, path=path, offset=offset - GROUP_HEADER_BYTES)
+        entry = decode_entry(data, at, nonce, path, offset)
         if entry.op_id.index != piece.first + position:
             fact = f"entry {entry.op_id} stands where {piece.first + position} belongs"
             raise Corrupt(fact, path=path, offset=offset)
@@ -118,7 +129,7 @@ def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
 
 def _before_damage(log: TabletLog, piece: Piece, error: Corrupt) -> OpId:
     """Op id of the last entry before the one that turned out to be damaged."""
-    at = piece.offsets.index(error.offset) if error.offset in piece.offsets else 0
+    at = bisect_left(piece.offsets, error.offset or 0, key=lambda marked: marked & ~LEADS)
     with log.lock:
         return log.op_id_at(max(piece.first + at - 1, log.base.base.index))
 

@@ -13,7 +13,12 @@ from enum import Enum, auto
 from crc32c import crc32c
 
 from stelae.spi.services import File
-from stelae_wal_segmented.footer import decode_footer, decode_head
+from stelae_wal_segmented.footer import (
+    TRAILER_BYTES,
+    decode_footer,
+    decode_head,
+    decode_trailer,
+)
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
     GROUP_HEADER_BYTES,
@@ -26,7 +31,7 @@ from stelae_wal_segmented.format import (
     group_mark_of,
     salt_of,
 )
-from stelae_wal_segmented.index import SegmentIndex
+from stelae_wal_segmented.index import LEADS, SegmentIndex
 
 SECTOR_BYTES = 512
 _WINDOW_BYTES = 256 << 10
@@ -137,7 +142,7 @@ def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
             scan.index.replace(group.replace_from)
         if not _follows(entry, scan.index):
             return _stop(scan, Stop.UNFIT, offset)
-        scan.index.add(entry.op_id.term, offset)
+        scan.index.add(entry.op_id.term, offset | LEADS if position == 0 else offset)
         scan.index.end = offset = end
         scan.unfinished = (at, replace(group, count=position + 1))
     if group.count == 0:
@@ -158,16 +163,26 @@ def _stop(scan: Scan, stop: Stop, at: int) -> bool:
 def _stop_without_group(window: _Window, nonce: int, scan: Scan) -> None:
     at = scan.index.end
     size = decode_head(window.get(at, GROUP_HEADER_BYTES), nonce)
-    if size is not None:
-        index = decode_footer(window.get(at, size), nonce)
-        if index is not None and index.end == at:
-            _stop(scan, Stop.FOOTER, at)
-        else:
-            _stop(scan, _torn_or_invalid(window, at, at + size), at)
-    elif window.is_blank(at, window.size):
+    if size is None and window.is_blank(at, window.size):
         _stop(scan, Stop.BLANK, at)
-    else:
+        return
+    if size is None:
+        size = _size_by_trailer(window, nonce, at)
+    if size is None:
         _stop(scan, _torn_or_invalid(window, at, at + GROUP_HEADER_BYTES), at)
+    elif decode_footer(window.get(at, size), nonce) is not None:
+        _stop(scan, Stop.FOOTER, at)
+    else:
+        _stop(scan, _torn_or_invalid(window, at, at + size), at)
+
+
+def _size_by_trailer(window: _Window, nonce: int, data_end: int) -> int | None:
+    """Return the length of the footer that begins at ``data_end``, if a trailer tells of one."""
+    start = max(data_end, window.size - TRAILER_BYTES)
+    trailer = decode_trailer(window.get(start, TRAILER_BYTES), nonce)
+    if trailer is None or trailer.data_end != data_end:
+        return None
+    return trailer.size
 
 
 def _entry_at(window: _Window, offset: int, salt: int) -> tuple[EntryHeader | None, int]:
