@@ -137,7 +137,7 @@ def test_groups_are_bounded_in_bytes_but_one_large_append_goes_alone() -> None:
 def test_the_queue_pushes_back_and_says_when_there_is_room() -> None:
     driver = Driver(queue_bytes_max=100)
     driver.append(A, "a1", entries(1, 1, size=100))
-    with pytest.raises(Overloaded, match="164 bytes wait .* bound is 100"):
+    with pytest.raises(Overloaded, match=r"164 bytes wait .* bound is 100"):
         driver.writer.reserve(A, 10)
     room: list[bool] = []
     driver.writer.when_room(lambda: room.append(True))
@@ -176,9 +176,7 @@ def test_a_failure_reaches_every_slot_of_its_log_and_no_other_log(error: Full | 
 def test_repair_reopens_a_log_at_its_durable_op_id() -> None:
     driver = Driver()
     driver.append(A, "a1", entries(1))
-    driver._post(
-        driver.writer.complete(driver.take(), {A: Failed(Full("no space"), OpId(0, 0))})
-    )
+    driver._post(driver.writer.complete(driver.take(), {A: Failed(Full("no space"), OpId(0, 0))}))
     results: list[object] = []
     driver.writer.repair(A, results.append)
 
@@ -251,7 +249,9 @@ def test_appends_from_the_loop_race_a_real_thread_and_none_is_lost_or_doubled() 
         for log in logs:
             slot = writer.reserve(log, 74)
             writer.append_async(
-                slot, entries(index), done=lambda _o, log=log, index=index: done.append((log, index))
+                slot,
+                entries(index),
+                done=lambda _o, log=log, index=index: done.append((log, index)),
             )
     writer.close(lambda _r: None)
     thread.join(20)

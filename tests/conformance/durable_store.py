@@ -1,0 +1,87 @@
+"""A store with a durable flush, for tests: the memory store, written out whole at each flush.
+
+It shows what the kernel owes to engines that flush (order of superblock and files, results of the
+same op id, collection of the log) before there is one that users would want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from stelae.spi.ids import OpId
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Schema
+from stelae.spi.services import EngineServices
+from stelae.spi.store import Edit, VersionedRows
+from stelae_store_memory import MemoryStore
+
+
+class DurableStore(MemoryStore):
+    """Every flush writes one file with every version of every row; the manifest is its name."""
+
+    name: ClassVar[str] = "durable"
+    capabilities: ClassVar[frozenset[str]] = MemoryStore.capabilities | {"durable_flush"}
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        manifest: bytes,
+        flushed: OpId,
+        schemas: Mapping[int, Schema],
+        config: Any,
+        services: EngineServices,
+    ) -> Self:
+        store = cls(schemas)
+        store._files, store._directory = services.files, directory
+        store._live, store._flushed = manifest.decode(), flushed
+        if manifest:
+            data = services.files.read_bytes(f"{directory}/{store._live}")
+            pieces = msgspec.msgpack.decode(data, type=list[tuple[int, bool, list[int], bytes]])
+            store.import_((_piece(schemas, *piece) for piece in pieces), flushed)
+        store._remove_orphans()
+        return store
+
+    def flush(self) -> Edit | None:
+        if self.applied == self._flushed:
+            return None
+        pieces = [
+            (p.schema_version, p.deleted, p.timestamps, p.rows.to_ipc()) for p in self.export()
+        ]
+        name = f"rows-{self.applied.index}"
+        self._make_directory()
+        self._files.replace(f"{self._directory}/{name}", msgspec.msgpack.encode(pieces))
+        obsolete = (self._live,) if self._live else ()
+        return Edit(manifest=name.encode(), flushed=self.applied, obsolete=obsolete)
+
+    def commit(self, edit: Edit) -> None:
+        self._live, self._flushed = edit.manifest.decode(), edit.flushed
+        for name in edit.obsolete:
+            self._files.remove(f"{self._directory}/{name}")
+
+    def memory_bytes(self) -> int:
+        return 0 if self.applied == self._flushed else max(1, super().memory_bytes())
+
+    def _make_directory(self) -> None:
+        self._files.make_directory(self._directory)
+        above = self._directory
+        while above:
+            above = above.rpartition("/")[0]
+            self._files.sync_directory(above or "/")
+
+    def _remove_orphans(self) -> None:
+        if self._files.exists(self._directory):
+            for name in self._files.listdir(self._directory):
+                if name != self._live:
+                    self._files.remove(f"{self._directory}/{name}")
+
+
+def _piece(
+    schemas: Mapping[int, Schema], version: int, deleted: bool, timestamps: list[int], body: bytes
+) -> VersionedRows:
+    schema = schemas[version]
+    layout = schema.key_layout if deleted else schema.layout
+    return VersionedRows(version, deleted, tuple(timestamps), RowBatch.from_ipc(layout, body))

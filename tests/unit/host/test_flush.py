@@ -1,0 +1,236 @@
+"""Flushes: store, superblock, results and log go together, whatever step a crash comes at."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from stelae.host.apply import Applier
+from stelae.host.batcher import Batcher
+from stelae.host.bootstrap import Engines, Recovered, recover
+from stelae.host.consensus_meta import ConsensusRecord
+from stelae.host.entry_cache import EntryCache
+from stelae.host.flush import Flusher
+from stelae.host.layout import Layout
+from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.results import ResultsTable
+from stelae.host.retention import Retention
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk_faults import PowerLost
+from stelae.spi.consensus import ConsensusEngine, TabletConfig
+from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.services import Clock, Files, Metrics, Workers
+from stelae.spi.wal import WalEngine
+from stelae.spi.write import OpBody, OpKind, digest_of, encode_body
+from stelae_wal_segmented import SegmentedWal
+from tests.conformance.durable_store import DurableStore
+
+TABLET = TabletId("t")
+LOG = LogId(TABLET, 1)
+LAYOUT = Layout("/node")
+CLIENT = ClientId("c")
+SCHEMA = Schema.from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
+CONFIG = TabletConfig(op_id=ZERO, members=())
+
+
+class Counters:
+    def count(self, name: str, amount: int = 1) -> None: ...
+
+    def gauge(self, name: str, value: float) -> None: ...
+
+
+class AtOnce:
+    """Pool, workers and clock of a world in which nothing takes time."""
+
+    def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(work())
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
+        result = work()
+        if done is not None:
+            done(result)
+
+    def monotonic_us(self) -> int:
+        return 0
+
+    def wall_us(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Services:
+    files: Files
+    clock: Clock
+    metrics: Metrics
+    workers: Workers
+
+
+def write_entry(index: int) -> Entry:
+    """An entry that inserts the row ``index`` for the client's operation of that number."""
+    batcher = Batcher(SCHEMA)
+    body = encode_body(OpBody(OpKind.INSERT, [(index,)]))
+    batcher.add(CLIENT, 1, index, digest_of(body), body, None)
+    (built,) = batcher.build()
+    return Entry(OpId(1, index), EntryKind.WRITE, index << 12, built.body)
+
+
+class Node:
+    """One replica's log, store and flusher on a virtual disk."""
+
+    def __init__(self, disk: VirtualDisk) -> None:
+        self.disk = disk
+        at_once = AtOnce()
+        services = Services(disk, at_once, Counters(), at_once)
+        config = SegmentedWal.Config(segment_bytes_first=4096, segment_bytes_max=4096)
+        wal: WalEngine = SegmentedWal.open(LAYOUT.wals, config, services)
+        self.wal = wal
+        self.file = SuperblockFile(disk, LAYOUT, TABLET)
+        self.engines = Engines(
+            wal=wal,
+            consensus=ConsensusEngine,
+            consensus_config=None,
+            store=DurableStore,
+            store_config=DurableStore.Config(),
+            services=services,
+        )
+        self.failures: list[str] = []
+
+    @classmethod
+    def create(cls) -> Node:
+        disk = VirtualDisk()
+        for directory in LAYOUT.directories():
+            disk.make_directory(directory)
+            disk.sync_directory(directory.rpartition("/")[0] or "/")
+        node = cls(disk)
+        node.wal.create(LOG, ZERO)
+        block = Superblock(tablet_id=TABLET, store_engine="durable", schemas=(SCHEMA.to_bytes(),))
+        node.file.save(block)
+        return node
+
+    def recovered(self) -> Recovered:
+        record = ConsensusRecord(tablet_id=TABLET, term=1, voted_for=None, committed_config=CONFIG)
+        return recover(self.file.load(), record, self.engines, LAYOUT.data_of(TABLET))
+
+    def run(self, upto: int, flush_at: frozenset[int], durable: list[int]) -> None:
+        """Append and apply entries up to an index; note in ``durable`` what became durable."""
+        found = self.recovered()
+        writer = LogWriter(
+            lock=nullcontext(),
+            wake=lambda: None,
+            post=_run_all,
+            queue_bytes_max=1 << 20,
+            group_bytes_max=1 << 20,
+        )
+        writer.open_log(LOG, found.log.last)
+        cache = EntryCache(found.log.last, 1 << 20)
+        applier = Applier(
+            log=LOG,
+            store=found.store,
+            results=found.results,
+            applied=found.applied,
+            timestamp=found.timestamp,
+            cache=cache,
+            reader=self,
+            writer=writer,
+            pool=AtOnce(),
+            on_answered=lambda _answered: None,
+            on_applied=lambda _applied: None,
+            on_failed=self.failures.append,
+        )
+        flusher = Flusher(
+            file=self.file,
+            superblock=found.superblock,
+            applier=applier,
+            writer=writer,
+            pool=AtOnce(),
+            retention=Retention(found.superblock.flushed.index, 0),
+            flush_bytes=1 << 40,
+            on_failed=self.failures.append,
+        )
+        for index in range(found.log.last.index + 1, upto + 1):
+            entry = write_entry(index)
+            slot = writer.reserve(LOG, entry.size_bytes)
+            cache.append((entry,), None)
+            writer.append_async(
+                slot, (entry,), commit_hint=index, done=lambda _o, i=index: durable.append(i)
+            )
+            self._drive(writer)
+            applier.commit_to(index)
+            if index in flush_at:
+                flusher.flush()
+                self._drive(writer)
+        assert not self.failures
+
+    def read(
+        self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[Any], None]
+    ) -> None:
+        done(self.wal.read(log, first, end, bytes_max))
+
+    def _drive(self, writer: LogWriter) -> None:
+        while (work := writer.take_work()) is not None:
+            writer.finish(writer.perform(work, self.wal))
+
+
+def _run_all(completions: list[Completion]) -> None:
+    for callback, argument in completions:
+        callback(argument)
+
+
+def ids(found: Recovered) -> list[int]:
+    rows = [row for batch in found.store.scan(ScanSpec(order=Order.KEY)) for row in batch.to_rows()]
+    return [row[0] for row in rows]
+
+
+def test_a_flush_moves_rows_and_results_into_the_superblock_and_lets_the_log_go() -> None:
+    node = Node.create()
+    node.run(60, frozenset({20, 40}), [])
+    block = node.file.load()
+    assert block.flushed == OpId(1, 40)
+    answered = ResultsTable.load(block.results).dump()
+    assert answered == block.results != b""
+    assert 0 < node.wal.logs()[LOG].base.index <= 40, "collected, and never beyond the flush"
+    assert node.disk.listdir(LAYOUT.data_of(TABLET)) == ["rows-40"]
+    again = Node(node.disk.clone())
+    assert ids(again.recovered()) == list(range(1, 61))
+
+
+def test_an_operation_that_was_flushed_is_not_applied_again_after_a_restart() -> None:
+    node = Node.create()
+    node.run(10, frozenset({10}), [])
+    found = Node(node.disk.clone()).recovered()
+    body = encode_body(OpBody(OpKind.INSERT, [(5,)]))
+    answer = found.results.answer(CLIENT, 5, digest_of(body))
+    assert answer is not None and answer.timestamp == 5 << 12 and not answer.errors
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_power_lost_at_any_operation_loses_nothing_durable_and_repeats_nothing(seed: int) -> None:
+    clean = Node.create()
+    clean.run(24, frozenset({8, 16}), [])
+    operations = clean.disk.faults.operations
+    begun = Node.create().disk.faults.operations
+    for number in range(begun, operations):
+        node = Node.create()
+        durable: list[int] = []
+        node.disk.faults.lose_power_after(operations=number - node.disk.faults.operations)
+        with suppress(PowerLost):
+            node.run(24, frozenset({8, 16}), durable)
+        after = Node(node.disk.crash(random.Random(seed * 1000 + number)))
+        found = after.recovered()
+        present = ids(found)
+        # The hint of the last group names what was committed when it was written.
+        assert present == list(range(1, len(present) + 1))
+        assert len(present) >= max(durable, default=0)
+        assert found.superblock.flushed.index <= found.log.last.index
+        assert after.wal.logs()[LOG].base.index <= found.superblock.flushed.index
+        after.run(24, frozenset({12}), [])
+        assert ids(Node(after.disk.clone()).recovered()) == list(range(1, 25))
