@@ -77,22 +77,17 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
 class HardStateWriter:
     """Saves the hard states of every tablet of a node, in order per tablet, off the loop."""
 
-    def __init__(
-        self, files: Files, layout: Layout, pool: BlockingPool, crash: CrashPoints = NO_CRASH
-    ) -> None:
+    def __init__(self, files: Files, layout: Layout, pool: BlockingPool) -> None:
         self._files = files
         self._layout = layout
         self._pool = pool
-        self._crash = crash
         self._tablets: dict[TabletId, ConsensusMetadata] = {}
 
     def open(self, tablet: TabletId) -> ConsensusMetadata:
         """Return the metadata of a tablet, the same object at each call."""
-        found = self._tablets.get(tablet)
-        if found is None:
-            found = ConsensusMetadata(self._files, self._layout, tablet, self._crash)
-            self._tablets[tablet] = found
-        return found
+        if tablet not in self._tablets:
+            self._tablets[tablet] = ConsensusMetadata(self._files, self._layout, tablet)
+        return self._tablets[tablet]
 
     def save(
         self,
@@ -109,6 +104,5 @@ class HardStateWriter:
                 result = StorageError(f"consensus metadata was not saved: {result!r}")
             done(result)
 
-        self._pool.run(
-            f"consensus/{tablet_id}", lambda: metadata.save(hard_state, committed_config), finished
-        )
+        key = f"consensus/{tablet_id}"
+        self._pool.run(key, lambda: metadata.save(hard_state, committed_config), finished)

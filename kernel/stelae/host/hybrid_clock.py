@@ -47,19 +47,14 @@ class ClockSettings:
     """Section ``[clock]`` of ``node.toml``."""
 
     clock_error_ms_max: int = setting(
-        10_000,
-        unit="ms",
-        low=100,
-        high=3_600_000,
-        reason="a peer further ahead than this is refused: no clock may drag a cluster along",
+        10_000, unit="ms", low=100, high=3_600_000, reason="a peer further ahead is refused"
     )
     step_ms: int = setting(
         4_000,
         unit="ms",
         low=20,
         high=600_000,
-        reason="one small write per half step; a restart begins at most this far ahead of the "
-        "wall clock, so it is capped at half of clock_error_ms_max",
+        reason="a write per half step; a restart is this far ahead",
     )
 
     @property
@@ -74,10 +69,8 @@ class ClockSettings:
 
     @property
     def margin_us(self) -> int:
-        """The step, in microseconds, while timestamps are ahead of the wall clock.
-
-        They then rise by the logical part only, so little is used up; and a node that restarts
-        again and again gets ahead by no more than this each time.
+        """The step, in microseconds, while timestamps are ahead of the wall clock: then they rise
+        by the logical part only, and each restart may take a node ahead by no more than this.
         """
         return self.step_us // 16
 
@@ -95,12 +88,10 @@ def physical_us(stamp: int) -> int:
 def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
     """Return the ceiling that has to be durable before a clock may start.
 
-    Args:
-        stored: the ceiling found on disk; 0 for a new node.
+    ``stored`` is the one on disk, 0 for a new node.
 
     Raises:
-        ClockError: the stored ceiling lies further ahead than this machine's clock can be wrong.
-            Starting would give out timestamps that every peer refuses.
+        ClockError: it is so far ahead that every peer would refuse what this node gives out.
     """
     wall = clock.wall_us()
     ahead = physical_us(stored) - wall
@@ -117,13 +108,7 @@ class HybridClock:
     """One per node, used on the event loop only."""
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        settings: ClockSettings,
-        stored: int,
-        ceiling: int,
-        save: SaveCeiling,
+        self, clock: Clock, *, settings: ClockSettings, stored: int, ceiling: int, save: SaveCeiling
     ) -> None:
         """Start above ``stored``, the ceiling of the earlier run, and below ``ceiling``, which is
         what :func:`first_ceiling` said and durable already. ``save`` makes later ones durable.
@@ -158,8 +143,7 @@ class HybridClock:
         """Return the next timestamp: above every one given out or observed before.
 
         Raises:
-            ClockError: every timestamp below the durable ceiling is used up, because the ceiling
-                could not be saved for a long time.
+            ClockError: all below the durable ceiling are used up: it could not be saved for long.
         """
         physical = self._read()
         stamp = physical << LOGICAL_BITS
@@ -177,8 +161,8 @@ class HybridClock:
         """Take note of a peer's timestamp: later ones of ours are above it.
 
         Raises:
-            ClockError: it is too far ahead, or above the durable ceiling (which is then raised).
-                The clock has not moved.
+            ClockError: too far ahead, or above the durable ceiling, which is then raised. The clock
+                has not moved.
         """
         if stamp <= self._last:
             if self.jumped_us < 0:
@@ -204,9 +188,8 @@ class HybridClock:
         self._last = stamp
 
     def keep_ahead(self) -> None:
-        """Raise the ceiling if it is due; called now and then on a node that is otherwise idle.
-
-        Without it the first message after a long silence would meet an old ceiling.
+        """Raise the ceiling if it is due; called now and then, so that the first message after a
+        long silence does not meet an old one.
         """
         self._reserve(max(self._read(), self._last >> LOGICAL_BITS))
 
@@ -225,8 +208,8 @@ class HybridClock:
     def _return_to_wall(self, peer_us: int) -> None:
         """Believe a wall clock that was set back once a peer's timestamp bears it out.
 
-        Else a node that started with a wall clock ahead would stay ahead for as long as it runs,
-        and be refused by its peers. Timestamps go on above the last one until time has caught up.
+        Else a node that started ahead would stay ahead, refused by its peers, for as long as it
+        runs. Timestamps go on above the last one until time has caught up.
         """
         wall_us = self._clock.wall_us()
         if abs(wall_us - peer_us) <= self._error_us:
@@ -236,9 +219,8 @@ class HybridClock:
     def _reserve(self, wanted_us: int) -> None:
         """Ask for a higher ceiling when half of what it was ahead is used up."""
         needed_us = max(self._physical_us + self._step_us // 2, wanted_us + self._margin_us // 2)
-        if self._saving or needed_us << LOGICAL_BITS <= self._ceiling:
-            return
-        if self._monotonic_us < self._retry_at_us:
+        enough = needed_us << LOGICAL_BITS <= self._ceiling
+        if self._saving or enough or self._monotonic_us < self._retry_at_us:
             return
         target = timestamp(max(self._physical_us + self._step_us, wanted_us + self._margin_us))
         self._saving = True

@@ -10,7 +10,7 @@ Ordering and durability
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,6 +51,9 @@ class NotFormatted(StorageError):
 
     code = "NOT_FORMATTED"
 
+    def __init__(self, root: str) -> None:
+        super().__init__(f"no node here yet; create one with: stelae fs format {root}", path=root)
+
 
 class AlreadyFormatted(StorageError):
     """The directory holds a node already; nothing was changed."""
@@ -58,14 +61,13 @@ class AlreadyFormatted(StorageError):
     code = "ALREADY_FORMATTED"
 
 
-class WrongCluster(StorageError):
+class WrongDirectory(StorageError):
     """The directory belongs to another cluster, or to another log engine."""
 
-    code = "WRONG_CLUSTER"
+    code = "WRONG_DIRECTORY"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(NamedTuple):
     """What the last run left behind. ``amnesia_possible``: the machine may have restarted without
     a clean stop, so whatever was not synced may be gone.
     """
@@ -82,11 +84,14 @@ def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
         Locked: another process holds it; its process id is named when it can be read.
     """
     if not files.exists(layout.root):
-        raise _not_formatted(layout)
+        raise NotFormatted(layout.root)
     try:
         lock = files.lock(layout.lock)
     except Locked as error:
-        raise _held(files, layout) from error
+        found = files.read_bytes(layout.lock).decode("ascii", "replace").strip()
+        holder = f"process {found}" if found.isdigit() else "another process"
+        fact = f"in use by {holder}; stop it first, or choose another [node] directory"
+        raise Locked(fact, path=layout.root) from error
     # Written in place: a replacement would put another file under the name that is locked.
     with_pid = files.open(layout.lock, writable=True)
     try:
@@ -109,11 +114,19 @@ def format_directory(
     node_id(instance.node_id)
     if instance.cluster_id is not None:
         cluster_id(instance.cluster_id)
-    _refuse_occupied(files, layout)
-    parents = _missing_parents(files, layout.root)
+    if files.exists(layout.instance):
+        fact = "this directory holds a node already; choose another, or remove this one by hand"
+        raise AlreadyFormatted(fact, path=layout.root)
+    for directory in (layout.superblocks, layout.consensus, layout.wals):
+        if files.exists(directory) and files.listdir(directory):
+            fact = "the instance file is gone but tablets are still here; move them away first"
+            raise AlreadyFormatted(fact, path=directory)
+    changed = [layout.root]
+    while changed[-1] != "/" and not files.exists(changed[-1]):
+        changed.append(changed[-1].rpartition("/")[0] or "/")
     for directory in layout.directories():
         files.make_directory(directory)
-    for directory in (layout.root, *parents):
+    for directory in changed:
         files.sync_directory(directory)
     save(files, CLOCK, layout.clock, ClockCeiling(0), crash)
     save(files, INSTANCE, layout.instance, instance, crash)
@@ -135,7 +148,7 @@ class InstanceFile:
             Corrupt, Foreign, FutureVersion: the whole node cannot start.
         """
         if not self._files.exists(self._layout.instance):
-            raise _not_formatted(self._layout)
+            raise NotFormatted(self._layout.root)
         return load(self._files, INSTANCE, self._layout.instance)
 
     def start(self, *, cluster: ClusterId, wal_engine: str, boot_id: str) -> Start:
@@ -144,34 +157,33 @@ class InstanceFile:
         A node that never joined a cluster takes ``cluster`` as its own.
 
         Raises:
-            WrongCluster: it belongs to another cluster, or its log was written by another engine.
+            WrongDirectory: it belongs to another cluster, or its log was written by another engine.
         """
         found = self.load()
-        wrong = ""
         if found.cluster_id not in (None, cluster):
-            wrong = (
+            raise WrongDirectory(
                 f"this node belongs to cluster {found.cluster_id}, not to {cluster}; "
-                "point [node] directory elsewhere, or correct [cluster] id"
+                "point [node] directory elsewhere, or correct [cluster] id",
+                path=self._layout.instance,
             )
-        elif found.wal_engine != wal_engine:
-            wrong = (
+        if found.wal_engine != wal_engine:
+            raise WrongDirectory(
                 f"the log here was written by engine {found.wal_engine!r}, not {wal_engine!r}; "
-                "set [engines] wal to it, or format a new directory"
+                "set [engines] wal to it, or format a new directory",
+                path=self._layout.instance,
             )
-        if wrong:
-            raise WrongCluster(wrong, path=self._layout.instance)
         same_boot = bool(boot_id) and boot_id == found.boot_id
-        running = msgspec.structs.replace(
-            found, cluster_id=cluster, clean_shutdown=False, boot_id=boot_id
-        )
-        save(self._files, INSTANCE, self._layout.instance, running, self._crash)
-        amnesia = not found.clean_shutdown and not same_boot
-        return Start(instance=running, amnesia_possible=amnesia)
+        running = self._save(found, cluster_id=cluster, clean_shutdown=False, boot_id=boot_id)
+        return Start(running, amnesia_possible=not found.clean_shutdown and not same_boot)
 
     def mark_clean(self) -> None:
         """Set the clean-shutdown mark: everything written before is durable."""
-        stopped = msgspec.structs.replace(self.load(), clean_shutdown=True)
-        save(self._files, INSTANCE, self._layout.instance, stopped, self._crash)
+        self._save(self.load(), clean_shutdown=True)
+
+    def _save(self, instance: Instance, **changes: object) -> Instance:
+        changed = msgspec.structs.replace(instance, **changes)
+        save(self._files, INSTANCE, self._layout.instance, changed, self._crash)
+        return changed
 
 
 def load_ceiling(files: Files, layout: Layout) -> int:
@@ -187,35 +199,3 @@ def load_ceiling(files: Files, layout: Layout) -> int:
 def save_ceiling(files: Files, layout: Layout, ceiling: int, crash: CrashPoints = NO_CRASH) -> None:
     """Make a ceiling durable."""
     save(files, CLOCK, layout.clock, ClockCeiling(ceiling), crash)
-
-
-def _missing_parents(files: Files, root: str) -> list[str]:
-    """Return the directories in which a name will be new once ``root`` is made; deepest first."""
-    parents = []
-    path = root.rstrip("/")
-    while path and not files.exists(path):
-        path = path.rpartition("/")[0]
-        parents.append(path or "/")
-    return parents
-
-
-def _refuse_occupied(files: Files, layout: Layout) -> None:
-    if files.exists(layout.instance):
-        fact = "this directory holds a node already; choose another, or remove this one by hand"
-        raise AlreadyFormatted(fact, path=layout.root)
-    for directory in (layout.superblocks, layout.consensus, layout.wals):
-        if files.exists(directory) and files.listdir(directory):
-            fact = "the instance file is gone but tablets are still here; move them away first"
-            raise AlreadyFormatted(fact, path=directory)
-
-
-def _not_formatted(layout: Layout) -> NotFormatted:
-    fact = f"no node here yet; create one with: stelae fs format {layout.root}"
-    return NotFormatted(fact, path=layout.root)
-
-
-def _held(files: Files, layout: Layout) -> Locked:
-    pid = files.read_bytes(layout.lock).decode("ascii", "replace").strip()
-    holder = f"process {pid}" if pid.isdigit() else "another process"
-    fact = f"in use by {holder}; stop it first, or choose another [node] directory"
-    return Locked(fact, path=layout.root)

@@ -6,14 +6,11 @@ carry bare ids; so a name with a dot is never a tablet but a leftover of an inte
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import TabletId, tablet_id
 from stelae.spi.services import Files
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """Paths below ``root``, the directory of one node: its own files, then directories.
 
@@ -21,32 +18,25 @@ class Layout:
     ``copying`` one per copy under way, ``quarantine`` what deletions set aside.
     """
 
-    root: str
-    instance: str = field(init=False)
-    lock: str = field(init=False)
-    clock: str = field(init=False)
-    superblocks: str = field(init=False)
-    consensus: str = field(init=False)
-    wals: str = field(init=False)
-    data: str = field(init=False)
-    copying: str = field(init=False)
-    quarantine: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        other = {"superblocks": "tablet-meta", "consensus": "consensus-meta"}
-        for name in ("instance", "lock", "clock", *self._directory_names()):
-            object.__setattr__(self, name, f"{self.root}/{other.get(name, name)}")
-
-    @staticmethod
-    def _directory_names() -> tuple[str, ...]:
-        return ("superblocks", "consensus", "wals", "data", "copying", "quarantine")
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.instance = f"{root}/instance"
+        self.lock = f"{root}/lock"
+        self.clock = f"{root}/clock"
+        self.superblocks = f"{root}/tablet-meta"
+        self.consensus = f"{root}/consensus-meta"
+        self.wals = f"{root}/wals"
+        self.data = f"{root}/data"
+        self.copying = f"{root}/copying"
+        self.quarantine = f"{root}/quarantine"
 
     def directories(self) -> tuple[str, ...]:
         """Every directory that format creates, parents first."""
-        return (self.root, *(getattr(self, name) for name in self._directory_names()))
+        metadata = (self.superblocks, self.consensus)
+        return (self.root, *metadata, self.wals, self.data, self.copying, self.quarantine)
 
     def superblock_of(self, tablet: TabletId) -> str:
-        """Path of a tablet's superblock."""
+        """Path of a tablet's superblock; each of these raises ``BadIdentifier``."""
         return f"{self.superblocks}/{tablet_id(tablet)}"
 
     def consensus_of(self, tablet: TabletId) -> str:

@@ -62,18 +62,12 @@ class Kind(Generic[Record]):
     version: int
     record: type[Record]
 
-    @property
-    def crash_points(self) -> tuple[str, str]:
-        """The named points that ``save`` passes: before anything, and after it is durable."""
-        return (f"{self.name}.before_replace", f"{self.name}.after_replace")
-
 
 def encode(kind: Kind[Record], record: Record) -> bytes:
     """Return the bytes of a file of this kind."""
     body = msgspec.msgpack.encode(record)
     header = _HEADER.pack(kind.magic, kind.version, 0, len(body))
-    crc = crc32c.crc32c(body, crc32c.crc32c(header))
-    return header + _CRC.pack(crc) + body
+    return header + _checksum(header, body) + body
 
 
 def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
@@ -87,22 +81,21 @@ def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
     if len(data) < HEADER_BYTES:
         fact = f"{kind.name} file of {len(data)} bytes is shorter than its header"
         raise Corrupt(fact, path=path, offset=len(data))
-    magic, version, _, length = _HEADER.unpack_from(data)
+    header, crc, body = data[: _HEADER.size], data[_HEADER.size : HEADER_BYTES], data[HEADER_BYTES:]
+    magic, version, _, length = _HEADER.unpack(header)
     if magic != kind.magic:
         raise Foreign(f"not a {kind.name} file: it begins with {magic!r}", path=path, offset=0)
     if version > kind.version:
         fact = f"{kind.name} format {version} is newer than {kind.version}, the newest known here"
         raise FutureVersion(fact, path=path, offset=4)
-    body = memoryview(data)[HEADER_BYTES:]
     if length != len(body):
         fact = f"{kind.name} body has {len(body)} bytes where the header says {length}"
         raise Corrupt(fact, path=path, offset=8)
-    (crc,) = _CRC.unpack_from(data, _HEADER.size)
-    if crc32c.crc32c(body, crc32c.crc32c(data[: _HEADER.size])) != crc:
+    if crc != _checksum(header, body):
         raise Corrupt(f"{kind.name} fails its checksum", path=path, offset=_HEADER.size)
     try:
         return msgspec.msgpack.decode(body, type=kind.record)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         fact = f"{kind.name} body is not readable: {error}"
         raise Corrupt(fact, path=path, offset=HEADER_BYTES) from error
 
@@ -124,15 +117,18 @@ def load(files: Files, kind: Kind[Record], path: str) -> Record:
 def save(
     files: Files, kind: Kind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH
 ) -> None:
-    """Replace one file atomically; durable on return.
+    """Replace one file atomically; durable on return. The crash points bear the kind's name.
 
     Raises:
         Full: the old contents stand. ``SyncFailed``: the old or the new ones do.
     """
-    before, after = kind.crash_points
-    crash.hit(before)
+    crash.hit(f"{kind.name}.before_replace")
     files.replace(path, encode(kind, record))
-    crash.hit(after)
+    crash.hit(f"{kind.name}.after_replace")
+
+
+def _checksum(header: bytes, body: bytes) -> bytes:
+    return _CRC.pack(crc32c.crc32c(body, crc32c.crc32c(header)))
 
 
 class TabletFile(Generic[Record]):

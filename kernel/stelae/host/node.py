@@ -21,7 +21,6 @@ from stelae.host.consensus_meta import HardStateWriter
 from stelae.host.files import RealFiles
 from stelae.host.hybrid_clock import HybridClock, first_ceiling
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
-from stelae.host.keyed_pool import KeyedPool
 from stelae.host.layout import Layout
 from stelae.host.loop import LagProbe, LoopTurns
 from stelae.host.metrics import NodeMetrics
@@ -147,9 +146,9 @@ class Node:
         config, undo = self.config, self._undo
         self.turns = LoopTurns(asyncio.get_running_loop(), self._clock, self._crash)
         self._workers = WorkerPool(config.workers.background_threads, "worker", self.turns.post)
-        self._metadata = KeyedPool(config.workers.metadata_threads, "metadata", self.turns.post)
-        self._apply = KeyedPool(config.workers.apply_threads, "apply", self.turns.post)
-        self.scans = KeyedPool(config.workers.apply_threads, "scan", self.turns.post)
+        self._metadata = WorkerPool(config.workers.metadata_threads, "metadata", self.turns.post)
+        self._apply = WorkerPool(config.workers.apply_threads, "apply", self.turns.post)
+        self.scans = WorkerPool(config.workers.apply_threads, "scan", self.turns.post)
         for pool in (self._workers, self._metadata, self._apply, self.scans):
             undo.callback(pool.close)
         self.time = HybridClock(

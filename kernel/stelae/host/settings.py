@@ -41,14 +41,14 @@ class LogSettings:
         unit="bytes",
         low=64 << 10,
         high=16 << 30,
-        reason="appends that wait for the disk; beyond it writers are pushed back",
+        reason="beyond it writers are pushed back",
     )
     group_bytes_max: int = setting(
         8 << 20,
         unit="bytes",
         low=4096,
         high=1 << 30,
-        reason="one write and sync; larger groups add latency and save little",
+        reason="larger ones add latency and save little",
     )
 
 
@@ -64,7 +64,7 @@ class WorkerSettings:
         unit="count",
         low=1,
         high=64,
-        reason="votes and superblocks; apart from the log, so that elections never stall it",
+        reason="votes, superblocks: apart, so they never stall the log",
     )
     apply_threads: int = setting(
         2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop"

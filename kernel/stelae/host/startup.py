@@ -1,16 +1,27 @@
-"""What becomes of a tablet when its node starts: one decision table, pure.
+"""What becomes of a tablet when its node starts: what was found of it, and one decision table.
 
 Source: "Tablet startup" of the tablet-copy design, rows 1-4, with the cases it leaves open spelled
 out. "The WAL exists" means that the log engine names a log of this tablet in the generation of its
 superblock (of any generation, where there is no superblock).
 
-The table is total: every combination of what can be found meets exactly one row.
+The table is total: every combination of what can be found meets exactly one row. A file that cannot
+be read fails its own tablet and no other: the error becomes part of that tablet's verdict.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from stelae.host.consensus_meta import ConsensusMetadata, ConsensusRecord
+from stelae.host.layout import Layout, tablet_names
+from stelae.host.metadata import MetadataMissing, Record
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ZERO, LogId, TabletId
+from stelae.spi.services import Files
+from stelae.spi.wal import LogState
 
 
 class Block(StrEnum):
@@ -43,79 +54,132 @@ class Log(StrEnum):
 class Action(StrEnum):
     """What to do with the tablet."""
 
-    NOTHING = "NOTHING"
-    """It does not exist here; creating it or copying it starts afresh."""
+    NOTHING = "NOTHING"  # it does not exist here; creating or copying it starts afresh
     START = "START"
-    TOMBSTONE = "TOMBSTONE"
-    """It votes and does nothing else."""
-    ROLL_FORWARD = "ROLL_FORWARD"
-    """Finish the deletion (steps 5 and 6), then as a tombstone."""
-    DELETE_SELF = "DELETE_SELF"
-    """Go back to DELETED with the op id that the superblock kept, then as a tombstone."""
-    FAIL = "FAIL"
-    """Stay offline; master or admin is responsible for responding."""
+    TOMBSTONE = "TOMBSTONE"  # it votes and does nothing else
+    ROLL_FORWARD = "ROLL_FORWARD"  # finish the deletion (steps 5 and 6), then as a tombstone
+    DELETE_SELF = "DELETE_SELF"  # back to DELETED with the superblock's op id, then as a tombstone
+    FAIL = "FAIL"  # stay offline; master or admin is responsible for responding
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: it applies where each of the three findings is in its set. ``why`` is for people."""
+    """One row. Findings are names, ``*`` for any, ``!NAME`` for all but one."""
 
     letter: str
-    blocks: frozenset[Block]
-    metas: frozenset[Meta]
-    logs: frozenset[Log]
+    block: str
+    meta: str
+    log: str
     action: Action
     why: str
 
+    def meets(self, block: Block, meta: Meta, log: Log) -> bool:
+        """True if the row is about these findings."""
+        return _fits(self.block, block) and _fits(self.meta, meta) and _fits(self.log, log)
 
-def _row(letter: str, block: str, meta: str, log: str, action: Action, why: str) -> Row:
-    """Make a row of what people write: names, ``*`` for any, ``!NAME`` for all but one."""
 
-    def names(text: str, kind: type[StrEnum]) -> set[str]:
-        if text.startswith("!"):
-            return {item for item in kind if item != text[1:]}
-        return set(kind) if text == "*" else set(text.split())
-
-    return Row(
-        letter,
-        frozenset(map(Block, names(block, Block))),
-        frozenset(map(Meta, names(meta, Meta))),
-        frozenset(map(Log, names(log, Log))),
-        action,
-        why,
-    )
+def _fits(written: str, found: str) -> bool:
+    if written.startswith("!"):
+        return found != written[1:]
+    return written == "*" or found in written.split()
 
 
 ROWS: tuple[Row, ...] = (
-    _row("A", "ABSENT", "!UNREADABLE", "ABSENT EMPTY", Action.NOTHING,
-         "no superblock: the tablet does not exist, or its creation was cut short"),
-    _row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED", Action.FAIL,
-         "a log with entries but no superblock: the superblock was lost"),
-    _row("C", "UNREADABLE", "*", "*", Action.FAIL,
-         "the superblock cannot be read"),
-    _row("D", "!UNREADABLE", "UNREADABLE", "*", Action.FAIL,
-         "the consensus metadata cannot be read: what was promised is unknown"),
-    _row("E", "DELETED READY", "ABSENT", "*", Action.FAIL,
-         "the consensus metadata is gone: what was promised is unknown"),
-    _row("F", "DELETED", "PRESENT", "ABSENT", Action.TOMBSTONE,
-         "deleted"),
-    _row("G", "DELETED", "PRESENT", "!ABSENT", Action.ROLL_FORWARD,
-         "deleted, but its log is still there: the deletion was cut short"),
-    _row("H", "COPYING", "!UNREADABLE", "*", Action.DELETE_SELF,
-         "a copy was cut short"),
-    _row("I", "READY", "PRESENT", "ABSENT", Action.FAIL,
-         "the log is gone"),
-    _row("J", "READY", "PRESENT", "DAMAGED", Action.FAIL,
-         "the log is damaged"),
-    _row("K", "READY", "PRESENT", "EMPTY PRESENT", Action.START,
-         "ready"),
+    Row("A", "ABSENT", "!UNREADABLE", "ABSENT EMPTY", Action.NOTHING,
+        "no superblock: the tablet does not exist, or its creation was cut short"),
+    Row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED", Action.FAIL,
+        "a log with entries but no superblock: the superblock was lost"),
+    Row("C", "UNREADABLE", "*", "*", Action.FAIL,
+        "the superblock cannot be read"),
+    Row("D", "!UNREADABLE", "UNREADABLE", "*", Action.FAIL,
+        "the consensus metadata cannot be read: what was promised is unknown"),
+    Row("E", "DELETED READY", "ABSENT", "*", Action.FAIL,
+        "the consensus metadata is gone: what was promised is unknown"),
+    Row("F", "DELETED", "PRESENT", "ABSENT", Action.TOMBSTONE,
+        "deleted"),
+    Row("G", "DELETED", "PRESENT", "!ABSENT", Action.ROLL_FORWARD,
+        "deleted, but its log is still there: the deletion was cut short"),
+    Row("H", "COPYING", "!UNREADABLE", "*", Action.DELETE_SELF,
+        "a copy was cut short"),
+    Row("I", "READY", "PRESENT", "ABSENT", Action.FAIL,
+        "the log is gone"),
+    Row("J", "READY", "PRESENT", "DAMAGED", Action.FAIL,
+        "the log is damaged"),
+    Row("K", "READY", "PRESENT", "EMPTY PRESENT", Action.START,
+        "ready"),
 )  # fmt: skip
 """The whole table; every combination of findings meets exactly one row."""
 
 
 def decide(block: Block, meta: Meta, log: Log) -> Row:
     """Return the row that says what to do with a tablet, given what was found of it."""
-    for row in ROWS:
-        if block in row.blocks and meta in row.metas and log in row.logs:
-            return row
-    raise AssertionError(f"the startup table has no row for {block}, {meta}, {log}")
+    return next(row for row in ROWS if row.meets(block, meta, log))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One tablet at start. ``errors`` says what could not be read, in the words of its reader."""
+
+    tablet_id: TabletId
+    superblock: Superblock | None
+    consensus: ConsensusRecord | None
+    log: LogState | None
+    decision: Row
+    errors: tuple[StelaeError, ...] = ()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the tablet is FAILED, or ``None`` when it is not."""
+        if self.decision.action is not Action.FAIL:
+            return None
+        details = [str(error) for error in self.errors]
+        if self.log is not None and self.log.damage is not None:
+            damage = self.log.damage
+            details.append(f"{damage.path}@{damage.offset}: {damage.detail}")
+        return f"{self.decision.why} ({'; '.join(details)})" if details else self.decision.why
+
+
+def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState]) -> list[Found]:
+    """Look at every tablet that has a superblock, consensus metadata or a log; sorted by id."""
+    names = {log.tablet_id for log in logs}
+    names.update(tablet_names(files, layout.superblocks), tablet_names(files, layout.consensus))
+    return [_look(files, layout, logs, name) for name in sorted(names)]
+
+
+def _look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: TabletId) -> Found:
+    superblock, block_error = _read(SuperblockFile(files, layout, tablet).load)
+    consensus, meta_error = _read(ConsensusMetadata(files, layout, tablet).load)
+    block = Block.UNREADABLE if block_error is not None else Block.ABSENT
+    meta = Meta.UNREADABLE if meta_error is not None else Meta.ABSENT
+    if superblock is not None:
+        block = Block(superblock.data_state.value)
+    if consensus is not None:
+        meta = Meta.PRESENT
+    newest = max((log for log in logs if log.tablet_id == tablet), default=LogId(tablet, 0))
+    log = logs.get(newest if superblock is None else superblock.log_id)
+    return Found(
+        tablet_id=tablet,
+        superblock=superblock,
+        consensus=consensus,
+        log=log,
+        decision=decide(block, meta, _log_finding(log)),
+        errors=tuple(error for error in (block_error, meta_error) if error is not None),
+    )
+
+
+def _read(load: Callable[[], Record]) -> tuple[Record | None, StelaeError | None]:
+    """Return what is there, or why it cannot be read; neither when it is missing."""
+    try:
+        return load(), None
+    except MetadataMissing:
+        return None, None
+    except StelaeError as error:
+        return None, error
+
+
+def _log_finding(log: LogState | None) -> Log:
+    if log is None:
+        return Log.ABSENT
+    if log.damage is not None:
+        return Log.DAMAGED
+    return Log.EMPTY if log.last == ZERO else Log.PRESENT

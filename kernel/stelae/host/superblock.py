@@ -24,10 +24,9 @@ from stelae.spi.services import Files
 
 
 class DataState(StrEnum):
-    """State of a tablet's data. ``DOES_NOT_EXIST`` is the absence of a superblock."""
+    """State of a tablet's data; no superblock is ``DOES_NOT_EXIST``, ``DELETED`` a tombstone."""
 
     DELETED = "DELETED"
-    """A tombstone: it votes by its consensus metadata and keeps its last op id."""
     COPYING = "COPYING"
     READY = "READY"
 
@@ -46,12 +45,9 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
     """What the file holds.
 
     Attributes:
-        tablet_id, table_name: identity.
         generation: of the tablet's log on this node; rises when a copy begins.
-        data_state: see ``DataState``.
         consensus_engine, store_engine: names, fixed for the life of the replica.
         schemas: every schema version, ascending, each as the body of its SCHEMA entry.
-        partition: which keys.
         manifest: the store engine's own list of what is live, opaque here.
         flushed: last op id whose effects are in the files of ``manifest``.
         results: exactly-once results as of ``flushed``, opaque here.

@@ -13,9 +13,8 @@ from stelae.host.bootstrap import Engines, Recovered, recover
 from stelae.host.consensus_meta import HardStateWriter
 from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints
-from stelae.host.metadata_scan import Found, scan_tablets
 from stelae.host.settings import TabletSettings
-from stelae.host.startup import Action
+from stelae.host.startup import Action, Found, scan_tablets
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError

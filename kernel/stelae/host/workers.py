@@ -1,56 +1,74 @@
-"""The real ``Workers``: a bounded pool of threads with a bounded queue."""
+"""Threads for work that may block or compute long."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
 from stelae.spi.errors import Overloaded, Unavailable
 
 log = logging.getLogger(__name__)
 
+_STOPPING = "the node is stopping; its workers take nothing new"
+
+Work: TypeAlias = Callable[[], Any]
+Done: TypeAlias = Callable[[Any], None]
+Post: TypeAlias = Callable[[Callable[[], None]], None]
+
 
 class WorkerPool:
-    """Runs work that may block or compute long. Order between pieces of work is not kept.
+    """A bounded pool of threads: ``Workers`` for engines, ``BlockingPool`` for replicas.
+
+    Every method may be called from any thread and never raises: what ``work`` raised is its
+    result, and after ``close`` the result is ``Unavailable``.
 
     Args:
-        threads_max: threads of the pool.
-        name: prefix of their names.
+        threads_max, name: how many threads, and the prefix of their names.
         post: runs a call on the event loop, from any thread.
-        queue_count_max: pieces of work that may wait or run at once.
+        queue_count_max: pieces of work of ``submit`` that may wait or run at once.
     """
 
     def __init__(
-        self,
-        threads_max: int,
-        name: str,
-        post: Callable[[Callable[[], None]], None],
-        *,
-        queue_count_max: int = 10_000,
+        self, threads_max: int, name: str, post: Post, *, queue_count_max: int = 10_000
     ) -> None:
         self._executor = ThreadPoolExecutor(threads_max, thread_name_prefix=name)
         self._post = post
         self._lock = threading.Lock()
         self._pending = 0
         self._queue_count_max = queue_count_max
+        self._keys: dict[str, deque[tuple[Work, Done]]] = {}
         self._closed = False
 
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
-        """Run ``work`` on a thread, later ``done(result)`` on the loop; callable from any thread.
+    def submit(self, work: Work, done: Done | None = None) -> None:
+        """Run ``work`` in no particular order, later ``done(result)`` on the loop.
 
-        If ``work`` raises, the exception is the result. Never raises itself: when the queue is
-        full the result is ``Overloaded``, after ``close`` it is ``Unavailable``.
+        When the queue is full the result is ``Overloaded``.
         """
         with self._lock:
-            refusal = self._refusal()
-            if refusal is None:
+            if not self._closed and self._pending < self._queue_count_max:
                 self._pending += 1
                 self._executor.submit(self._run, work, done)
-        if refusal is not None:
-            self._finish(refusal, done)
+                return
+            fact = f"{self._pending} pieces of background work are waiting already"
+        self._tell(Unavailable(_STOPPING) if self._closed else Overloaded(fact), done)
+
+    def run(self, key: str, work: Work, done: Done) -> None:
+        """Run ``work`` after earlier work of the key, then ``done(result)`` on the loop.
+
+        Keys run side by side. What may wait is bounded by its callers, who wait for ``done``.
+        """
+        with self._lock:
+            if not self._closed:
+                waiting = self._keys.setdefault(key, deque())
+                waiting.append((work, done))
+                if len(waiting) == 1:
+                    self._executor.submit(self._drain, waiting, key)
+                return
+        self._tell(Unavailable(_STOPPING), done)
 
     def close(self) -> None:
         """Finish what was taken and end the threads; blocks. Closing twice is harmless."""
@@ -58,24 +76,31 @@ class WorkerPool:
             self._closed = True
         self._executor.shutdown(wait=True)
 
-    def _refusal(self) -> Exception | None:
-        if self._closed:
-            return Unavailable("the node is stopping; its workers take nothing new")
-        if self._pending >= self._queue_count_max:
-            return Overloaded(f"{self._pending} pieces of background work are waiting already")
-        return None
-
-    def _run(self, work: Callable[[], Any], done: Callable[[Any], None] | None) -> None:
-        try:
-            result = work()
-        except Exception as error:
-            result = error
+    def _run(self, work: Work, done: Done | None) -> None:
+        result = _outcome(work)
         with self._lock:
             self._pending -= 1
-        self._finish(result, done)
+        self._tell(result, done)
 
-    def _finish(self, result: Any, done: Callable[[Any], None] | None) -> None:
+    def _drain(self, waiting: deque[tuple[Work, Done]], key: str) -> None:
+        """Run the work of a key until none is left; what runs stays first, so none runs beside."""
+        while waiting:
+            work, done = waiting[0]
+            self._tell(_outcome(work), done)
+            with self._lock:
+                waiting.popleft()
+                if not waiting:
+                    del self._keys[key]
+
+    def _tell(self, result: Any, done: Done | None) -> None:
         if done is not None:
             self._post(lambda: done(result))
         elif isinstance(result, Exception):
             log.warning("background work failed and nobody waits for it", exc_info=result)
+
+
+def _outcome(work: Work) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        return error

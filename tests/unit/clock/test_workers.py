@@ -82,6 +82,61 @@ def test_close_finishes_what_was_taken_and_refuses_the_rest() -> None:
     assert isinstance(heard[5], Unavailable)
 
 
+def test_work_of_one_key_runs_in_order_and_never_side_by_side() -> None:
+    loop, heard, running = Loop(), list[int](), list[int]()
+    pool = WorkerPool(4, "test", loop.posted.put)
+
+    def work(number: int) -> int:
+        running.append(number)
+        beside = len(running)
+        running.remove(number)
+        return number if beside == 1 else -number
+
+    for number in range(200):
+        pool.run("key", lambda number=number: work(number), heard.append)
+    loop.run(200)
+    pool.close()
+    assert heard == list(range(200))
+
+
+def test_work_of_another_key_does_not_wait() -> None:
+    loop, heard, gate = Loop(), list[object](), threading.Event()
+    pool = WorkerPool(2, "test", loop.posted.put)
+    pool.run("slow", lambda: gate.wait(10), heard.append)
+    pool.run("slow", lambda: "behind", heard.append)
+    pool.run("quick", lambda: "beside", heard.append)
+    loop.run(1)
+    gate.set()
+    loop.run(2)
+    pool.close()
+    assert heard == ["beside", True, "behind"]
+
+
+def test_a_key_goes_on_after_work_that_raised() -> None:
+    loop, heard = Loop(), list[object]()
+    pool = WorkerPool(1, "test", loop.posted.put)
+    pool.run("key", lambda: 1 // 0, heard.append)
+    pool.run("key", lambda: "next", heard.append)
+    loop.run(2)
+    pool.run("key", lambda: "later", heard.append)
+    loop.run(1)
+    pool.close()
+    assert isinstance(heard[0], ZeroDivisionError)
+    assert heard[1:] == ["next", "later"]
+
+
+def test_close_finishes_what_waits_behind_a_key_and_refuses_the_rest() -> None:
+    loop, heard = Loop(), list[object]()
+    pool = WorkerPool(1, "test", loop.posted.put)
+    for number in range(5):
+        pool.run("key", lambda number=number: number, heard.append)
+    pool.close()
+    pool.run("key", lambda: "late", heard.append)
+    loop.run(6)
+    assert heard[:5] == [0, 1, 2, 3, 4]
+    assert isinstance(heard[5], Unavailable)
+
+
 def test_the_systems_monotonic_clock_does_not_go_back() -> None:
     clock = SystemClock()
     readings = [clock.monotonic_us() for _ in range(1000)]

@@ -9,7 +9,7 @@ from stelae.host.instance import (
     Instance,
     InstanceFile,
     NotFormatted,
-    WrongCluster,
+    WrongDirectory,
     format_directory,
     lock_directory,
 )
@@ -69,20 +69,20 @@ def test_the_first_join_fixes_the_cluster() -> None:
     disk = formatted()
     start(disk)
     assert InstanceFile(disk, LAYOUT).load().cluster_id == CLUSTER
-    with pytest.raises(WrongCluster, match="belongs to cluster c, not to d"):
+    with pytest.raises(WrongDirectory, match="belongs to cluster c, not to d"):
         start(disk, cluster="d")
 
 
 def test_a_node_of_another_cluster_is_refused_unchanged() -> None:
     disk = formatted(ClusterId("other"))
     before = disk.tree()
-    with pytest.raises(WrongCluster):
+    with pytest.raises(WrongDirectory):
         start(disk)
     assert disk.tree() == before
 
 
 def test_another_log_engine_may_not_open_the_directory() -> None:
-    with pytest.raises(WrongCluster, match="written by engine 'segmented', not 'lmdb'"):
+    with pytest.raises(WrongDirectory, match="written by engine 'segmented', not 'lmdb'"):
         InstanceFile(formatted(), LAYOUT).start(cluster=CLUSTER, wal_engine="lmdb", boot_id="b")
 
 

@@ -10,8 +10,7 @@ from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES
-from stelae.host.metadata_scan import Found, scan_tablets
-from stelae.host.startup import ROWS, Action, Block, Log, Meta, decide
+from stelae.host.startup import ROWS, Action, Block, Found, Log, Meta, decide, scan_tablets
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, TabletConfig
@@ -24,8 +23,7 @@ LAYOUT = Layout("/node")
 
 @pytest.mark.parametrize("found", ALL, ids=lambda found: "-".join(found))
 def test_every_finding_meets_exactly_one_row(found: tuple[Block, Meta, Log]) -> None:
-    block, meta, log = found
-    rows = [r.letter for r in ROWS if block in r.blocks and meta in r.metas and log in r.logs]
+    rows = [row.letter for row in ROWS if row.meets(*found)]
     assert rows == [decide(*found).letter]
 
 
