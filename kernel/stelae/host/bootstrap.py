@@ -33,7 +33,13 @@ from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.host.tokens import Tokens
 from stelae.host.writes import WritePath
-from stelae.spi.consensus import ConsensusEngine, LogView, TabletConfig, decode_config
+from stelae.spi.consensus import (
+    ConsensusCore,
+    ConsensusEngine,
+    LogView,
+    TabletConfig,
+    decode_config,
+)
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, NodeId, OpId
 from stelae.spi.log import EntryKind
@@ -210,25 +216,10 @@ def assemble(
     rng: random.Random,
 ) -> Replica:
     """Make the replica of a recovered tablet and connect its parts; it does not run yet."""
-    log = recovered.superblock.log_id
-    # A store may run ahead of a log that lost an unacknowledged tail; a core must not.
-    known = min(recovered.applied.index, recovered.log.last.index)
-    ports.writer.open_log(log, recovered.log.last)
-    cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
-    core = engines.consensus.restore(
-        node_id=node_id,
-        hard_state=recovered.consensus.hard_state,
-        log=recovered.log,
-        commit=known,
-        applied=known,
-        committed_config=recovered.consensus.committed_config,
-        config=engines.consensus_config,
-        rng=rng,
-        now_us=ports.turns.now_us(),
-    )
+    ports.writer.open_log(recovered.superblock.log_id, recovered.log.last)
     replica = Replica(
-        log=log,
-        core=core,
+        log=recovered.superblock.log_id,
+        core=_core(recovered, engines, node_id, rng, ports.turns.now_us()),
         vote_kinds=engines.consensus.is_vote_request,
         turns=ports.turns,
         writer=ports.writer,
@@ -236,37 +227,11 @@ def assemble(
         metrics=ports.metrics,
         observer=ports.observer,
     )
+    cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
     tokens = Tokens()
     writes = WritePath(Batcher(recovered.store.schema), tokens)
-    applier = Applier(
-        log=log,
-        store=recovered.store,
-        results=recovered.results,
-        applied=recovered.applied,
-        timestamp=recovered.timestamp,
-        cache=cache,
-        reader=ports.reader,
-        writer=ports.writer,
-        pool=ports.pool,
-        on_answered=writes.answered,
-        on_applied=replica.entries_applied,
-        on_failed=replica.fail,
-    )
-    executor = ReadyExecutor(
-        log=log,
-        ports=ExecutorPorts(
-            writer=ports.writer,
-            reader=ports.reader,
-            hard_states=ports.hard_states,
-            network=ports.network,
-            time=ports.time,
-            sink=replica,
-        ),
-        cache=cache,
-        hard_state=recovered.consensus.hard_state,
-        committed_config=recovered.consensus.committed_config,
-        range_bytes_max=limits.range_bytes_max,
-    )
+    applier = _applier(recovered, ports, cache, replica, writes)
+    executor = _executor(recovered, ports, cache, replica, limits)
     retention = _retention(recovered)
     flusher = Flusher(
         file=superblock_file,
@@ -281,6 +246,71 @@ def assemble(
     reads = ReadIndexes(tokens, applier.snapshot)
     replica.wire(executor, applier, writes, reads, flusher, retention)
     return replica
+
+
+def _core(
+    recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int
+) -> ConsensusCore:
+    # A store may run ahead of a log that lost an unacknowledged tail; a core must not.
+    known = min(recovered.applied.index, recovered.log.last.index)
+    return engines.consensus.restore(
+        node_id=node_id,
+        hard_state=recovered.consensus.hard_state,
+        log=recovered.log,
+        commit=known,
+        applied=known,
+        committed_config=recovered.consensus.committed_config,
+        config=engines.consensus_config,
+        rng=rng,
+        now_us=now_us,
+    )
+
+
+def _applier(
+    recovered: Recovered,
+    ports: ReplicaPorts,
+    cache: EntryCache,
+    replica: Replica,
+    writes: WritePath,
+) -> Applier:
+    return Applier(
+        log=recovered.superblock.log_id,
+        store=recovered.store,
+        results=recovered.results,
+        applied=recovered.applied,
+        timestamp=recovered.timestamp,
+        cache=cache,
+        reader=ports.reader,
+        writer=ports.writer,
+        pool=ports.pool,
+        on_answered=writes.answered,
+        on_applied=replica.entries_applied,
+        on_failed=replica.fail,
+    )
+
+
+def _executor(
+    recovered: Recovered,
+    ports: ReplicaPorts,
+    cache: EntryCache,
+    replica: Replica,
+    limits: ReplicaLimits,
+) -> ReadyExecutor:
+    return ReadyExecutor(
+        log=recovered.superblock.log_id,
+        ports=ExecutorPorts(
+            writer=ports.writer,
+            reader=ports.reader,
+            hard_states=ports.hard_states,
+            network=ports.network,
+            time=ports.time,
+            sink=replica,
+        ),
+        cache=cache,
+        hard_state=recovered.consensus.hard_state,
+        committed_config=recovered.consensus.committed_config,
+        range_bytes_max=limits.range_bytes_max,
+    )
 
 
 def _retention(recovered: Recovered) -> Retention:
