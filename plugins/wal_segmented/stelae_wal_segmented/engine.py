@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from stelae.spi.errors import BadIdentifier, CallerError, StelaeError
+from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
@@ -146,15 +146,24 @@ class SegmentedWal(WalEngine):
         }
 
     def close(self) -> None:
-        """Close every log and release the lock."""
+        """Close every log and release the lock.
+
+        Raises:
+            StorageError: a log could not be closed cleanly; the others were, and what was
+                acknowledged is durable in any case.
+        """
         lock, self._lock = self._lock, None
         if lock is None:
             return
-        try:
-            for log in self._logs.values():
+        errors: list[StorageError] = []
+        for log in self._logs.values():
+            try:
                 log.close()
-        finally:
-            lock.release()
+            except StorageError as error:
+                errors.append(error)
+        lock.release()
+        if errors:
+            raise errors[0]
 
     def _known(self, name: LogId) -> TabletLog:
         log = self._logs.get(name)

@@ -61,7 +61,7 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
         except FileNotFoundError:
             continue  # Collected meanwhile: looking it up again says so.
         except Corrupt as error:
-            log.note_damage(error, _before_damage(log, piece, error))
+            _judge(log, piece, error)
             raise
         entries.extend(found)
         first += len(found)
@@ -127,11 +127,20 @@ def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
         yield entry
 
 
-def _before_damage(log: TabletLog, piece: Piece, error: Corrupt) -> OpId:
-    """Op id of the last entry before the one that turned out to be damaged."""
+def _judge(log: TabletLog, piece: Piece, error: Corrupt) -> None:
+    """Take note of damage, unless the entry was cut off meanwhile after a failed write.
+
+    Raises:
+        CallerError: the log no longer has that entry.
+    """
     at = bisect_left(piece.offsets, error.offset or 0, key=lambda marked: marked & ~LEADS)
+    bad = piece.first + at
     with log.lock:
-        return log.op_id_at(max(piece.first + at - 1, log.base.base.index))
+        gone = bad > log.last.index
+        last_good = log.op_id_at(max(min(bad - 1, log.last.index), log.base.base.index))
+    if gone:
+        raise _past_the_end(log, bad) from error
+    log.note_damage(error, last_good)
 
 
 def _past_the_end(log: TabletLog, index: int) -> Corrupt | CallerError:

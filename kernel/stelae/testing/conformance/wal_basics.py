@@ -258,7 +258,7 @@ class WalBasics:
             engine.op_id_at(LOG, 24)
         engine.close()
 
-    def test_another_thread_reads_beside_commits(self, harness: WalHarness) -> None:
+    def test_another_thread_reads_beside_commits_and_cooling(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 1)))
@@ -278,6 +278,8 @@ class WalBasics:
         reader.start()
         for index in range(2, 200):
             commit(engine, Append(entries=entries(index, 1)))
+            if index % 10 == 0:
+                engine.cool(LOG)
         done.set()
         reader.join(timeout=60)
         assert not reader.is_alive()

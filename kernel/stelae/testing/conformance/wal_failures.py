@@ -3,6 +3,8 @@ the other logs go on (W8, durability rule 7)."""
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from stelae.spi.errors import Full, StorageError
@@ -187,6 +189,22 @@ class WalFailures(WalDamage):
         assert OTHER not in outcomes
         assert isinstance(engine.commit({LOG: _next(Model())}, sync=True)[LOG], Failed)
         harness.crash(engine)
+
+    def test_closing_reports_a_log_that_fails_then_and_closes_the_others(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+            commit(engine, Append(entries=entries(1, 5)), log)
+        harness.disk.faults.fail_syncs(LOG.tablet_id, 9)
+        with contextlib.suppress(StorageError):
+            engine.close()
+        harness.disk.faults.heal()
+        engine = harness.open()
+        check_holds(engine, Model(ZERO, list(entries(1, 5))), OTHER)
+        assert engine.read(LOG, 1, 6, 1 << 30) == list(entries(1, 5))
+        engine.close()
 
     def test_a_failure_while_creating_leaves_nothing_or_a_whole_log(
         self, harness: VirtualHarness
