@@ -1,0 +1,7 @@
+"""The virtual disk, for tests of engines and of anything else that is handed a ``Files``."""
+
+from __future__ import annotations
+
+from stelae.sim.disk import SECTOR_BYTES, PowerLost, Survival, VirtualDisk, VirtualFile, VirtualLock
+
+__all__ = ["SECTOR_BYTES", "PowerLost", "Survival", "VirtualDisk", "VirtualFile", "VirtualLock"]
