@@ -142,22 +142,32 @@ def _kept(faults: str | None) -> frozenset[int] | None:
     return frozenset(int(number) for number in numbers)
 
 
+def _run_one(seed: int, *, faults: frozenset[int] | None, operations_max: int | None) -> RunResult:
+    """Run a seed without its nodes' log: thousands of planned failures are no news."""
+    import logging
+
+    from stelae.sim.run import run_seed
+
+    logger = logging.getLogger("stelae")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return run_seed(seed, faults=faults, operations_max=operations_max)
+
+
 def _results(
     chosen: range, faults: frozenset[int] | None, operations_max: int | None, jobs: int
 ) -> Iterator[RunResult]:
     """Yield the result of every seed, in order of seeds."""
-    from stelae.sim.run import run_seed
+    from functools import partial
 
+    work = partial(_run_one, faults=faults, operations_max=operations_max)
     processes = min(jobs or os.cpu_count() or 1, len(chosen))
     if processes == 1:
-        for seed in chosen:
-            yield run_seed(seed, faults=faults, operations_max=operations_max)
+        yield from map(work, chosen)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
-    from functools import partial
 
-    work = partial(run_seed, faults=faults, operations_max=operations_max)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         yield from pool.map(work, chosen, chunksize=max(1, min(8, len(chosen) // processes)))
@@ -184,11 +194,10 @@ def _tell_failure(result: RunResult) -> None:
 def _shrunk_command(failed: RunResult) -> str:
     """Shrink a failure, tell what is left of its plan, and return how to repeat it."""
     from stelae.sim.report import describe_plan, reproduce_command
-    from stelae.sim.run import run_seed
     from stelae.sim.shrink import Shrinker
 
     def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
-        return run_seed(failed.seed, faults=faults, operations_max=operations_max)
+        return _run_one(failed.seed, faults=faults, operations_max=operations_max)
 
     shrunk = Shrinker(failed, rerun).shrink()
     note(f"shrunk in {shrunk.runs} runs to {len(shrunk.faults)} of {len(failed.plan)} faults:")
