@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from stelae.host.apply import Answered
 from stelae.host.batcher import Batcher
+from stelae.host.results import ResultsTable
 from stelae.host.tokens import Tokens
 from stelae.spi.consensus import Proposal, Propose
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError
@@ -49,9 +50,10 @@ class _Request:
 class WritePath:
     """Pending writes of one replica. All methods are called on the event loop."""
 
-    def __init__(self, batcher: Batcher, tokens: Tokens) -> None:
+    def __init__(self, batcher: Batcher, tokens: Tokens, results: ResultsTable) -> None:
         self._batcher = batcher
         self._tokens = tokens
+        self._results = results
         self._proposed: dict[int, Sequence[_Request]] = {}
         self._waiting: dict[int, tuple[OpId, Sequence[_Request]]] = {}
 
@@ -63,33 +65,39 @@ class WritePath:
     def add(self, request: WriteRequest, done: WriteDone) -> None:
         """Take the operations of a request for this turn's entry.
 
-        An operation that cannot be taken as a whole is refused in the reply; the others stand.
+        One that was applied before gets its first answer at once, also when the schema has changed
+        since. One that cannot be taken as a whole is refused in the reply; the others stand.
         """
-        schema = self._batcher.schema
-        if request.schema_version != schema.version:
-            done(
-                SchemaMismatch(
-                    f"rows were made for schema version {request.schema_version}; "
-                    f"the tablet has version {schema.version}: read its schema again"
-                )
-            )
-            return
         if not request.ops:
             done(CallerError("a write request without operations"))
             return
         pending = _Request(done, len(request.ops))
         for op in request.ops:
+            digest = digest_of(op.body)
+            answer = self._results.answer(request.client_id, op.sequence, digest)
             try:
-                self._batcher.add(
-                    request.client_id,
-                    request.first_incomplete,
-                    op.sequence,
-                    digest_of(op.body),
-                    op.body,
-                    pending,
-                )
+                if answer is None:
+                    self._check_schema(request.schema_version)
+                    self._batcher.add(
+                        request.client_id,
+                        request.first_incomplete,
+                        op.sequence,
+                        digest,
+                        op.body,
+                        pending,
+                    )
             except CallerError as error:
-                pending.decide(op.sequence, refused(error))
+                answer = refused(error)
+            if answer is not None:
+                pending.decide(op.sequence, answer)
+
+    def _check_schema(self, version: int) -> None:
+        known = self._batcher.schema.version
+        if version != known:
+            raise SchemaMismatch(
+                f"rows were made for schema version {version}; "
+                f"the tablet has version {known}: read its schema again"
+            )
 
     def take_proposals(self) -> Propose | None:
         """Return what this turn brought in as proposals, or ``None`` if there is nothing."""

@@ -9,13 +9,14 @@ from the schema version that the log recorded earlier.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
-from stelae.spi.errors import Corrupt, SchemaMismatch
+from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.schema import Column, Layout, data_type
 
 _NONE = type(None)
@@ -169,19 +170,26 @@ class RowBatch:
 
     @classmethod
     def from_ipc(
-        cls, layout: Layout, data: bytes | memoryview, *, allow_nulls: bool = False
+        cls,
+        layout: Layout,
+        data: bytes | memoryview,
+        *,
+        allow_nulls: bool = False,
+        bytes_max: int | None = None,
     ) -> Self:
         """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere.
 
         ``allow_nulls`` lets nulls pass in columns that are not nullable, for callers who look.
-
-        Raises:
-            Corrupt: not a record batch of this layout, or values that its types do not allow.
+        ``TooLarge`` when the values would take more than ``bytes_max``, known before they are
+        read; ``Corrupt`` when this is no record batch of the layout.
         """
         import pyarrow as pa
 
         try:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(data), layout.arrow)
+            message = pa.ipc.read_message(pa.py_buffer(data))
+            if bytes_max is not None and (declared := _declared_bytes(message)) > bytes_max:
+                raise TooLarge("a record batch", declared, bytes_max)
+            batch = pa.ipc.read_record_batch(message, layout.arrow)
             batch.validate(full=True)
         except (pa.ArrowException, OSError, EOFError, ValueError, OverflowError) as error:
             raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
@@ -254,6 +262,40 @@ class RowBatch:
                 for c in layout.columns
             ],
         )
+
+
+def _declared_bytes(message: Any) -> int:
+    """Bytes that the buffers of an IPC message take in memory by what the message itself says.
+
+    Arrow allocates what a compressed buffer declares before it looks any further, and a message
+    may name the same bytes for many columns. Arrow has checked the shape of the metadata.
+    """
+    if message.type != "record batch":
+        return 0
+    data, body = memoryview(message.metadata), memoryview(message.body or b"")
+
+    def follow(at: int) -> int:
+        return at + int.from_bytes(data[at : at + 4], "little")
+
+    def field(table: int, number: int) -> int:
+        vtable = table - int.from_bytes(data[table : table + 4], "little", signed=True)
+        slot = vtable + 4 + 2 * number
+        present = slot < vtable + int.from_bytes(data[vtable : vtable + 2], "little")
+        offset = int.from_bytes(data[slot : slot + 2], "little") if present else 0
+        return table + offset if offset else 0
+
+    batch = follow(field(follow(0), 2))
+    compressed, buffers = field(batch, 3), field(batch, 2)
+    if not buffers:
+        return 0
+    vector, total = follow(buffers), 0
+    for number in range(int.from_bytes(data[vector : vector + 4], "little")):
+        offset, size = struct.unpack_from("<qq", data, vector + 4 + 16 * number)
+        if compressed and size >= 8 and 0 <= offset <= len(body) - 8:
+            # Minus one says that this buffer was left as it is.
+            size = max(size, int.from_bytes(body[offset : offset + 8], "little", signed=True))
+        total += max(size, 0)
+    return total
 
 
 def _filled(column: Column, count: int) -> Any:

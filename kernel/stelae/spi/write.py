@@ -73,7 +73,7 @@ class RowError(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         row: position in the operation as the client sent it, from 0.
         code: why.
-        detail: for ``BAD_VALUE``: column, expected type and type of the value; else empty.
+        detail: for ``BAD_VALUE``: column, expected type or size, and what came; else empty.
     """
 
     row: int

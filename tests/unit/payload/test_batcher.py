@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from stelae.host.batcher import ERROR_DETAILS_MAX, OP_BYTES_MAX, Batcher
+from stelae.host.batcher import (
+    CELL_BYTES_MAX,
+    ERROR_DETAILS_MAX,
+    KEY_BYTES_MAX,
+    OP_BYTES_MAX,
+    Batcher,
+)
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
@@ -32,8 +39,8 @@ ALL = (1, 2, 3, 4, 5)
 class Requests:
     """Adds operations to a batcher as numbered requests of clients."""
 
-    def __init__(self, schema: Schema = SCHEMA) -> None:
-        self.batcher = Batcher(schema)
+    def __init__(self, schema: Schema = SCHEMA, key_bytes_max: int | None = None) -> None:
+        self.batcher = Batcher(schema, key_bytes_max)
         self.sequence = 0
 
     def add(
@@ -242,3 +249,126 @@ def test_what_is_too_much_for_one_entry_becomes_several_in_order(
     for b in built:
         owners = [b.payload.clients[r.client].client_id for r in b.payload.requests]
         assert owners == [f"c{(r.sequence - 1) % 3}" for r in b.payload.requests]
+
+
+NAMED = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "name", "type": "string"},
+            {"name": "part", "type": "binary"},
+            {"name": "text", "type": "string", "nullable": True},
+        ],
+        "key": ["name", "part"],
+    }
+)
+in_both_forms = pytest.mark.parametrize("arrow", [False, True], ids=["rows", "arrow"])
+
+
+def taken(
+    rows: list[tuple[Any, ...]], arrow: bool, key_bytes_max: int | None = None
+) -> tuple[list[Any], list[tuple[int, str]]]:
+    """The first cells of the rows that the batcher takes, and the errors of the others."""
+    requests = Requests(NAMED, key_bytes_max)
+    requests.add(OpKind.UPSERT, [("first", b"", None)])
+    data = RowBatch.from_rows(NAMED.layout, rows).to_ipc() if arrow else rows
+    requests.add(OpKind.UPSERT, data)
+    payload = requests.one()
+    found = [row[0] for group in payload.groups for row in group.rows(NAMED).to_rows()]
+    first, mine = payload.requests
+    assert (first.row_count, first.errors, mine.row_count) == (1, (), len(found) - 1)
+    assert all(e.code is RowCode.BAD_VALUE for e in mine.errors)
+    return found[1:], [(e.row, e.detail) for e in mine.errors]
+
+
+@in_both_forms
+def test_a_cell_above_its_limit_is_a_row_error_with_both_sizes(arrow: bool) -> None:
+    most = "x" * CELL_BYTES_MAX
+    rows = [
+        ("a", b"", most),
+        ("b", b"", most + "x"),
+        ("c", b"", None),
+        ("d", b"", "\u00e9" * 40_000),
+    ]
+    assert taken(rows, arrow) == (
+        ["a", "c"],
+        [
+            (1, "column 'text' has 65537 bytes; at most 65536 are accepted"),
+            (3, "column 'text' has 80000 bytes; at most 65536 are accepted"),
+        ],
+    )
+
+
+@in_both_forms
+def test_a_key_above_its_limit_once_encoded_is_a_row_error_with_both_sizes(arrow: bool) -> None:
+    fits = "k" * (KEY_BYTES_MAX - 2)
+    rows = [(fits, b"", None), (fits, b"x", None), ("\0" * (KEY_BYTES_MAX // 2), b"", None)]
+    says = "the encoded key has 1638{} bytes; at most 16384 are accepted"
+    assert taken(rows, arrow) == ([fits], [(1, says.format(5)), (2, says.format(6))])
+
+
+@in_both_forms
+def test_many_keys_that_are_long_together_are_all_taken(arrow: bool) -> None:
+    rows = [(f"{n:0200}", b"", "text" * 100) for n in range(1000)]
+    assert taken(rows, arrow) == ([row[0] for row in rows], [])
+
+
+@in_both_forms
+def test_a_store_that_takes_shorter_keys_lowers_the_limit(arrow: bool) -> None:
+    rows = [("k" * 96, b"22", None), ("k" * 96, b"333", None)]
+    says = "the encoded key has 101 bytes; at most 100 are accepted"
+    assert taken(rows, arrow, 100) == (["k" * 96], [(1, says)])
+
+
+def test_a_store_that_takes_longer_keys_does_not_raise_the_limit() -> None:
+    assert taken([("k" * KEY_BYTES_MAX, b"", None)], False, 1 << 30)[0] == []
+
+
+def test_a_row_that_does_not_fit_and_one_that_is_too_large_keep_their_places() -> None:
+    rows = [("a", b"", 1), ("b", b"", "x" * 70_000), ("c", b"", None), (None, b"", None)]
+    found, errors = taken(rows, False)
+    assert found == ["c"]
+    assert [(row, detail.split(":")[0][:20]) for row, detail in errors] == [
+        (0, "column 'text'"),
+        (1, "column 'text' has 70"),
+        (3, "column 'name'"),
+    ]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_arrow_that_would_expand_beyond_the_limit_is_refused_with_both_sizes(codec: str) -> None:
+    values = pa.array(range(5_000_000), pa.int64())
+    requests = Requests(Schema.from_plain(LONG))
+    small = compressed(pa.record_batch([values.slice(0, 1000)], ["id"]), codec)
+    requests.add(OpKind.INSERT, small)
+    assert requests.one().row_count == 1000
+    bomb = compressed(pa.record_batch([pa.array([7] * 5_000_000)], ["id"]), codec)
+    assert len(bomb) < 2 << 20
+    with pytest.raises(TooLarge) as caught:
+        requests.add(OpKind.INSERT, bomb)
+    assert caught.value.size_bytes >= 40_000_000 > caught.value.size_bytes_max == OP_BYTES_MAX
+    assert len(requests.batcher) == 0
+
+
+def test_arrow_with_more_rows_than_an_operation_may_have_is_refused_by_size() -> None:
+    """Forty million rows of one bit each are five megabytes, and no small thing to apply."""
+    schema = Schema.from_plain({"columns": [{"name": "k", "type": "bool"}], "key": ["k"]})
+    data = pa.record_batch([pa.array([True]).take(pa.array([0] * 1000))], ["k"])
+    requests = Requests(schema)
+    requests.add(OpKind.UPSERT, data.serialize().to_pybytes())
+    bits = pa.Array.from_buffers(pa.bool_(), 40_000_000, [None, pa.py_buffer(bytes(5_000_000))])
+    with pytest.raises(TooLarge):
+        requests.add(OpKind.UPSERT, pa.record_batch([bits], ["k"]).serialize().to_pybytes())
+
+
+LONG = {"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
+
+
+def compressed(batch: Any, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    reader.read_next_message()
+    data: bytes = reader.read_next_message().serialize().to_pybytes()
+    return data

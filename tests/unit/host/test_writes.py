@@ -1,0 +1,202 @@
+"""Writes of one replica: who is answered, with what, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.host.apply import Answered
+from stelae.host.batcher import Batcher
+from stelae.host.results import ResultsTable
+from stelae.host.tokens import Tokens
+from stelae.host.writes import WritePath
+from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.ids import ClientId, OpId, TabletId
+from stelae.spi.payload import decode_payload
+from stelae.spi.schema import Schema
+from stelae.spi.store import RowFault
+from stelae.spi.write import (
+    OpBody,
+    OpKind,
+    OpResult,
+    RowCode,
+    RowError,
+    WriteOp,
+    WriteReply,
+    WriteRequest,
+    encode_body,
+)
+
+PLAIN = {"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
+
+
+class World:
+    """A write path, the results that its replica has, and a log that applies on demand."""
+
+    def __init__(self) -> None:
+        self.results = ResultsTable()
+        self.replies: list[WriteReply | StelaeError] = []
+        self.index = 0
+        self.start(version=1)
+
+    def start(self, version: int) -> None:
+        schema = Schema.from_plain({**PLAIN, "version": version})
+        self.path = WritePath(Batcher(schema), Tokens(), self.results)
+
+    def write(self, *operations: tuple[int, Any], version: int = 1) -> None:
+        ops = [WriteOp(n, encode_body(OpBody(OpKind.INSERT, [(key,)]))) for n, key in operations]
+        request = WriteRequest(TabletId("t"), ClientId("c"), 1, version, ops)
+        self.path.add(request, self.replies.append)
+
+    def append(self) -> list[tuple[OpId, bytes]]:
+        """Put what this turn brought into the log; return the entries."""
+        propose = self.path.take_proposals()
+        entries = []
+        for proposal in propose.proposals if propose else ():
+            self.index += 1
+            op_id = OpId(1, self.index)
+            self.path.accepted(proposal.token, op_id)
+            entries.append((op_id, proposal.body))
+        return entries
+
+    def apply(self, entries: list[tuple[OpId, bytes]], faults: tuple[RowFault, ...] = ()) -> None:
+        for op_id, body in entries:
+            payload = decode_payload(body)
+            admission = self.results.admit(payload, 100 + op_id.index)
+            answers = self.results.record(admission, faults)
+            self.path.answered(Answered(op_id, payload, answers))
+
+    def answers(self) -> list[tuple[int, OpResult]]:
+        """The answers of the one reply that has come."""
+        (reply,) = self.replies
+        self.replies.clear()
+        assert isinstance(reply, WriteReply)
+        return sorted(reply.results, key=lambda pair: pair[0])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_an_operation_is_answered_when_its_entry_is_applied(world: World) -> None:
+    world.write((1, 10), (2, 20))
+    entries = world.append()
+    assert len(entries) == 1 and world.replies == [] and world.path.pending == 1
+    world.apply(entries)
+    assert world.answers() == [(1, OpResult(101)), (2, OpResult(101))]
+    assert world.path.pending == 0
+
+
+def test_a_retry_of_an_applied_operation_gets_its_first_answer_without_the_log(
+    world: World,
+) -> None:
+    world.write((1, 10))
+    world.apply(world.append(), (RowFault(0, RowCode.ALREADY_PRESENT),))
+    first = world.answers()
+    assert first == [(1, OpResult(101, (RowError(0, RowCode.ALREADY_PRESENT),)))]
+    world.write((1, 10))
+    assert world.answers() == first
+    assert world.path.take_proposals() is None
+
+
+def test_a_retry_gets_its_first_answer_also_after_a_change_of_schema(world: World) -> None:
+    world.write((1, 10))
+    world.apply(world.append())
+    first = world.answers()
+    world.start(version=2)
+    world.write((1, 10), (2, 20), version=1)
+    (retried, (number, late)) = world.answers()
+    assert (retried, number, late.refusal) == (first[0], 2, "SCHEMA_MISMATCH")
+    assert "version 1" in late.detail and "version 2" in late.detail
+    assert world.path.take_proposals() is None
+
+
+def test_a_request_may_mix_retries_and_new_operations(world: World) -> None:
+    world.write((1, 10))
+    world.apply(world.append())
+    world.replies.clear()
+    world.write((1, 10), (2, 20))
+    assert world.replies == []
+    ((op_id, body),) = entries = world.append()
+    assert [r.sequence for r in decode_payload(body).requests] == [2]
+    world.apply(entries)
+    assert world.answers() == [(1, OpResult(101)), (2, OpResult(100 + op_id.index))]
+
+
+def test_a_retry_of_an_operation_under_way_shares_its_one_effect_and_answer(world: World) -> None:
+    world.write((1, 10))
+    first = world.append()
+    world.write((1, 10))
+    second = world.append()
+    world.apply(first)
+    assert world.answers() == [(1, OpResult(101))]
+    world.apply(second)
+    assert world.answers() == [(1, OpResult(101))]
+
+
+def test_another_operation_under_a_number_that_was_used_is_refused_at_once(world: World) -> None:
+    world.write((1, 10))
+    world.apply(world.append())
+    world.replies.clear()
+    world.write((1, 11))
+    ((_, answer),) = world.answers()
+    assert answer.refusal == "PAYLOAD_MISMATCH"
+    assert world.path.take_proposals() is None
+
+
+def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world: World) -> None:
+    request = WriteRequest(
+        TabletId("t"),
+        ClientId("c"),
+        1,
+        1,
+        [
+            WriteOp(1, msgspec.Raw(b"\xc0")),
+            WriteOp(2, encode_body(OpBody(OpKind.INSERT, [(1,)]))),
+        ],
+    )
+    world.path.add(request, world.replies.append)
+    world.apply(world.append())
+    ((_, refused), (_, fine)) = world.answers()
+    assert (refused.refusal, fine) == ("BAD_REQUEST", OpResult(101))
+
+
+def test_a_request_without_operations_is_the_callers_error(world: World) -> None:
+    world.write()
+    (error,) = world.replies
+    assert isinstance(error, CallerError)
+
+
+def test_a_replaced_entry_tells_its_callers_to_retry_and_earlier_ones_wait_on(
+    world: World,
+) -> None:
+    world.write((1, 10))
+    first = world.append()
+    world.write((2, 20))
+    world.append()
+    world.path.replaced(2, Unavailable("replaced"))
+    (error,) = world.replies
+    assert isinstance(error, Unavailable)
+    world.replies.clear()
+    world.apply(first)
+    assert world.answers() == [(1, OpResult(101))]
+
+
+def test_an_entry_of_another_leader_at_the_same_index_answers_nobody(world: World) -> None:
+    world.write((1, 10))
+    ((op_id, body),) = world.append()
+    world.apply([(OpId(op_id.term + 1, op_id.index), body)])
+    assert world.replies == []
+
+
+def test_every_caller_hears_once_when_the_replica_stops(world: World) -> None:
+    world.write((1, 10))
+    world.append()
+    world.write((2, 20))
+    world.path.take_proposals()
+    world.path.fail_all(Unavailable("stopping"))
+    world.path.fail_all(Unavailable("stopping"))
+    assert len(world.replies) == 2
