@@ -1,8 +1,10 @@
 """Turns of the event loop: what one turn produced is stepped once and sent once.
 
-``defer`` runs calls at the end of the turn, in order; ``defer_last`` runs when those are done.
-Replicas step in ``defer`` and links flush in ``defer_last``: so everything that a turn brought in
-becomes one batch for each core, and everything that the cores answer one message per peer.
+``defer`` runs calls at the end of the turn, in order; ``defer_last`` runs when those are done, and
+``defer_after`` behind everything. Replicas step in ``defer`` and links flush in ``defer_last``: so
+everything that a turn brought in becomes one batch for each core, and everything that the cores
+answer one message per peer. Other threads are woken in ``defer_after``: sooner they would take the
+interpreter lock between the frames of a message.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class LoopTurns:
         self._on_error = on_error
         self._first: deque[Callable[[], None]] = deque()
         self._last: deque[Callable[[], None]] = deque()
+        self._after: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
     def now_us(self) -> int:
@@ -55,6 +58,11 @@ class LoopTurns:
     def defer_last(self, call: Callable[[], None]) -> None:
         """Run at the end of this turn, after all that was deferred."""
         self._last.append(call)
+        self._schedule()
+
+    def defer_after(self, call: Callable[[], None]) -> None:
+        """Run at the end of this turn, after all that was deferred to be last."""
+        self._after.append(call)
         self._schedule()
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
@@ -75,9 +83,9 @@ class LoopTurns:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        first, last = self._first, self._last
-        while first or last:
-            self._guarded((first or last).popleft())
+        first, last, after = self._first, self._last, self._after
+        while first or last or after:
+            self._guarded((first or last or after).popleft())
         self._scheduled = False
 
     def _guarded(self, call: Callable[[], None]) -> None:

@@ -61,7 +61,8 @@ class WalThread:
         self._thread.join()
 
     def _wake(self) -> None:
-        self._tokens.put(True)
+        # After the links have flushed: peers sync at the same time, and not one lock later.
+        self._turns.defer_after(lambda: self._tokens.put(True))
 
     def _post(self, completions: list[Completion]) -> None:
         def run() -> None:
