@@ -39,11 +39,12 @@ from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpBody, OpKind, OpResult, encode_body
+from stelae.spi.write import ROW_FORM_ROWS_MAX, OpBody, OpKind, OpResult, encode_body
 from stelae.wire.messenger import Identity, Lane, Messenger, Response
 from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
+_KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
 
 CALL_MS = 2_000
 """Deadline of one attempt to ask a node something, in milliseconds."""
@@ -209,8 +210,17 @@ class Tablet:
         The future's result holds the rows that were not taken (``errors``), or a ``refusal`` of
         the whole operation. It is set once a majority has made the operation durable; after
         ``DeadlineExceeded`` it may still take effect, at most once.
+
+        Raises:
+            SchemaMismatch: a row does not fit, of ``ROW_FORM_ROWS_MAX`` rows or more: those travel
+                as one Arrow batch, which cannot hold it. In fewer rows it is a row error.
+            Overloaded: too many operations are unanswered.
         """
-        return self._writer.write(encode_body(OpBody(kind, list(rows))), timeout_s)
+        given: list[tuple[Any, ...]] | bytes = list(rows)
+        if len(rows) >= ROW_FORM_ROWS_MAX:
+            layout = self.schema.key_layout if kind in _KEY_ONLY else self.schema.layout
+            given = RowBatch.from_rows(layout, rows).to_ipc()
+        return self._writer.write(encode_body(OpBody(kind, given)), timeout_s)
 
     def write_encoded(
         self, body: msgspec.Raw, *, timeout_s: float = TIMEOUT_S

@@ -1,0 +1,102 @@
+"""``Tablet.write``: in which form rows travel, and what is refused before they do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from stelae.client.client import Client, Tablet
+from stelae.client.leader import LeaderTracker
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Schema
+from stelae.spi.write import ROW_FORM_ROWS_MAX, OpBody, OpKind, decode_body, decode_request
+
+NODE = NodeId("a" * 32)
+SCHEMA = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "name", "type": "string", "nullable": True},
+            {"name": "id", "type": "int32"},
+        ],
+        "key": ["id"],
+    }
+)
+
+
+class SilentMessenger:
+    """Keeps what is sent, answers nothing."""
+
+    def __init__(self) -> None:
+        self.bodies: list[OpBody] = []
+
+    def call(self, _to: NodeId, _kind: str, frames: Sequence[bytes], **_: Any) -> Any:
+        self.bodies += [decode_body(op.body) for op in decode_request(frames[0]).ops]
+        return asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def sent(write: Callable[[Tablet], Any]) -> list[OpBody]:
+    """What a client sends in one turn in which ``write`` is called."""
+    messenger = SilentMessenger()
+
+    async def turn() -> None:
+        client = Client(messenger, [NODE])  # type: ignore[arg-type]
+        write(Tablet(client, TabletId("t"), SCHEMA, LeaderTracker([NODE])))
+        await asyncio.sleep(0)
+
+    asyncio.run(turn())
+    return messenger.bodies
+
+
+def rows(count: int) -> list[tuple[Any, ...]]:
+    return [(f"row {n}", n) for n in range(count)]
+
+
+def test_few_rows_travel_in_row_form() -> None:
+    few = rows(ROW_FORM_ROWS_MAX - 1)
+    assert sent(lambda tablet: tablet.write(OpKind.INSERT, few)) == [OpBody(OpKind.INSERT, few)]
+
+
+def test_many_rows_travel_as_one_arrow_batch_of_the_whole_schema() -> None:
+    many = rows(ROW_FORM_ROWS_MAX)
+    (body,) = sent(lambda tablet: tablet.write(OpKind.UPSERT, many))
+    assert isinstance(body.rows, bytes) and body.columns is None
+    assert RowBatch.from_ipc(SCHEMA.layout, body.rows).to_rows() == many
+
+
+@pytest.mark.parametrize("kind", [OpKind.DELETE, OpKind.DELETE_IGNORE])
+def test_many_deletes_travel_as_one_arrow_batch_of_the_key(kind: OpKind) -> None:
+    keys = [(n,) for n in range(ROW_FORM_ROWS_MAX)]
+    (body,) = sent(lambda tablet: tablet.write(kind, keys))
+    assert isinstance(body.rows, bytes) and body.columns is None
+    assert RowBatch.from_ipc(SCHEMA.key_layout, body.rows).to_rows() == keys
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (("x", "7"), "row 9, column 'id': expected int32, got str '7'"),
+        (("x", None), "row 9, column 'id': expected int32, got null"),
+        ((b"x", 7), "row 9, column 'name': expected string or null, got bytes b'x'"),
+        (("x",), "row 9 has 1 values; expected 2"),
+    ],
+)
+def test_a_row_that_does_not_fit_among_many_is_named_and_nothing_is_sent(
+    bad: tuple[Any, ...], says: str
+) -> None:
+    many = rows(ROW_FORM_ROWS_MAX)
+    many[9] = bad
+
+    def write(tablet: Tablet) -> None:
+        with pytest.raises(SchemaMismatch) as caught:
+            tablet.write(OpKind.INSERT, many)
+        assert str(caught.value) == says
+
+    assert sent(write) == []
