@@ -16,10 +16,8 @@ Ordering and durability
 Wall clocks that jump (behaviour D6)
     The wall clock is believed while it agrees with the monotonic clock to ``clock_error_ms_max``
     from one reading to the next. After a larger jump either way the clock goes on from where it
-    was at the monotonic clock's pace, and ``jumped_us`` says by how much the wall differs. The new
-    wall time is adopted when a peer's timestamp bears it out, or at restart.
-
-Pure: time comes from the ``Clock`` handed in, and saving is asked for by a callback.
+    was at the monotonic clock's pace. The new wall time is adopted when a peer's timestamp bears
+    it out, or at restart.
 """
 
 from __future__ import annotations
@@ -50,11 +48,7 @@ class ClockSettings:
         10_000, unit="ms", low=100, high=3_600_000, reason="a peer further ahead is refused"
     )
     step_ms: int = setting(
-        4_000,
-        unit="ms",
-        low=20,
-        high=600_000,
-        reason="a write per half step; a restart is this far ahead",
+        4_000, unit="ms", low=20, high=600_000, reason="one small write of the clock per half step"
     )
 
     @property
@@ -69,10 +63,14 @@ class ClockSettings:
 
     @property
     def margin_us(self) -> int:
-        """The step, in microseconds, while timestamps are ahead of the wall clock: then they rise
-        by the logical part only, and each restart may take a node ahead by no more than this.
+        """The step while timestamps are ahead of the wall clock: they then rise by the logical part
+        only, and a node that restarts again and again gets ahead by no more than this each time.
         """
         return self.step_us // 16
+
+    def ceiling(self, wall_us: int, ahead_us: int) -> int:
+        """Return the ceiling that lasts for a step, given the believed and the used time."""
+        return timestamp(max(wall_us + self.step_us, ahead_us + self.margin_us))
 
 
 def timestamp(physical_us: int, logical: int = 0) -> int:
@@ -93,30 +91,33 @@ def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
     Raises:
         ClockError: it is so far ahead that every peer would refuse what this node gives out.
     """
-    wall = clock.wall_us()
-    ahead = physical_us(stored) - wall
-    if ahead > settings.error_us_max + settings.step_us:
+    wall_us = clock.wall_us()
+    ahead_us = physical_us(stored) - wall_us
+    if ahead_us > settings.error_us_max + settings.step_us:
         raise ClockError(
-            f"this node gave out timestamps {ahead // 1000} ms ahead of the machine's clock, more "
-            f"than clock_error_ms_max = {settings.clock_error_ms_max}; set the machine's clock, "
-            "or wait until it has caught up"
+            f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock, "
+            f"more than clock_error_ms_max = {settings.clock_error_ms_max}; set the machine's "
+            "clock, or wait until it has caught up"
         )
-    return timestamp(max(wall + settings.step_us, physical_us(stored) + settings.margin_us))
+    return settings.ceiling(wall_us, physical_us(stored))
 
 
 class HybridClock:
-    """One per node, used on the event loop only."""
+    """One per node, used on the event loop only.
+
+    Args:
+        stored: the ceiling of the earlier run; timestamps begin above it.
+        ceiling: what :func:`first_ceiling` said, durable already.
+        save: makes later ones durable.
+    """
 
     def __init__(
         self, clock: Clock, *, settings: ClockSettings, stored: int, ceiling: int, save: SaveCeiling
     ) -> None:
-        """Start above ``stored``, the ceiling of the earlier run, and below ``ceiling``, which is
-        what :func:`first_ceiling` said and durable already. ``save`` makes later ones durable.
-        """
         self._clock = clock
+        self._settings = settings
         self._error_us = settings.error_us_max
-        self._step_us = settings.step_us
-        self._margin_us = settings.margin_us
+        self._half_step_us, self._half_margin_us = settings.step_us // 2, settings.margin_us // 2
         self._save = save
         self._last = stored
         self._ceiling = ceiling
@@ -126,8 +127,6 @@ class HybridClock:
         self._monotonic_us = clock.monotonic_us()
         self.jumped_us = 0
         """How far the wall clock is from the believed time; 0 while it is believed."""
-        self.refused = 0
-        """How many peer timestamps were refused."""
 
     @property
     def last(self) -> int:
@@ -145,11 +144,8 @@ class HybridClock:
         Raises:
             ClockError: all below the durable ceiling are used up: it could not be saved for long.
         """
-        physical = self._read()
-        stamp = physical << LOGICAL_BITS
-        if stamp <= self._last:
-            stamp = self._last + 1
-        self._reserve(stamp >> LOGICAL_BITS)
+        stamp = max(timestamp(self._read()), self._last + 1)
+        self._reserve(physical_us(stamp))
         if stamp > self._ceiling:
             stamp = self._last + 1
             if stamp > self._ceiling:
@@ -164,11 +160,11 @@ class HybridClock:
             ClockError: too far ahead, or above the durable ceiling, which is then raised. The clock
                 has not moved.
         """
+        peer_us = physical_us(stamp)
         if stamp <= self._last:
             if self.jumped_us < 0:
-                self._return_to_wall(stamp >> LOGICAL_BITS)
+                self._return_to_wall(peer_us)
             return
-        peer_us = stamp >> LOGICAL_BITS
         ahead_us = peer_us - self._read()
         if self.jumped_us > 0 and abs(ahead_us - self.jumped_us) <= self._error_us < ahead_us:
             # The wall time that we distrusted is borne out by a peer: adopt it.
@@ -176,14 +172,12 @@ class HybridClock:
             ahead_us -= self.jumped_us
             self.jumped_us = 0
         if ahead_us > self._error_us:
-            self.refused += 1
             raise ClockError(
                 f"a timestamp {ahead_us // 1000} ms ahead of this node's clock; "
                 f"at most {self._error_us // 1000} ms are accepted"
             )
         self._reserve(peer_us)
         if stamp > self._ceiling:
-            self.refused += 1
             raise ClockError("a timestamp above the clock's durable ceiling, which is being raised")
         self._last = stamp
 
@@ -191,19 +185,17 @@ class HybridClock:
         """Raise the ceiling if it is due; called now and then, so that the first message after a
         long silence does not meet an old one.
         """
-        self._reserve(max(self._read(), self._last >> LOGICAL_BITS))
+        self._reserve(max(self._read(), physical_us(self._last)))
 
     def _read(self) -> int:
         """Return believed wall time in microseconds."""
         wall, monotonic = self._clock.wall_us(), self._clock.monotonic_us()
         expected = self._physical_us + monotonic - self._monotonic_us
         off = wall - expected
-        if -self._error_us <= off <= self._error_us:
-            believed, self.jumped_us = wall, 0
-        else:
-            believed, self.jumped_us = expected, off
-        self._physical_us, self._monotonic_us = believed, monotonic
-        return believed
+        believed = abs(off) <= self._error_us
+        self.jumped_us = 0 if believed else off
+        self._physical_us, self._monotonic_us = wall if believed else expected, monotonic
+        return self._physical_us
 
     def _return_to_wall(self, peer_us: int) -> None:
         """Believe a wall clock that was set back once a peer's timestamp bears it out.
@@ -216,13 +208,13 @@ class HybridClock:
             self._physical_us, self._monotonic_us = wall_us, self._clock.monotonic_us()
             self.jumped_us = 0
 
-    def _reserve(self, wanted_us: int) -> None:
+    def _reserve(self, used_us: int) -> None:
         """Ask for a higher ceiling when half of what it was ahead is used up."""
-        needed_us = max(self._physical_us + self._step_us // 2, wanted_us + self._margin_us // 2)
-        enough = needed_us << LOGICAL_BITS <= self._ceiling
+        needed_us = max(self._physical_us + self._half_step_us, used_us + self._half_margin_us)
+        enough = timestamp(needed_us) <= self._ceiling
         if self._saving or enough or self._monotonic_us < self._retry_at_us:
             return
-        target = timestamp(max(self._physical_us + self._step_us, wanted_us + self._margin_us))
+        target = self._settings.ceiling(self._physical_us, used_us)
         self._saving = True
 
         def saved(result: object) -> None:

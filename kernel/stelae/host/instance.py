@@ -10,8 +10,6 @@ Ordering and durability
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from stelae.host.layout import Layout
@@ -25,15 +23,13 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """What the instance file holds.
 
     ``cluster_id`` is ``None`` until the first join; ``wal_engine`` owns ``wals/``;
-    ``clean_shutdown`` holds between an orderly stop and the next start; ``boot_id`` is the
-    machine's boot under which the node last ran, empty when unknown.
+    ``clean_shutdown`` holds between an orderly stop and the next start.
     """
 
     node_id: NodeId
     cluster_id: ClusterId | None
     wal_engine: str
     clean_shutdown: bool = True
-    boot_id: str = ""
 
 
 class ClockCeiling(msgspec.Struct, frozen=True):
@@ -65,15 +61,6 @@ class WrongDirectory(StorageError):
     """The directory belongs to another cluster, or to another log engine."""
 
     code = "WRONG_DIRECTORY"
-
-
-class Start(NamedTuple):
-    """What the last run left behind. ``amnesia_possible``: the machine may have restarted without
-    a clean stop, so whatever was not synced may be gone.
-    """
-
-    instance: Instance
-    amnesia_possible: bool
 
 
 def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
@@ -151,7 +138,7 @@ class InstanceFile:
             raise NotFormatted(self._layout.root)
         return load(self._files, INSTANCE, self._layout.instance)
 
-    def start(self, *, cluster: ClusterId, wal_engine: str, boot_id: str) -> Start:
+    def start(self, *, cluster: ClusterId, wal_engine: str) -> Instance:
         """Check that the directory is ours, and take the clean-shutdown mark away, durably.
 
         A node that never joined a cluster takes ``cluster`` as its own.
@@ -172,9 +159,7 @@ class InstanceFile:
                 "set [engines] wal to it, or format a new directory",
                 path=self._layout.instance,
             )
-        same_boot = bool(boot_id) and boot_id == found.boot_id
-        running = self._save(found, cluster_id=cluster, clean_shutdown=False, boot_id=boot_id)
-        return Start(running, amnesia_possible=not found.clean_shutdown and not same_boot)
+        return self._save(found, cluster_id=cluster, clean_shutdown=False)
 
     def mark_clean(self) -> None:
         """Set the clean-shutdown mark: everything written before is durable."""

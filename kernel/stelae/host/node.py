@@ -28,7 +28,7 @@ from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver
 from stelae.host.settings import NodeConfig
-from stelae.host.system_clock import SystemClock, boot_id
+from stelae.host.system_clock import SystemClock
 from stelae.host.tablets import TabletLoader
 from stelae.host.wal_thread import EngineReader, WalThread
 from stelae.host.workers import WorkerPool
@@ -133,10 +133,8 @@ class Node:
         lock = lock_directory(files, layout, os.getpid())
         self._undo.callback(lock.release)
         wal_name = self.config.wal.name
-        found = self._instance.start(
-            cluster=self.config.cluster_id, wal_engine=wal_name, boot_id=boot_id()
-        )
-        self.node_id: NodeId = found.instance.node_id
+        found = self._instance.start(cluster=self.config.cluster_id, wal_engine=wal_name)
+        self.node_id: NodeId = found.node_id
         self._stored_ceiling = load_ceiling(files, layout)
         self._ceiling = first_ceiling(self._stored_ceiling, self._clock, self.config.clock)
         save_ceiling(files, layout, self._ceiling)

@@ -37,18 +37,10 @@ class LogSettings:
     """Section ``[log]``: group commit of the whole node. Every group is synced."""
 
     queue_bytes_max: int = setting(
-        64 << 20,
-        unit="bytes",
-        low=64 << 10,
-        high=16 << 30,
-        reason="beyond it writers are pushed back",
+        64 << 20, unit="bytes", low=64 << 10, high=16 << 30, reason="full, it pushes writers back"
     )
     group_bytes_max: int = setting(
-        8 << 20,
-        unit="bytes",
-        low=4096,
-        high=1 << 30,
-        reason="larger ones add latency and save little",
+        8 << 20, unit="bytes", low=4096, high=1 << 30, reason="larger ones are slow and save little"
     )
 
 
@@ -60,11 +52,7 @@ class WorkerSettings:
         2, unit="count", low=1, high=256, reason="preallocation, compaction and other long work"
     )
     metadata_threads: int = setting(
-        2,
-        unit="count",
-        low=1,
-        high=64,
-        reason="votes, superblocks: apart, so they never stall the log",
+        2, unit="count", low=1, high=64, reason="votes: apart, so that elections stall no log"
     )
     apply_threads: int = setting(
         2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop"

@@ -25,7 +25,7 @@ from stelae.spi.wal import LogState
 
 
 class Block(StrEnum):
-    """What was found of the superblock; the readable ones carry the name of its data state."""
+    """What was found of the superblock: its data state where it can be read."""
 
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
@@ -118,25 +118,14 @@ def decide(block: Block, meta: Meta, log: Log) -> Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One tablet at start. ``errors`` says what could not be read, in the words of its reader."""
+    """One tablet at start. ``failure`` says why it is FAILED, or is empty when it is not."""
 
     tablet_id: TabletId
     superblock: Superblock | None
     consensus: ConsensusRecord | None
     log: LogState | None
     decision: Row
-    errors: tuple[StelaeError, ...] = ()
-
-    @property
-    def failure(self) -> str | None:
-        """Why the tablet is FAILED, or ``None`` when it is not."""
-        if self.decision.action is not Action.FAIL:
-            return None
-        details = [str(error) for error in self.errors]
-        if self.log is not None and self.log.damage is not None:
-            damage = self.log.damage
-            details.append(f"{damage.path}@{damage.offset}: {damage.detail}")
-        return f"{self.decision.why} ({'; '.join(details)})" if details else self.decision.why
+    failure: str
 
 
 def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState]) -> list[Found]:
@@ -147,39 +136,39 @@ def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState]) -
 
 
 def _look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: TabletId) -> Found:
-    superblock, block_error = _read(SuperblockFile(files, layout, tablet).load)
-    consensus, meta_error = _read(ConsensusMetadata(files, layout, tablet).load)
-    block = Block.UNREADABLE if block_error is not None else Block.ABSENT
-    meta = Meta.UNREADABLE if meta_error is not None else Meta.ABSENT
-    if superblock is not None:
-        block = Block(superblock.data_state.value)
-    if consensus is not None:
-        meta = Meta.PRESENT
+    problems: list[str] = []
+    superblock, block = _read(SuperblockFile(files, layout, tablet).load, problems)
+    consensus, meta = _read(ConsensusMetadata(files, layout, tablet).load, problems)
     newest = max((log for log in logs if log.tablet_id == tablet), default=LogId(tablet, 0))
     log = logs.get(newest if superblock is None else superblock.log_id)
+    state = block if superblock is None else superblock.data_state.value
+    row = decide(Block(state), Meta(meta), _log_finding(log, problems))
+    details = f" ({'; '.join(problems)})" if problems else ""
     return Found(
         tablet_id=tablet,
         superblock=superblock,
         consensus=consensus,
         log=log,
-        decision=decide(block, meta, _log_finding(log)),
-        errors=tuple(error for error in (block_error, meta_error) if error is not None),
+        decision=row,
+        failure=f"{row.why}{details}" if row.action is Action.FAIL else "",
     )
 
 
-def _read(load: Callable[[], Record]) -> tuple[Record | None, StelaeError | None]:
-    """Return what is there, or why it cannot be read; neither when it is missing."""
+def _read(load: Callable[[], Record], problems: list[str]) -> tuple[Record | None, str]:
+    """Return what is there, and what was found in one word."""
     try:
-        return load(), None
+        return load(), "PRESENT"
     except MetadataMissing:
-        return None, None
+        return None, "ABSENT"
     except StelaeError as error:
-        return None, error
+        problems.append(str(error))
+        return None, "UNREADABLE"
 
 
-def _log_finding(log: LogState | None) -> Log:
+def _log_finding(log: LogState | None, problems: list[str]) -> Log:
     if log is None:
         return Log.ABSENT
     if log.damage is not None:
+        problems.append(f"{log.damage.path}@{log.damage.offset}: {log.damage.detail}")
         return Log.DAMAGED
     return Log.EMPTY if log.last == ZERO else Log.PRESENT

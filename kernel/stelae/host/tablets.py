@@ -90,7 +90,7 @@ class TabletLoader:
                 if one is not None:
                     recovered.append(one)
             elif found.decision.action is Action.FAIL:
-                self.fail(found.tablet_id, found.failure or found.decision.why)
+                self.fail(found.tablet_id, found.failure)
         return recovered
 
     def _recover(self, found: Found) -> Recovered | None:

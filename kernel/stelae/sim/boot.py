@@ -151,7 +151,7 @@ class Boot:
         """
         lock_directory(self._disk, LAYOUT, pid=self._number)
         wal_engine = self._around.engines.wal.name
-        InstanceFile(self._disk, LAYOUT).start(cluster=CLUSTER, wal_engine=wal_engine, boot_id="")
+        InstanceFile(self._disk, LAYOUT).start(cluster=CLUSTER, wal_engine=wal_engine)
         hybrid = self._hybrid_clock()
         wal = self._open_wal()
         process, spans = self._process, self._spans

@@ -5,11 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from stelae.host.system_clock import SystemClock, boot_id
+from stelae.host.system_clock import SystemClock
 from stelae.host.workers import WorkerPool
 from stelae.spi.errors import Overloaded, Unavailable
 
@@ -145,9 +144,3 @@ def test_the_systems_monotonic_clock_does_not_go_back() -> None:
 
 def test_the_wall_clock_counts_microseconds_since_1970() -> None:
     assert 1_700_000_000_000_000 < SystemClock().wall_us() < 4_000_000_000_000_000
-
-
-def test_a_system_without_a_boot_id_gives_an_empty_name(tmp_path: Path) -> None:
-    assert boot_id(tmp_path / "none") == ""
-    (tmp_path / "boot").write_text("abc\n")
-    assert boot_id(tmp_path / "boot") == "abc"

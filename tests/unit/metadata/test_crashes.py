@@ -74,7 +74,7 @@ def save_clock(disk: VirtualDisk, crash: CrashPoints) -> None:
 
 def join(disk: VirtualDisk, crash: CrashPoints) -> None:
     file = InstanceFile(disk, LAYOUT, crash)
-    file.start(cluster=ClusterId("c"), wal_engine="segmented", boot_id="b")
+    file.start(cluster=ClusterId("c"), wal_engine="segmented")
 
 
 def read(disk: VirtualDisk) -> tuple[int, int, int, str | None]:

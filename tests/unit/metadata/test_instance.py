@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from stelae.host.instance import (
@@ -32,10 +34,9 @@ def formatted(cluster: ClusterId | None = None) -> VirtualDisk:
     return disk
 
 
-def start(disk: VirtualDisk, boot_id: str = "boot-1", cluster: str = "c") -> bool:
+def start(disk: VirtualDisk, cluster: str = "c") -> Instance:
     file = InstanceFile(disk, LAYOUT)
-    found = file.start(cluster=ClusterId(cluster), wal_engine="segmented", boot_id=boot_id)
-    return found.amnesia_possible
+    return file.start(cluster=ClusterId(cluster), wal_engine="segmented")
 
 
 def test_format_makes_every_directory_once() -> None:
@@ -83,32 +84,7 @@ def test_a_node_of_another_cluster_is_refused_unchanged() -> None:
 
 def test_another_log_engine_may_not_open_the_directory() -> None:
     with pytest.raises(WrongDirectory, match="written by engine 'segmented', not 'lmdb'"):
-        InstanceFile(formatted(), LAYOUT).start(cluster=CLUSTER, wal_engine="lmdb", boot_id="b")
-
-
-def test_after_a_clean_stop_nothing_can_be_forgotten() -> None:
-    disk = formatted()
-    start(disk)
-    InstanceFile(disk, LAYOUT).mark_clean()
-    assert start(disk, boot_id="boot-2") is False
-
-
-def test_a_killed_process_on_a_machine_that_stayed_up_forgets_nothing() -> None:
-    disk = formatted()
-    start(disk)
-    assert start(disk) is False
-
-
-def test_a_machine_that_restarted_without_a_clean_stop_may_have_forgotten() -> None:
-    disk = formatted()
-    start(disk)
-    assert start(disk, boot_id="boot-2") is True
-
-
-def test_an_unknown_boot_counts_as_a_restart() -> None:
-    disk = formatted()
-    start(disk, boot_id="")
-    assert start(disk, boot_id="") is True
+        InstanceFile(formatted(), LAYOUT).start(cluster=CLUSTER, wal_engine="lmdb")
 
 
 def test_the_clean_mark_is_gone_durably_once_started() -> None:
@@ -116,6 +92,14 @@ def test_the_clean_mark_is_gone_durably_once_started() -> None:
     assert InstanceFile(disk, LAYOUT).load().clean_shutdown is True
     start(disk)
     assert InstanceFile(disk, LAYOUT).load().clean_shutdown is False
+
+
+def test_an_orderly_stop_sets_the_mark_again_and_changes_nothing_else() -> None:
+    disk = formatted(CLUSTER)
+    before = InstanceFile(disk, LAYOUT).load()
+    assert start(disk) == InstanceFile(disk, LAYOUT).load() != before
+    InstanceFile(disk, LAYOUT).mark_clean()
+    assert InstanceFile(disk.crash(random.Random(1)), LAYOUT).load() == before
 
 
 def test_an_unformatted_directory_says_how_to_format_it() -> None:
