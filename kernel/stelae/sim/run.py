@@ -12,6 +12,7 @@ from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
 from stelae.sim.invariants.convergence import Convergence, unresolved
 from stelae.sim.plan import NODES, draw_plan, keep
+from stelae.sim.prober import Prober
 from stelae.sim.profile import draw_profile
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
@@ -88,6 +89,9 @@ class Simulation:
             Client(around, number, stream(seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
         ]
+
+        prober = Prober(around, stream(seed, "prober"))
+        self._watch.leader_serves = prober.leader_serves
 
     def run(self) -> RunResult:
         """Run to the end, or to the first violation."""

@@ -20,6 +20,7 @@ from stelae.spi.consensus import (
     LogView,
     Outbound,
     Ready,
+    Role,
     Status,
     TabletConfig,
     decode_config,
@@ -32,12 +33,18 @@ Hook = Callable[..., None]
 
 
 class Watch:
-    """All invariants of one run over one world."""
+    """All invariants of one run over one world.
+
+    Attributes:
+        violation: the first one, if any.
+        leader_serves: called with the position of a node that begins to serve as leader.
+    """
 
     def __init__(self, world: World, scheduler: Scheduler, coverage: Coverage) -> None:
         self.world = world
         self.coverage = coverage
         self.violation: Violation | None = None
+        self.leader_serves: Callable[[int], None] = _nobody_listens
         self._scheduler = scheduler
         self._invariants = [make(world, self.report) for make in INVARIANTS]
         self._on_restart = self._hooks("on_restart")
@@ -88,6 +95,10 @@ class Watch:
             self._scheduler.note(f"{node.position} {status.role} {status.term}")
         for hook in self._on_status:
             hook(node, before, status)
+        if status.serving and status.role is Role.LEADER:
+            served = before is not None and before.serving and before.role is Role.LEADER
+            if not served:
+                self.leader_serves(node.position)
 
     def sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
         """A message goes on the wire."""
@@ -154,6 +165,10 @@ class Watch:
         assert ready.commit is not None
         node.commit = max(node.commit, ready.commit)
         self.world.learn_commit(node, ready.commit)
+
+
+def _nobody_listens(_position: int) -> None:
+    """Until a run says who wants to know."""
 
 
 def _configs(ready: Ready) -> list[TabletConfig]:
