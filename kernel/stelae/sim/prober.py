@@ -1,0 +1,91 @@
+"""A client that is there when leadership changes, since that is when reads go wrong.
+
+As soon as a new leader serves, the prober reads from it. If another node still believes to lead,
+the prober writes through the new leader and, once that is answered, reads the same key from the
+old one: whatever the old leader answers must be at least as new.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from stelae.sim.draw import below
+from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.workload import Surroundings
+from stelae.spi.consensus import Role
+
+NUMBER: Final = 99
+"""Its place on the network, behind all clients."""
+
+NAME: Final = "prober"
+
+READS: Final = 2
+ROUNDS_MAX: Final = 4
+
+
+class Prober:
+    """Probes every change of leadership of a run."""
+
+    def __init__(self, around: Surroundings, rng: random.Random) -> None:
+        self._around = around
+        self._rng = rng
+        self._sequence = 0
+
+    def leader_serves(self, position: int) -> None:
+        """A node has begun to serve as leader."""
+        self._around.coverage.hit("prober.leader")
+        for _ in range(READS):
+            self._read(position, self._key())
+        self._challenge(position, ROUNDS_MAX)
+
+    def _challenge(self, position: int, rounds: int) -> None:
+        """Write through the new leader if there is an old one, then read from that."""
+        if rounds == 0 or not self._rivals(position):
+            return
+        self._sequence += 1
+        operation = self._begin(self._sequence, Action.UPSERT, self._key())
+
+        def answered(_: Operation, answer: Answer) -> None:
+            if answer.kind is not AnswerKind.DONE or operation.answered is not None:
+                return
+            self._end(operation, answer)
+            for rival in self._rivals(position):
+                self._around.coverage.hit("prober.rival")
+                self._read(rival, operation.key)
+            self._challenge(position, rounds - 1)
+
+        self._around.tablet.write(NUMBER, position, [operation], 1, answered)
+
+    def _rivals(self, position: int) -> list[int]:
+        nodes = self._around.watch.world.nodes
+        return [
+            node.position
+            for node in nodes
+            if node.position != position
+            and node.status is not None
+            and node.status.role is Role.LEADER
+        ]
+
+    def _read(self, position: int, key: int) -> None:
+        operation = self._begin(0, Action.READ, key)
+
+        def answered(answer: Answer) -> None:
+            if answer.kind is AnswerKind.DONE and operation.answered is None:
+                self._end(operation, answer)
+
+        self._around.tablet.read(NUMBER, position, operation, answered)
+
+    def _begin(self, sequence: int, action: Action, key: int) -> Operation:
+        value = f"{NAME}.{sequence}"
+        operation = Operation(client=NAME, sequence=sequence, action=action, key=key, value=value)
+        self._around.history.begin(operation)
+        self._around.watch.invoked(operation)
+        return operation
+
+    def _end(self, operation: Operation, answer: Answer) -> None:
+        self._around.history.end(operation, answer)
+        self._around.watch.answered(operation, answer)
+
+    def _key(self) -> int:
+        return below(self._rng, self._around.profile.keys)
