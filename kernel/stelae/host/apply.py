@@ -75,18 +75,11 @@ class ApplyGroup:
 
 
 class Applier:
-    """Applies what is committed. All methods are called on the event loop.
+    """Applies what is committed, on the event loop.
 
-    Args:
-        log: the replica's log.
-        store, results: as restored; both stand at ``applied``.
-        applied: last op id that is applied.
-        timestamp: hybrid timestamp of the last applied entry that has one.
-        cache, reader, writer: where entries come from, and what of them is durable.
-        pool: runs stores that do not apply inline.
-        on_answered: takes the answers of each applied write entry.
-        on_applied: told of each advance.
-        on_failed: told that an entry cannot be applied: the replica has failed.
+    ``store`` and ``results`` stand at ``applied``, whose hybrid time is ``timestamp``; ``pool`` runs
+    stores that do not apply inline. ``on_answered`` gets the answers of each applied write,
+    ``on_applied`` each advance, ``on_failed`` the reason why an entry cannot be applied.
     """
 
     def __init__(

@@ -106,10 +106,7 @@ class ReplicaLimits:
 def recover(
     superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str
 ) -> Recovered:
-    """Bring a READY tablet back from its files. Blocks.
-
-    Args:
-        directory: the store's own.
+    """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks.
 
     Raises:
         StorageError: log, store or results cannot be read: this replica has failed.

@@ -14,12 +14,7 @@ from stelae.spi.log import Entry
 
 
 class EntryCache:
-    """Contiguous newest entries of one log, by index.
-
-    Args:
-        last: op id of the last entry already in the log (not cached).
-        bytes_max: bound on what is kept beyond the pinned entries.
-    """
+    """Contiguous newest entries of a log that ends at ``last``, by index; ``last`` is not cached."""
 
     def __init__(self, last: OpId, bytes_max: int) -> None:
         self._entries: deque[Entry] = deque()

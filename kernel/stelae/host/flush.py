@@ -31,16 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Drives the flushes of one replica. All methods are called on the event loop.
+    """Drives the flushes of one replica, on the event loop.
 
-    Args:
-        file, superblock: the replica's superblock and how to replace it.
-        applier: gives the store between two groups.
-        writer: of the node's logs; told what to collect.
-        pool: for writes of metadata.
-        retention: what else holds the log.
-        flush_bytes: memory that rows may hold before they are flushed.
-        on_failed: told that the superblock cannot be written: the replica has failed.
+    Rows may hold ``flush_bytes`` of memory before they are flushed; ``pool`` writes metadata, and
+    ``on_failed`` hears that store or superblock cannot be written: the replica has failed.
     """
 
     def __init__(

@@ -45,8 +45,7 @@ class LocalTablets(Protocol):
     """What the service asks about this node's replicas."""
 
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
-        """Return (term, reason): reason ``""`` if the replica follows, else ``"unknown"``
-        or ``"failed"``. The term is 0 where there is none."""
+        """Return (term or 0, reason): ``""`` if the replica follows, ``"unknown"``, ``"failed"``."""
 
 
 @dataclass(slots=True)
@@ -71,12 +70,7 @@ class _Incoming:
 
 
 class HeartbeatService:
-    """Both ends of the heartbeats of one node.
-
-    Args:
-        local: asked for the term and health of local replicas.
-        deliver: takes an event for one tablet's core.
-    """
+    """Both ends of the heartbeats of one node; ``deliver`` takes an event for a tablet's core."""
 
     def __init__(self, local: LocalTablets, deliver: Callable[[TabletId, Event], None]) -> None:
         self._local = local
@@ -154,10 +148,7 @@ class HeartbeatService:
         return BeatAck(known.version, tuple(self._refusals(leader, known)))
 
     def leader_alive(self, tablet_id: TabletId, leader: NodeId | None) -> LeaderAlive | None:
-        """What a follower should know before its deadline or a vote: when its leader spoke.
-
-        Without a known ``leader``, the node that names the tablet in the highest term counts.
-        """
+        """When the leader last spoke; without a known one, whoever names the highest term."""
         best: LeaderAlive | None = None
         for node in (leader,) if leader is not None else sorted(self._in):
             said = self._in.get(node) if node is not None else None

@@ -47,11 +47,7 @@ class PeerMessage(msgspec.Struct, frozen=True):
 
 
 class PeerCodec:
-    """Encodes and validates the messages of one consensus engine.
-
-    Args:
-        message_types: kind to type, as the engine registered them.
-    """
+    """Encodes and validates the messages that one consensus engine registered, by kind."""
 
     def __init__(self, message_types: Mapping[str, type[msgspec.Struct]]) -> None:
         self._kinds = {message_type: kind for kind, message_type in message_types.items()}
@@ -75,11 +71,7 @@ class PeerCodec:
         return [self._encoder.encode(head), *_body_frames(entries)]
 
     def decode(self, frames: Sequence[Buffer]) -> PeerMessage:
-        """Return the message of such frames.
-
-        Raises:
-            PeerError: they are not what :meth:`encode` makes; nothing of them is used.
-        """
+        """Return the message of such frames; ``PeerError`` if :meth:`encode` never makes them."""
         try:
             head = self._head_decoder.decode(frames[0])
             tablet_id(head.guard.tablet_id)

@@ -32,17 +32,7 @@ class Link(Protocol):
 
 
 class PeerTraffic:
-    """Sends and receives what replicas of one node have to say to other nodes.
-
-    It is the replicas' ``PeerNetwork`` and the heartbeat service's local half. All calls are on
-    the event loop.
-
-    Args:
-        codec: of the node's consensus engine.
-        turns: time and timers.
-        metrics: counts what is refused.
-        beat_interval_us: T/5 by default (``[node] heartbeat_ms``).
-    """
+    """What the replicas of one node say to other nodes: ``PeerNetwork`` and ``LocalTablets``."""
 
     def __init__(
         self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int
@@ -114,22 +104,14 @@ class PeerTraffic:
     def beat_arrived(
         self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]
     ) -> None:
-        """Take a heartbeat and answer it.
-
-        Raises:
-            PeerError: it is malformed.
-        """
+        """Take a heartbeat and answer it; raises ``PeerError`` if it is malformed."""
         beat = _decode(self._beats, frames, BEAT)
         ack = self.heartbeats.received(sender, incarnation_id, beat, self._turns.now_us())
         if self._link is not None:
             self._link.send(sender, BEAT_ACK, [self._encoder.encode(ack)])
 
     def beat_ack_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
-        """Take the answer to a heartbeat.
-
-        Raises:
-            PeerError: it is malformed.
-        """
+        """Take the answer to a heartbeat; raises ``PeerError`` if it is malformed."""
         ack = _decode(self._acks, frames, BEAT_ACK)
         self.heartbeats.acknowledged(sender, ack, self._turns.now_us())
 

@@ -85,15 +85,9 @@ class ReplicaObserver(Protocol):
 
 
 class Replica:
-    """Drives one core. All methods are called on the event loop.
+    """Drives one core, on the event loop; built by ``bootstrap.assemble``.
 
-    Built by ``bootstrap``; the executor and the applier call back through ``ReadySink``.
-
-    Args:
-        log: the replica's log.
-        core: restored.
-        vote_kinds: message kinds before whose delivery heartbeats heard must be delivered.
-        turns, writer, heartbeats, metrics, observer: the node's.
+    Before a message of ``vote_kinds`` is delivered, the heartbeats heard since must be.
     """
 
     def __init__(
@@ -146,11 +140,10 @@ class Replica:
     def start(self) -> None:
         """Begin to take part."""
         log.info(
-            "replica starts tablet=%s term=%d last=%s commit=%d",
+            "replica starts tablet=%s term=%d last=%s",
             self.tablet_id,
             self.status.term,
             self.status.last,
-            self.status.commit,
         )
         self._schedule_turn()
 
@@ -258,22 +251,13 @@ class Replica:
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
         self.status = after
-        if (before.role, before.term, before.leader, before.serving) == (
-            after.role,
-            after.term,
-            after.leader,
-            after.serving,
-        ):
+        if _headline(before) == _headline(after):
             return
+        headlines = (_headline(before), _headline(after))
         log.info(
-            "replica changes tablet=%s role=%s->%s term=%d->%d leader=%s serving=%s",
+            "replica changes tablet=%s (role, term, leader, serving) %s->%s",
             self.tablet_id,
-            before.role,
-            after.role,
-            before.term,
-            after.term,
-            after.leader,
-            after.serving,
+            *headlines,
         )
         if before.role != after.role and before.role is Role.LEADER:
             self._metrics.count("leaderships_lost")
@@ -330,10 +314,9 @@ class Replica:
             return Overloaded("the log queue is full")
         return None
 
-    # -- ReadySink -------------------------------------------------------------------------------
+    # -- ReadySink (what each call means stands in `ports`) -----------------------------------------
 
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
-        """The log changed: callers whose entries were replaced must ask the new leader."""
         if replace_from is not None:
             self._retention.replaced(replace_from)
         for entry in entries:
@@ -344,51 +327,38 @@ class Replica:
         self.applier.advance()
 
     def committed(self, index: int) -> None:
-        """Apply up to ``index`` as far as the entries are here."""
         self.applier.commit_to(index)
 
     def accepted(self, token: int, op_id: OpId) -> None:
-        """A proposal has its place in the log."""
         self.writes.accepted(token, op_id)
 
     def rejected(self, rejection: Rejection) -> None:
-        """A proposal or read was not taken."""
         error = _rejection_error(rejection)
         if not self.reads.failed(rejection.token, error):
             self.writes.rejected(rejection.token, error)
 
     def read_ready(self, ready: ReadReady) -> None:
-        """A read index was confirmed; it is answered when applied that far."""
         self.reads.confirmed(ready.token, ready.index, self.applier.applied.index)
 
     def beats_changed(self, beats: Beats) -> None:
-        """Whom to keep alive changed."""
         self._heartbeats.set_beats(self.tablet_id, beats)
 
     def copy_requested(self, request: CopyRequest) -> None:
-        """A peer is behind the log's base, or has no replica: it needs a tablet copy."""
         self._metrics.count("copies_needed")
-        log.warning(
-            "replica needs a copy tablet=%s peer=%s first_index=%d",
-            self.tablet_id,
-            request.peer,
-            request.first_index,
-        )
+        what = (self.tablet_id, request.peer, request.first_index)
+        log.warning("replica needs a copy tablet=%s peer=%s first_index=%d", *what)
 
     def config_durable(self, config: TabletConfig) -> None:
-        """A committed config is in durable metadata: the log before it holds nothing newer."""
         self._retention.config_durable(config.op_id.index)
         log.info("config durable tablet=%s op_id=%s", self.tablet_id, config.op_id)
 
     def entries_applied(self, applied: OpId) -> None:
-        """The applier has gone further."""
         self.reads.applied(applied.index)
         self.deliver(Applied(applied.index))
         self._anchor_peers()
         self.flusher.consider()
 
     def _anchor_peers(self) -> None:
-        """A leader keeps what its slowest peer still has to be sent."""
         if self.status.peers:
             slowest = min(peer.match_index for peer in self.status.peers)
             self._retention.anchor("peers", slowest + 1)
@@ -396,7 +366,6 @@ class Replica:
             self._retention.release("peers")
 
     def log_failed(self, failed: Failed) -> None:
-        """An append failed: callers hear of it; a full disk is retried, anything else is final."""
         self.writes.replaced(failed.durable.index + 1, Unavailable(str(failed.error)))
         if not isinstance(failed.error, Full):
             self.fail(f"the log cannot be trusted beyond {failed.durable}: {failed.error}")
@@ -406,14 +375,12 @@ class Replica:
             self._later(self._repair)
 
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
-        """Term, vote or config is not durable."""
         if isinstance(error, Full):
             self._later(retry)
         else:
             self.fail(f"consensus metadata cannot be saved: {error}")
 
     def fatal(self, effect: Fatal) -> None:
-        """A broken invariant: stop, and print how it came to be."""
         log.error("invariant broken tablet=%s: %s", self.tablet_id, effect.reason)
         for line in effect.history:
             log.error("  %s", line)
@@ -460,6 +427,10 @@ class Replica:
                 self.fail(f"the log cannot be repaired: {result}")
 
         self._writer.repair(self.log, repaired)
+
+
+def _headline(status: Status) -> tuple[str, int, NodeId | None, bool]:
+    return (status.role.value, status.term, status.leader, status.serving)
 
 
 def _rejection_error(rejection: Rejection) -> StelaeError:
