@@ -90,6 +90,8 @@ class SegmentWriter:
 
         A segment without a footer is closed by the header of its successor.
         """
+        # A footer may survive a crash that what it vouches for does not.
+        self.sync()
         footer = encode_footer(self.index, self.segment.header.nonce)
         length = self.end + len(footer)
         try:

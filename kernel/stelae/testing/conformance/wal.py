@@ -14,11 +14,11 @@ scenarios of some hundred entries roll files: what never happens in a test is no
 from __future__ import annotations
 
 from stelae.testing.conformance.wal_basics import WalBasics
-from stelae.testing.conformance.wal_failures import WalFailures
+from stelae.testing.conformance.wal_histories import WalHistories
 
 
-class WalConformance(WalFailures):
-    """Everything that a log engine has to do: basics, crashes, damage and failures."""
+class WalConformance(WalHistories):
+    """Everything that a log engine has to do: basics, crashes, damage, failures, histories."""
 
 
 __all__ = ["WalBasics", "WalConformance"]

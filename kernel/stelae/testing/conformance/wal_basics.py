@@ -20,7 +20,7 @@ from stelae.testing.wal_model import (
     commit,
     entries,
     entry,
-    observed,
+    intact,
 )
 
 
@@ -169,7 +169,7 @@ class WalBasics:
         engine.create(LOG, OpId(2, 10))
         engine.create(OTHER, ZERO)
         commit(engine, Append(entries=entries(11, 5, term=3)))
-        model = observed(engine)
+        model = intact(engine)
         unfit = [
             Append(entries=entries(17, 1, term=3)),
             Append(entries=entries(15, 1, term=3)),

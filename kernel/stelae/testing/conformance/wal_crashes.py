@@ -23,7 +23,7 @@ from stelae.testing.wal_model import (
     commit,
     entries,
     entry,
-    observed,
+    intact,
 )
 
 FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN, Survival.DRAWN)
@@ -180,7 +180,7 @@ def check_after_crash(harness: VirtualHarness, life: Life) -> None:
         if log not in found:
             assert log in life.optional, f"log {log} is gone"
             continue
-        model = observed(engine, log)
+        model = intact(engine, log)
         assert model.base.index <= max(life.collected_upto, possible[0].base.index)
         assert any(_same(model, candidate) for candidate in possible), (
             f"{log} holds {[e.op_id for e in model.held]} behind {model.base}; "
@@ -277,7 +277,7 @@ class WalCrashes(WalBasics):
                 engine = twin.open()
                 engine.commit({LOG: last}, sync=False)
                 twin.crash()
-                found = observed(engine := twin.open())
+                found = intact(engine := twin.open())
                 seen.add(found.last)
                 engine.close()
                 check_after_crash(twin, Life({LOG: before.possible_after(last)}))
@@ -302,6 +302,24 @@ class WalCrashes(WalBasics):
             for twin, survival in _forks(harness):
                 life = crash_at(twin, steps, operations)
                 twin.crash(survival=survival)
+                check_after_crash(twin, life)
+
+    def test_closing_what_was_not_synced_can_be_interrupted_anywhere(
+        self, harness: VirtualHarness
+    ) -> None:
+        # A footer once survived a crash that the entries which it vouched for did not.
+        steps = [
+            create(LOG, ZERO),
+            append(a=Append(entries=entries(1, 3))),
+            unsynced(Append(entries=entries(4, 7, size_bytes=900))),
+            cool,
+        ]
+        total = operations_of(harness, steps)
+        for operations in range(total + 1):
+            for seed in range(20):
+                twin = harness.fork(seed)
+                life = crash_at(twin, steps, operations)
+                twin.crash()
                 check_after_crash(twin, life)
 
     def test_what_was_replaced_never_comes_back(self, harness: VirtualHarness) -> None:

@@ -12,7 +12,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_damage import WalDamage
 from stelae.testing.wal_harness import Survival, VirtualHarness
-from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, observed
+from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
 
 
 class WalFailures(WalDamage):
@@ -64,7 +64,7 @@ class WalFailures(WalDamage):
             model, _ = append_until_failure(engine, Model(), 40)
             twin.crash(engine)
             engine = twin.open()
-            found = observed(engine)
+            found = intact(engine)
             assert found.held[: len(model.held)] == model.held
             assert len(found.held) <= len(model.held) + 5
             limit_room(twin, None)
@@ -165,7 +165,7 @@ class WalFailures(WalDamage):
             found = engine.read(LOG, 1, model.last.index + 1, 1 << 30)
             assert found == model.held
         if state.damage is None:
-            present = observed(engine)
+            present = intact(engine)
             commit(engine, _next(present))
             harness.crash(engine, Survival.LOST)
             engine = harness.open()
