@@ -27,6 +27,14 @@ class Config:
         reason="an append unanswered for this long is sent again, then at doubling intervals; "
         "longer than a slow sync, shorter than T",
     )
+    commit_news_ms: int = setting(
+        10,
+        unit="ms",
+        low=0,
+        high=60_000,
+        reason="least time between two messages that bring a follower nothing but a new commit "
+        "index: under load it travels with entries instead",
+    )
     append_bytes_max: int = setting(
         1 << 20,
         unit="bytes",

@@ -15,7 +15,7 @@ from stelae_consensus_raft.replica import Leadership, Replica
 class Feeder:
     """Sends to the peers of a leader within their windows."""
 
-    __slots__ = ("_messages_max", "_replica", "_retry_us", "_settings", "_window_bytes")
+    __slots__ = ("_messages_max", "_news_us", "_replica", "_retry_us", "_settings", "_window_bytes")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -23,6 +23,7 @@ class Feeder:
         self._messages_max = replica.settings.in_flight_messages_max
         self._window_bytes = replica.settings.in_flight_bytes_max
         self._retry_us = replica.settings.append_retry_ms * 1000
+        self._news_us = replica.settings.commit_news_ms * 1000
 
     def feed(self, lead: Leadership) -> None:
         """Send every peer what it can take now."""
@@ -47,10 +48,23 @@ class Feeder:
             peer.commit_sent = max(peer.commit_sent, min(self._replica.commit, end))
 
     def _tell_commit(self, lead: Leadership, peer: Progress) -> None:
-        """An idle peer hears of a new commit index at once, and need not answer."""
-        known = min(self._replica.commit, peer.match)
-        if known > peer.commit_sent and known > peer.commit_known:
+        """A peer hears of a new commit index at once, and need not answer, unless it is busy.
+
+        One that has just been told several times is: the next entries are about to leave and carry
+        the news, which saves it and this leader half of their messages.
+        """
+        now_us = self._replica.now_us
+        if self._has_news(peer) and now_us >= peer.news_from_us(self._news_us):
+            peer.told(self._news_us, now_us)
             self.send_empty(lead, peer, quiet=True)
+
+    def _has_news(self, peer: Progress) -> bool:
+        known = min(self._replica.commit, peer.match)
+        return (
+            known > peer.commit_sent
+            and known > peer.commit_known
+            and peer.state is PeerState.REPLICATE
+        )
 
     def _probe(self, lead: Leadership, peer: Progress) -> None:
         """Ask a peer whether its log agrees before ``next``; entries travel along."""
@@ -113,8 +127,9 @@ class Feeder:
         )
 
     def deadline_us(self, lead: Leadership) -> int | None:
-        """When something unanswered is to be repeated next."""
+        """When something unanswered is to be repeated next, or news may be told."""
         due = [p.retry_at_us(self._retry_us) for p in lead.peers.values() if self._owed(p)]
+        due += [p.news_from_us(self._news_us) for p in lead.peers.values() if self._has_news(p)]
         if len(lead.reads):
             due.append(lead.reads_sent_at_us + self._retry_us)
         return min(due, default=None)

@@ -18,6 +18,10 @@ RETRY_DOUBLINGS_MAX = 3
 """A silent peer is asked at intervals of up to eight times the retry interval."""
 
 
+NEWS_BURST_MAX = 8
+"""So many messages that only tell a commit index may follow each other without a pause."""
+
+
 class PeerState(StrEnum):
     """How a leader treats a peer; see the module."""
 
@@ -36,6 +40,7 @@ class Progress:
         sent_at_us: when something that asks for an answer was last sent, or progress was made.
         heard_at_us: when the peer last showed that it follows us in this term.
         commit_known: the peer's commit index, as it said; ``commit_sent``: as it will hear.
+        news_paid_us: up to when messages that only told a commit index have used its due.
         round_acked: newest read round that the peer confirmed.
     """
 
@@ -46,6 +51,7 @@ class Progress:
         "heard_at_us",
         "in_flight_bytes",
         "match",
+        "news_paid_us",
         "next",
         "node_id",
         "retries",
@@ -65,6 +71,7 @@ class Progress:
         self.heard_at_us = now_us
         self.commit_known = 0
         self.commit_sent = 0
+        self.news_paid_us = 0
         self.round_acked = 0
         self.retries = 0
         self._in_flight: deque[tuple[int, int]] = deque()
@@ -82,6 +89,17 @@ class Progress:
         self._in_flight.append((last_index, size_bytes))
         self.in_flight_bytes += size_bytes
         self.next = last_index + 1
+
+    def news_from_us(self, interval_us: int) -> int:
+        """From when on the peer may hear of a commit index in a message of its own.
+
+        One such message per interval is its due; up to a burst of them may come early.
+        """
+        return self.news_paid_us - (NEWS_BURST_MAX - 1) * interval_us
+
+    def told(self, interval_us: int, now_us: int) -> None:
+        """Note such a message."""
+        self.news_paid_us = max(self.news_paid_us, now_us) + interval_us
 
     def acknowledged(self, match: int, now_us: int) -> bool:
         """Take an acknowledgement; false if it says nothing new."""
