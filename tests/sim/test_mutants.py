@@ -11,9 +11,6 @@ from stelae.sim.run import run_seed
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.planting import planted, resolve
 
-SEEDS_MAX = 40
-"""Seeds that are tried until one shows the bug."""
-
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught_by_its_invariant(
@@ -21,12 +18,12 @@ def test_a_planted_bug_is_caught_by_its_invariant(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     with planted(mutant) as record:
-        for seed in range(mutant.seed, mutant.seed + SEEDS_MAX):
+        for seed in range(mutant.seed, mutant.seed + mutant.seeds_max):
             violation = run_seed(seed).violation
             if violation is not None:
                 break
     assert record.calls > 0, f"{mutant.target} is never called"
-    assert violation is not None, f"{SEEDS_MAX} seeds from {mutant.seed} do not show it"
+    assert violation is not None, f"{mutant.seeds_max} seeds from {mutant.seed} do not show it"
     with capsys.disabled():
         print(f"\n{mutant.name}: seed {seed}, {violation.invariant}: {violation.detail[:120]}")
     assert violation.invariant == mutant.invariant, violation.detail
