@@ -88,6 +88,9 @@ def metric_names() -> Iterator[str]:
 def error_codes() -> Iterator[str]:
     """Every code that a class declares whose name or base says that it is an error."""
     for _, node in classes():
+        for keyword in node.keywords:
+            if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
+                yield str(keyword.value.value)
         for field in node.body:
             if (
                 isinstance(field, ast.Assign)

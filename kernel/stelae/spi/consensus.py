@@ -58,8 +58,7 @@ class MemberType(StrEnum):
     """What a member of a config is for."""
 
     VOTER = "VOTER"
-    PRE_VOTER = "PRE_VOTER"
-    """A learner that the leader promotes once it has caught up."""
+    PRE_VOTER = "PRE_VOTER"  #: A learner that the leader promotes once it has caught up.
     NON_VOTER = "NON_VOTER"
     WITNESS = "WITNESS"
 
@@ -75,8 +74,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The members of a tablet's consensus group, sorted by node id.
 
-    ``op_id`` is that of the entry which carried the config, ``OpId(0, 0)`` for an initial config
-    that no entry has carried yet. It is the compare-and-set id of membership changes.
+    ``op_id``, the compare-and-set id of membership changes, is that of the entry which carried the
+    config; ``OpId(0, 0)`` for an initial config that no entry has carried yet.
     """
 
     op_id: OpId
@@ -84,11 +83,8 @@ class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def voters(self) -> tuple[NodeId, ...]:
         """Node ids of the members that count towards a majority."""
-        return tuple(
-            m.node_id
-            for m in self.members
-            if m.member_type in (MemberType.VOTER, MemberType.WITNESS)
-        )
+        voting = (MemberType.VOTER, MemberType.WITNESS)
+        return tuple(m.node_id for m in self.members if m.member_type in voting)
 
     def member(self, node_id: NodeId) -> Member | None:
         """The member of that node id, if any."""
@@ -117,19 +113,13 @@ class HardState(msgspec.Struct, frozen=True, gc=False):
 
 
 class LogView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the core is told of a log at restore; it never reads entries.
+    """What the core is told of a log at restore; it never reads entries."""
 
-    Attributes:
-        base: op id before the first entry that is still there.
-        last: op id of the last durable entry; equals ``base`` for an empty log.
-        term_runs: ``(first index, term)`` of each run of equal terms above ``base``, ascending.
-        configs: every config entry above ``base``, ascending.
-    """
-
-    base: OpId
-    last: OpId
+    base: OpId  #: Before the first entry that is still there.
+    last: OpId  #: Of the last durable entry; equals ``base`` for an empty log.
+    #: ``(first index, term)`` of each run of equal terms above ``base``, ascending.
     term_runs: tuple[tuple[int, int], ...] = ()
-    configs: tuple[TabletConfig, ...] = ()
+    configs: tuple[TabletConfig, ...] = ()  #: Every config entry above ``base``, ascending.
 
 
 # -- events: what goes into step() ---------------------------------------------------------------
@@ -220,13 +210,12 @@ class PeerAlive(msgspec.Struct, frozen=True, gc=False):
 class BeatException(msgspec.Struct, frozen=True, gc=False):
     """A peer answered a heartbeat of this tablet with an exception.
 
-    ``term`` is the peer's (0 when it has none); ``reason`` is ``"term"``, ``"unknown"`` or
-    ``"failed"``. A higher term makes the leader step down; else it sends a real append.
+    A higher term makes the leader step down; else it sends a real append.
     """
 
     peer: NodeId
-    term: int
-    reason: str
+    term: int  #: The peer's; 0 when it has none.
+    reason: str  #: ``"term"``, ``"unknown"`` or ``"failed"``.
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
@@ -323,14 +312,11 @@ class RejectReason(StrEnum):
     """Why a proposal or read was not taken."""
 
     NOT_LEADER = "NOT_LEADER"
-    CONFIGURING = "CONFIGURING"
-    """Leader, but no entry of its own term is committed yet."""
+    CONFIGURING = "CONFIGURING"  #: Leader, but no entry of its own term is committed yet.
     OVERLOADED = "OVERLOADED"
     TOO_LARGE = "TOO_LARGE"
-    UNSUPPORTED = "UNSUPPORTED"
-    """Proposals only: an entry of a kind that the core alone puts into the log."""
-    LEADERSHIP_LOST = "LEADERSHIP_LOST"
-    """Reads only: the leader stepped down before a majority confirmed it."""
+    UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: of a kind that the core alone puts into the log.
+    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: Reads only: stepped down before a majority confirmed.
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -380,8 +366,7 @@ class PeerProgress(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     match_index: int
     next_index: int
-    state: str
-    """``"PROBE"``, ``"REPLICATE"`` or ``"COPY"``."""
+    state: str  #: ``"PROBE"``, ``"REPLICATE"`` or ``"COPY"``.
     in_flight: int
 
 
@@ -397,8 +382,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     durable_index: int
     commit: int
     applied: int
-    serving: bool
-    """True once an entry of the current term is known to be committed: RUNNING, not CONFIGURING."""
+    serving: bool  #: An entry of the current term is known to be committed: RUNNING.
     config: TabletConfig
     committed_config: TabletConfig
     peers: tuple[PeerProgress, ...] = ()
@@ -434,10 +418,10 @@ class ConsensusEngine(ABC):
     name: ClassVar[str]
     contract_version: ClassVar[int] = CONSENSUS_CONTRACT_VERSION
     Config: ClassVar[type[Any]] = EmptyConfig
+    #: By message kind: the kernel's codec encodes and validates by these types.
     message_types: ClassVar[Mapping[str, type[msgspec.Struct]]]
-    """Message kinds of this engine: the kernel's codec encodes and validates by these types."""
+    #: Kinds before whose delivery the driver must deliver what heartbeats it heard.
     is_vote_request: ClassVar[frozenset[str]] = frozenset()
-    """Kinds before whose delivery the driver must deliver what heartbeats it heard."""
 
     @classmethod
     def beat_interval_ms(cls, config: Any) -> int:
@@ -461,13 +445,10 @@ class ConsensusEngine(ABC):
     ) -> ConsensusCore:
         """Make the core of a replica whose log and metadata are readable.
 
-        Args:
-            commit: highest index known to be committed (what the store flushed, or the log's
-                hint, clamped to ``log.last.index``).
-            applied: highest index the store has applied, at most ``commit``.
-            committed_config: from consensus metadata; the newest config entry in ``log`` wins
-                over it while that entry stands.
-            rng: only ``random()`` and ``getrandbits()`` are used.
+        ``commit`` is the highest index known to be committed (what the store flushed, or the log's
+        hint, clamped to ``log.last.index``); ``applied``, at most that, what the store has applied.
+        ``committed_config`` is from consensus metadata; the newest config entry in ``log`` wins
+        over it while that entry stands. Of ``rng``, ``random()`` and ``getrandbits()`` are used.
         """
 
     @classmethod

@@ -119,19 +119,14 @@ class CopySource(ABC):
 
     @abstractmethod
     def begin(self, snapshot: CopySnapshot, peer: NodeId, ttl_ms: int) -> str:
-        """Open a session, or return the one open for this snapshot and peer.
-
-        Raises:
-            Overloaded: every copy slot is taken.
-        """
+        """Open a session, or return the open one; ``Overloaded``: every copy slot is taken."""
 
     @abstractmethod
     def fetch(self, session: str, item: str, offset: int, bytes_max: int) -> Chunk:
         """Return at least one byte of an item from ``offset``; empty only at its end.
 
-        Raises:
-            CallerError: unknown session or item, or an offset past the end.
-            Corrupt: the source's bytes fail their checksum.
+        ``CallerError``: an unknown session or item, or an offset past the end. ``Corrupt``: the
+        source's bytes fail their checksum.
         """
 
     @abstractmethod
@@ -159,11 +154,9 @@ class CopyTarget(ABC):
     ) -> CopyOutcome:
         """Fetch what the plan names and ``have`` lacks; return how it ended, never raise for that.
 
-        Args:
-            have: items already durable in the stage, by digest; not fetched again.
-            limiter: called with the bytes about to be fetched; blocks to hold the rate.
-            progress: called with the bytes stored so far.
-            cancelled: asked between chunks; true ends the run with ``Partial``.
+        ``have``: digests of the items that are durable in the stage. ``limiter`` is called with the
+        bytes about to be fetched, and blocks to hold the rate; ``progress`` with the bytes stored
+        so far. ``cancelled`` is asked between chunks: true ends the run with ``Partial``.
         """
 
 

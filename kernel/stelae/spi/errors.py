@@ -16,25 +16,22 @@ from typing import ClassVar
 class StelaeError(Exception):
     """Root of all errors that Stelae raises on purpose.
 
-    ``code`` is the stable name under which the error crosses the wire and appears in ``--json``
-    output; it never changes once released.
+    ``code``, given as ``class Mine(CallerError, code="MINE")``, is the stable name under which the
+    error crosses the wire and appears in ``--json``; it never changes once released.
     """
 
     code: ClassVar[str] = "ERROR"
 
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        super().__init_subclass__()
+        cls.code = code or cls.code
 
-# -- configuration: whoever wrote node.toml or the command line must act ------------------------
 
-
-class ConfigError(StelaeError):
+class ConfigError(StelaeError, code="BAD_CONFIG"):
     """A setting that cannot be used. ``where`` is ``file:line`` when known."""
 
-    code = "BAD_CONFIG"
-
     def __init__(self, fact: str, *, where: str = "", hint: str = "") -> None:
-        self.fact = fact
-        self.where = where
-        self.hint = hint
+        self.fact, self.where, self.hint = fact, where, hint
         super().__init__(f"{where}: {fact}" if where else fact, hint)
 
     def __str__(self) -> str:
@@ -42,181 +39,119 @@ class ConfigError(StelaeError):
         return f"{text}\n{self.hint}" if self.hint else text
 
 
-# -- plugins: whoever wrote, chose or installed the plugin must act ------------------------------
-
-
-class PluginError(StelaeError):
+class PluginError(StelaeError, code="BAD_PLUGIN"):
     """A plugin that cannot be loaded, is registered twice, or broke its contract."""
 
-    code = "BAD_PLUGIN"
 
-
-# -- storage: whoever runs the disk must act -----------------------------------------------------
-
-
-class StorageError(StelaeError):
+class StorageError(StelaeError, code="STORAGE"):
     """Something on or about the disk. ``path`` and ``offset`` (bytes) are given when known."""
 
-    code = "STORAGE"
-
     def __init__(self, fact: str, *, path: str = "", offset: int | None = None) -> None:
-        self.fact = fact
-        self.path = path
-        self.offset = offset
+        self.fact, self.path, self.offset = fact, path, offset
         place = f"{path}@{offset}" if offset is not None else path
         super().__init__(f"{place}: {fact}" if place else fact)
 
 
-class Locked(StorageError):
+class Locked(StorageError, code="LOCKED"):
     """Another process holds the directory."""
 
-    code = "LOCKED"
 
-
-class Foreign(StorageError):
+class Foreign(StorageError, code="FOREIGN"):
     """The directory or file was not written by the engine that opens it."""
 
-    code = "FOREIGN"
 
-
-class FutureVersion(StorageError):
+class FutureVersion(StorageError, code="FUTURE_VERSION"):
     """The file carries a format version that this release does not know."""
 
-    code = "FUTURE_VERSION"
 
-
-class Full(StorageError):
+class Full(StorageError, code="FULL"):
     """No space left. Nothing of the failed write is durable; it resumes when there is space."""
 
-    code = "FULL"
 
-
-class Corrupt(StorageError):
+class Corrupt(StorageError, code="CORRUPT"):
     """Bytes that fail their checksum or their format, where they must not."""
 
-    code = "CORRUPT"
 
-
-class SyncFailed(StorageError):
+class SyncFailed(StorageError, code="SYNC_FAILED"):
     """A write or sync failed: nothing of that file may be trusted beyond the last durable point."""
 
-    code = "SYNC_FAILED"
 
-
-class Compacted(StorageError):
+class Compacted(StorageError, code="COMPACTED"):
     """A read below the log's base. ``base`` is ``(term, index)`` of the last collected entry."""
-
-    code = "COMPACTED"
 
     def __init__(self, base: tuple[int, int]) -> None:
         self.base = base
         super().__init__(f"entries up to {base[0]}.{base[1]} have been collected")
 
 
-class ClockError(StorageError):
+class ClockError(StorageError, code="CLOCK"):
     """The clock's durable ceiling or a peer's timestamp cannot be accepted."""
 
-    code = "CLOCK"
 
-
-# -- the caller must act --------------------------------------------------------------------------
-
-
-class CallerError(StelaeError):
+class CallerError(StelaeError, code="BAD_REQUEST"):
     """The request itself is wrong; repeating it unchanged gives the same answer."""
 
-    code = "BAD_REQUEST"
 
-
-class BadIdentifier(CallerError):
+class BadIdentifier(CallerError, code="BAD_IDENTIFIER"):
     """An id outside its alphabet or length. The offending text is cut to 80 characters."""
-
-    code = "BAD_IDENTIFIER"
 
     def __init__(self, what: str, text: str, expected: str) -> None:
         self.what = what
         super().__init__(f"{what} {text[:80]!r} is not usable: expected {expected}")
 
 
-class TooLarge(CallerError):
+class TooLarge(CallerError, code="TOO_LARGE"):
     """Something above its limit; both sizes in bytes are in the message and as attributes."""
 
-    code = "TOO_LARGE"
-
     def __init__(self, what: str, size_bytes: int, size_bytes_max: int) -> None:
-        self.size_bytes = size_bytes
-        self.size_bytes_max = size_bytes_max
+        self.size_bytes, self.size_bytes_max = size_bytes, size_bytes_max
         super().__init__(f"{what} has {size_bytes} bytes; at most {size_bytes_max} are accepted")
 
 
-class SchemaMismatch(CallerError):
+class SchemaMismatch(CallerError, code="SCHEMA_MISMATCH"):
     """Rows, columns or values that do not fit the schema."""
 
-    code = "SCHEMA_MISMATCH"
 
-
-class PayloadMismatch(CallerError):
+class PayloadMismatch(CallerError, code="PAYLOAD_MISMATCH"):
     """The same client id and sequence were used for two different requests."""
 
-    code = "PAYLOAD_MISMATCH"
 
-
-class TooOld(CallerError):
+class TooOld(CallerError, code="SNAPSHOT_TOO_OLD"):
     """A read below the history floor. ``floor`` is the lowest hybrid timestamp still served."""
-
-    code = "SNAPSHOT_TOO_OLD"
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
         super().__init__(f"snapshot is older than the history floor {floor}")
 
 
-class Unsupported(CallerError):
+class Unsupported(CallerError, code="UNSUPPORTED"):
     """The engine in use does not have the capability that the request needs."""
 
-    code = "UNSUPPORTED"
 
-
-# -- the peer, the network, or time must act: retry ----------------------------------------------
-
-
-class RetryableError(StelaeError):
+class RetryableError(StelaeError, code="RETRY"):
     """The request may succeed later or elsewhere; it had no effect or has a fixed identity."""
 
-    code = "RETRY"
 
-
-class NotLeader(RetryableError):
+class NotLeader(RetryableError, code="NOT_LEADER"):
     """This replica does not lead. ``leader`` is the node uuid to ask next, if one is known."""
 
-    code = "NOT_LEADER"
-
     def __init__(self, leader: str | None = None, reason: str = "") -> None:
-        self.leader = leader
-        self.reason = reason
+        self.leader, self.reason = leader, reason
         where = f"ask {leader}" if leader else "no leader is known yet"
         super().__init__(f"not the leader; {where}" + (f" ({reason})" if reason else ""))
 
 
-class Overloaded(RetryableError):
+class Overloaded(RetryableError, code="OVERLOADED"):
     """A bounded queue is full; retry after backing off."""
 
-    code = "OVERLOADED"
 
-
-class Unavailable(RetryableError):
+class Unavailable(RetryableError, code="UNAVAILABLE"):
     """The peer or the tablet cannot serve now (starting, configuring, failed, unreachable)."""
 
-    code = "UNAVAILABLE"
 
-
-class DeadlineExceeded(RetryableError):
+class DeadlineExceeded(RetryableError, code="DEADLINE"):
     """No answer within the deadline; the outcome is unknown unless the request has an identity."""
 
-    code = "DEADLINE"
 
-
-class PeerError(StelaeError):
+class PeerError(StelaeError, code="BAD_PEER"):
     """A peer sent something that the protocol does not allow; it was refused and counted."""
-
-    code = "BAD_PEER"

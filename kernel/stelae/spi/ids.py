@@ -11,23 +11,18 @@ from typing import NamedTuple, NewType
 
 from stelae.spi.errors import BadIdentifier
 
+#: Permanent name of a node: 32 lower-case hexadecimal digits, drawn once at format.
 NodeId = NewType("NodeId", str)
-"""Permanent name of a node: 32 lower-case hexadecimal digits, drawn once at format."""
-
+#: Name of the cluster a node belongs to; written once, at format or at the first join.
 ClusterId = NewType("ClusterId", str)
-"""Name of the cluster a node belongs to; written once, at format or at the first join."""
-
+#: Name of one run of a process: 16 lower-case hexadecimal digits, new at each start.
 IncarnationId = NewType("IncarnationId", str)
-"""Name of one run of a process: 16 lower-case hexadecimal digits, new at each start."""
-
+#: Name of a tablet; becomes a file name, hence the narrow alphabet.
 TabletId = NewType("TabletId", str)
-"""Name of a tablet; becomes a file name, hence the narrow alphabet."""
-
+#: Name of one client session, under which its writes are numbered.
 ClientId = NewType("ClientId", str)
-"""Name of one client session, under which its writes are numbered."""
 
-ID_LENGTH_MAX = 64
-"""Longest cluster, tablet or client id in characters: fits a file name with any suffix we add."""
+ID_LENGTH_MAX = 64  #: Characters of a cluster, tablet or client id: fits file names with suffixes.
 
 _NODE_ID = re.compile(r"[0-9a-f]{32}")
 _INCARNATION_ID = re.compile(r"[0-9a-f]{16}")
@@ -37,8 +32,7 @@ _PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 class OpId(NamedTuple):
     """Position of an entry in a replicated log: ordered by term first, then by index.
 
-    ``term`` and ``index`` are both at least 0 and may exceed 2**32; ``index`` is 1-based, and
-    ``OpId(0, 0)`` stands before the first entry of a log that never held one.
+    Both are at least 0 and may exceed 2**32; ``index`` counts from 1.
     """
 
     term: int
@@ -48,8 +42,7 @@ class OpId(NamedTuple):
         return f"{self.term}.{self.index}"
 
 
-ZERO = OpId(0, 0)
-"""The op id before the first entry ever."""
+ZERO = OpId(0, 0)  #: The op id before the first entry ever.
 
 
 class LogId(NamedTuple):
@@ -63,51 +56,31 @@ class LogId(NamedTuple):
 
 
 def node_id(text: str) -> NodeId:
-    """Return ``text`` as a node id.
-
-    Raises:
-        BadIdentifier: unless it is 32 lower-case hexadecimal digits.
-    """
+    """Return ``text`` as a node id; ``BadIdentifier`` unless it has the form of one."""
     if not _NODE_ID.fullmatch(text):
         raise BadIdentifier("node uuid", text, "32 lower-case hexadecimal digits")
     return NodeId(text)
 
 
 def incarnation_id(text: str) -> IncarnationId:
-    """Return ``text`` as an incarnation id.
-
-    Raises:
-        BadIdentifier: unless it is 16 lower-case hexadecimal digits.
-    """
+    """Return ``text`` as an incarnation id; ``BadIdentifier`` unless it has the form of one."""
     if not _INCARNATION_ID.fullmatch(text):
         raise BadIdentifier("incarnation id", text, "16 lower-case hexadecimal digits")
     return IncarnationId(text)
 
 
 def tablet_id(text: str) -> TabletId:
-    """Return ``text`` as a tablet id that is safe to use as a file name.
-
-    Raises:
-        BadIdentifier: if it is empty, too long, or has a character outside ``[A-Za-z0-9_-]``.
-    """
+    """Return ``text`` as a tablet id that is safe as a file name; else ``BadIdentifier``."""
     return TabletId(_path_safe("tablet id", text))
 
 
 def cluster_id(text: str) -> ClusterId:
-    """Return ``text`` as a cluster id; same alphabet as a tablet id.
-
-    Raises:
-        BadIdentifier: if it is empty, too long, or has a character outside ``[A-Za-z0-9_-]``.
-    """
+    """Return ``text`` as a cluster id, of the same alphabet; else ``BadIdentifier``."""
     return ClusterId(_path_safe("cluster id", text))
 
 
 def client_id(text: str) -> ClientId:
-    """Return ``text`` as a client id; same alphabet as a tablet id.
-
-    Raises:
-        BadIdentifier: if it is empty, too long, or has a character outside ``[A-Za-z0-9_-]``.
-    """
+    """Return ``text`` as a client id, of the same alphabet; else ``BadIdentifier``."""
     return ClientId(_path_safe("client id", text))
 
 

@@ -8,41 +8,30 @@ import msgspec
 
 from stelae.spi.ids import OpId
 
-ENTRY_BYTES_MAX = 64 << 20
-"""Largest body of one entry in bytes; a larger one is refused with both sizes."""
-
-ENTRY_OVERHEAD_BYTES = 64
-"""What one entry is charged besides its body in queues, caches and windows."""
+ENTRY_BYTES_MAX = 64 << 20  #: Largest body in bytes; a larger one is refused with both sizes.
+ENTRY_OVERHEAD_BYTES = 64  #: What an entry is charged besides its body in queues and caches.
 
 
 class EntryKind(IntEnum):
     """What the body of an entry means. Stored as one byte; numbers are never reused."""
 
-    NOOP = 0
-    """Empty: the first entry of a term after the first."""
-    CONFIG = 1
-    """A ``TabletConfig`` (see ``stelae.spi.consensus``)."""
-    WRITE = 2
-    """A ``WritePayload`` (see ``stelae.spi.payload``)."""
-    SCHEMA = 3
-    """A schema version (see ``stelae.spi.schema``)."""
+    NOOP = 0  #: Empty: the first entry of a term after the first.
+    CONFIG = 1  #: A ``TabletConfig`` (see ``stelae.spi.consensus``).
+    WRITE = 2  #: A ``WritePayload`` (see ``stelae.spi.payload``).
+    SCHEMA = 3  #: A schema version (see ``stelae.spi.schema``).
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry of a replicated log. Immutable; ``body`` is never re-encoded on its way.
 
-    Attributes:
-        op_id: term and index; contiguous indexes, terms never decrease.
-        kind: what ``body`` means.
-        timestamp: hybrid timestamp that the leader's driver stamped; never decreases with the
-            index. Zero means "not stamped yet" and is never stored.
-        body: at most ``ENTRY_BYTES_MAX`` bytes, may be empty.
+    Indexes are contiguous; terms and ``timestamp``, the hybrid one that the leader's driver gave,
+    never decrease. Timestamp zero means "not stamped yet" and is never stored.
     """
 
     op_id: OpId
     kind: EntryKind
     timestamp: int
-    body: bytes
+    body: bytes  #: At most ``ENTRY_BYTES_MAX`` bytes, may be empty.
 
     @property
     def size_bytes(self) -> int:

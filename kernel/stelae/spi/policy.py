@@ -33,10 +33,8 @@ class NodeHealth(StrEnum):
 
     LIVE = "LIVE"
     DEAD = "DEAD"
-    RETIRING = "RETIRING"
-    """Serves on, takes nothing new, and is to be emptied."""
-    MAINTENANCE = "MAINTENANCE"
-    """Down on purpose: what it holds is not re-replicated meanwhile."""
+    RETIRING = "RETIRING"  #: Serves on, takes nothing new, and is to be emptied.
+    MAINTENANCE = "MAINTENANCE"  #: Down on purpose: nothing of it is re-replicated meanwhile.
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,28 +78,22 @@ class PolicySnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class ActionKind(StrEnum):
     """The closed set of what a policy may propose."""
 
-    PLACE = "PLACE"
-    """Create the first replica of a new tablet on a node."""
-    ADD = "ADD"
-    """Add a member as PRE_VOTER."""
+    PLACE = "PLACE"  #: Create the first replica of a new tablet on a node.
+    ADD = "ADD"  #: Add a member as PRE_VOTER.
     REMOVE = "REMOVE"
     CHANGE_ROLE = "CHANGE_ROLE"
-    TRANSFER = "TRANSFER"
-    """Hand leadership to the node."""
+    TRANSFER = "TRANSFER"  #: Hand leadership to the node.
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One proposed change. ``reason`` is a sentence for people; ``cas`` the config it is based on.
-
-    ``member_type`` is given for ``ADD`` and ``CHANGE_ROLE`` and ``None`` otherwise.
-    """
+    """One proposed change."""
 
     kind: ActionKind
     tablet_id: TabletId
     node_id: NodeId
-    cas: OpId
-    reason: str
-    member_type: MemberType | None = None
+    cas: OpId  #: Of the config that it is based on.
+    reason: str  #: A sentence for people.
+    member_type: MemberType | None = None  #: For ``ADD`` and ``CHANGE_ROLE`` only.
 
 
 class MasterPolicy(ABC):

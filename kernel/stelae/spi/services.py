@@ -22,7 +22,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """One open file. Not shared between threads unless its engine serialises the calls."""
+    """One open file. Not shared between threads unless its engine serialises the calls.
+
+    ``Full``: there is no space, and nothing of that call counts. ``SyncFailed``: a write or a sync
+    failed, and the file is not to be trusted any more.
+    """
 
     @property
     def path(self) -> str:
@@ -32,28 +36,13 @@ class File(Protocol):
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        """Write all buffers one after the other at ``offset``; return the bytes written.
-
-        With ``dsync`` the data are durable on return, as after ``sync(data_only=True)``.
-
-        Raises:
-            Full: no space; nothing of it counts as written.
-            SyncFailed: the write or the sync failed; the file is not to be trusted any more.
-        """
+        """Write all buffers, one after the other; return the bytes. ``dsync``: data are durable."""
 
     def sync(self, *, data_only: bool = False) -> None:
-        """Make all writes durable; ``data_only`` may skip metadata that is not needed to read.
-
-        Raises:
-            SyncFailed: see the module's paragraph on durability.
-        """
+        """Make all writes durable; ``data_only`` may skip metadata that is not needed to read."""
 
     def preallocate(self, size: int) -> None:
-        """Reserve space so that the file is at least ``size`` bytes long, reading as zeros.
-
-        Raises:
-            Full: no space; the length is unchanged.
-        """
+        """Reserve space so that the file is at least ``size`` bytes long, reading as zeros."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes."""
@@ -106,25 +95,17 @@ class Files(Protocol):
         """Return the contents of a small file (``FileNotFoundError`` if there is none)."""
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replace a small file atomically and durably.
+        """Replace a small file atomically: temporary neighbour, sync, rename, directory sync.
 
-        Writes a temporary neighbour, syncs it, renames it over ``path`` and syncs the directory:
-        on return the new contents are durable; after a crash one sees the old or the new.
-
-        Raises:
-            Full: no space; the old contents stand.
-            SyncFailed: a sync failed; the old or the new contents stand.
+        Durable on return; after a crash, or ``SyncFailed``, the old or the new contents stand;
+        after ``Full`` the old.
         """
 
     def space_left(self, path: str) -> int:
         """Return the bytes that an unprivileged user can still write below ``path``."""
 
     def lock(self, path: str) -> FileLock:
-        """Take an exclusive lock on a file, creating it when missing.
-
-        Raises:
-            Locked: another process holds it.
-        """
+        """Lock a file, creating it when missing; ``Locked`` if another process holds it."""
 
 
 class Clock(Protocol):
@@ -151,10 +132,7 @@ class Workers(Protocol):
     """A bounded pool for work that may block or compute long."""
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
-        """Run ``work`` off the event loop, later ``done(result)`` on the event loop.
-
-        If ``work`` raises, the exception object is the result.
-        """
+        """Run ``work`` off the event loop, later ``done(result or exception)`` on the loop."""
 
 
 class Tracer(Protocol):
@@ -170,26 +148,21 @@ class Channel(Protocol):
     def send(self, kind: str, body: Sequence[Buffer]) -> None:
         """Queue one message; never blocks; dropped when the peer is not connected.
 
-        Raises:
-            Overloaded: the link's byte credit is used up.
+        ``Overloaded`` when the link's byte credit is used up.
         """
 
 
 class EngineServices(Protocol):
-    """What an engine is given when it is opened."""
+    """What an engine is given when it is opened: ``files``, ``clock``, ``metrics``, ``workers``.
+
+    The clock serves metrics and back-off only: nothing durable may depend on it.
+    """
 
     @property
-    def files(self) -> Files:
-        """The disk."""
-
+    def files(self) -> Files: ...
     @property
-    def clock(self) -> Clock:
-        """Time, for metrics and back-off only: nothing durable may depend on it."""
-
+    def clock(self) -> Clock: ...
     @property
-    def metrics(self) -> Metrics:
-        """Counters and gauges."""
-
+    def metrics(self) -> Metrics: ...
     @property
-    def workers(self) -> Workers:
-        """Threads for background work, such as preallocating a segment."""
+    def workers(self) -> Workers: ...

@@ -50,18 +50,14 @@ BATCH_ROWS_MAX = 8192
 
 
 class ApplyEntry(msgspec.Struct, frozen=True):
-    """One committed entry to apply.
+    """One committed entry to apply: rows, or the schema that holds from here on.
 
-    Attributes:
-        op_id: its place in the log.
-        timestamp: its hybrid timestamp; never decreases with the index.
-        change: rows, or the schema that holds from here on.
-        skip: numbers of the payload's requests that have been applied before or are refused:
-            their rows are passed over, but keep their row numbers.
+    ``skip`` numbers the payload's requests that were applied before or are refused: their rows are
+    passed over, but keep their row numbers.
     """
 
     op_id: OpId
-    timestamp: int
+    timestamp: int  #: Hybrid; never decreases with the index.
     change: WritePayload | Schema
     skip: frozenset[int] = frozenset()
 
@@ -81,16 +77,11 @@ class ApplyResult(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposed change of what is durable; takes effect when the kernel commits it.
+    """A proposed change of what is durable; takes effect when the kernel commits it."""
 
-    Attributes:
-        manifest: opaque bytes for the superblock, from which ``open`` finds everything.
-        flushed: the last op id that the manifest covers.
-        obsolete: files, relative to the directory, that may go once the superblock is durable.
-    """
-
-    manifest: bytes
-    flushed: OpId
+    manifest: bytes  #: Opaque, for the superblock; from it ``open`` finds everything.
+    flushed: OpId  #: The last op id that the manifest covers.
+    #: Files, relative to the directory, that may go once the superblock is durable.
     obsolete: tuple[str, ...] = ()
 
 
@@ -125,10 +116,7 @@ class Cursor(ABC):
 
     @abstractmethod
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
-        """Return up to ``rows_max`` more rows; ``None`` at the end.
-
-        An empty batch says that nothing matched among the rows that this step looked at.
-        """
+        """Return up to ``rows_max`` more rows, also none where nothing matched; ``None``: end."""
 
     @property
     @abstractmethod
@@ -162,32 +150,27 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class VersionedRows(msgspec.Struct, frozen=True):
-    """A piece of an export: versions of rows, or (key columns only) deletions.
+    """A piece of an export: versions of rows, or (key columns only) deletions."""
 
-    ``schema_version`` is the schema of ``rows``; ``timestamps`` has one entry per row.
-    """
-
-    schema_version: int
+    schema_version: int  #: The schema of ``rows``.
     deleted: bool
-    timestamps: tuple[int, ...]
+    timestamps: tuple[int, ...]  #: One per row.
     rows: RowBatch
 
 
 class TabletStore(ABC):
-    """The rows of one replica. Subclasses are registered through ``stelae_store_engines``."""
+    """The rows of one replica. Subclasses are registered through ``stelae_store_engines``.
 
-    name: ClassVar[str]
-    """Name under which ``node.toml`` chooses the engine."""
+    Capabilities: ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are made of files;
+    ``history``: reads in the past, ``diff`` and versions in exports; ``apply_inline``: see
+    "Threads"; ``fake_files``: all I/O goes through ``Files``.
+    """
+
+    name: ClassVar[str]  #: Under which ``node.toml`` chooses the engine.
     contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
-    Config: ClassVar[type[Any]] = EmptyConfig
-    """Frozen dataclass of settings; see ``stelae.spi.settings``."""
+    Config: ClassVar[type[Any]] = EmptyConfig  #: Frozen dataclass; see ``stelae.spi.settings``.
     capabilities: ClassVar[frozenset[str]] = frozenset()
-    """Subset of ``{"durable_flush", "files", "history", "apply_inline", "fake_files"}``:
-    ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are made of files; ``history``:
-    reads in the past, ``diff`` and versions in exports; ``apply_inline``: see "Threads";
-    ``fake_files``: all I/O goes through ``Files``."""
-    key_bytes_max: ClassVar[int | None] = None
-    """Longest encoded key that the engine takes, if it has a limit."""
+    key_bytes_max: ClassVar[int | None] = None  #: Longest encoded key taken, if there is a limit.
 
     @classmethod
     @abstractmethod
@@ -202,11 +185,8 @@ class TabletStore(ABC):
     ) -> Self:
         """Open what a committed edit describes; a new store has an empty manifest.
 
-        Args:
-            schemas: every schema version that the superblock knows, at least one.
-
-        Raises:
-            StorageError: the files are not what the manifest says, or cannot be read.
+        ``schemas``: every version that the superblock knows, at least one. ``StorageError``: the
+        files are not what the manifest says, or cannot be read.
         """
 
     @property
@@ -223,19 +203,17 @@ class TabletStore(ABC):
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
         """Apply entries in log order; one result each, rows that are not taken being values.
 
-        Raises:
-            Corrupt: an entry's rows cannot be read or refer to an unknown schema version, or a
-                new schema changes the key or a type, or adds a column that old rows cannot fill:
-                the store is as before that entry, and the replica has failed.
+        ``Corrupt``: an entry's rows cannot be read or refer to an unknown schema version, or a new
+        schema changes the key or a type, or adds a column that old rows cannot fill: the store is
+        as before that entry, and the replica has failed.
         """
 
     @abstractmethod
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         """Open a cursor over the rows as of hybrid timestamp ``at``; ``None``: all applied.
 
-        Raises:
-            TooOld: ``at`` is below the history floor, or the engine keeps no history.
-            SchemaMismatch: an unknown column, or a value that does not fit its column.
+        ``TooOld``: ``at`` is below the history floor, or the engine keeps no history.
+        ``SchemaMismatch``: an unknown column, or a value that does not fit its column.
         """
 
     @abstractmethod
@@ -245,10 +223,7 @@ class TabletStore(ABC):
         """Return net changes by entries with ``after < timestamp <= until``.
 
         A row whose values at both times are equal may be reported as changed or be left out.
-
-        Raises:
-            TooOld: ``after`` is below the history floor.
-            Unsupported: the engine does not declare ``history``.
+        ``TooOld``: ``after`` is below the history floor. ``Unsupported``: without ``history``.
         """
 
     @abstractmethod
@@ -281,11 +256,7 @@ class TabletStore(ABC):
 
     @abstractmethod
     def snapshot(self) -> StoreSnapshot:
-        """Pin the files of the last committed edit.
-
-        Raises:
-            Unsupported: the engine does not declare ``files``.
-        """
+        """Pin the files of the last committed edit; ``Unsupported`` without ``files``."""
 
     @abstractmethod
     def export(self) -> Iterator[VersionedRows]:
@@ -297,11 +268,9 @@ class TabletStore(ABC):
 
     @abstractmethod
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
-        """Take over an export as the state after ``applied``. The store must be empty.
+        """Take over an export as the state after ``applied``; ``CallerError`` unless empty.
 
-        Raises:
-            CallerError: it is not empty.
-            Corrupt: timestamps go back, or a schema version is unknown.
+        ``Corrupt``: timestamps go back, or a schema version is unknown.
         """
 
     @abstractmethod

@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import msgspec
 
-from stelae.spi.errors import StelaeError, StorageError
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
@@ -44,18 +44,15 @@ WAL_CONTRACT_VERSION = 1
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one commit does to one log.
+    """What one commit does to one log: void a suffix if asked to, then append ``entries``.
 
-    Attributes:
-        entries: contiguous, in index order; may be empty only when ``replace_from`` is given.
-        replace_from: if given, first void everything at or above this index; ``entries``, if any,
-            begin exactly there. If ``None``, ``entries`` begin right after the log's last entry.
-        commit_hint: the leader's commit index as far as the caller knows it; 0 for unknown.
+    Without ``replace_from`` the entries, at least one, begin right after the log's last entry. With
+    it everything at or above that index is void, and entries, if any, begin exactly there.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...]  #: Contiguous, in index order.
     replace_from: int | None = None
-    commit_hint: int = 0
+    commit_hint: int = 0  #: The leader's commit index as far as the caller knows it; 0: unknown.
 
 
 class Durable(msgspec.Struct, frozen=True, gc=False):
@@ -88,19 +85,12 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True):
-    """What recovery found of one log.
+    """What recovery found of one log."""
 
-    Attributes:
-        base: op id of the last entry that was collected (or the log's starting point).
-        last: op id of the last readable entry; equals ``base`` for an empty log.
-        commit_hint: highest commit index recorded, at most ``last.index``.
-        damage: set when the log is corrupt; such a log refuses appends and reads past it.
-    """
-
-    base: OpId
-    last: OpId
-    commit_hint: int = 0
-    damage: Damage | None = None
+    base: OpId  #: Of the last entry that was collected (or the log's starting point).
+    last: OpId  #: Of the last readable entry; equals ``base`` for an empty log.
+    commit_hint: int = 0  #: Highest commit index recorded, at most ``last.index``.
+    damage: Damage | None = None  #: If corrupt: such a log refuses appends and reads past it.
 
 
 class SnapshotUnit(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,25 +124,24 @@ class EmptyConfig:
 
 
 class WalEngine(ABC):
-    """All logs of one node. Subclasses are registered through ``stelae_wal_engines``."""
+    """All logs of one node. Subclasses are registered through ``stelae_wal_engines``.
 
-    name: ClassVar[str]
-    """Name under which ``node.toml`` chooses the engine."""
+    Capabilities: ``files``: snapshots are made of files; ``fake_files``: all I/O goes through
+    ``Files``; ``snapshot``: ``snapshot`` is supported. An unknown log is a ``CallerError``.
+    """
+
+    name: ClassVar[str]  #: Under which ``node.toml`` chooses the engine.
     contract_version: ClassVar[int] = WAL_CONTRACT_VERSION
-    Config: ClassVar[type[Any]] = EmptyConfig
-    """Frozen dataclass of settings; see ``stelae.spi.settings``."""
+    Config: ClassVar[type[Any]] = EmptyConfig  #: Frozen dataclass; see ``stelae.spi.settings``.
     capabilities: ClassVar[frozenset[str]] = frozenset()
-    """Subset of ``{"files", "fake_files", "snapshot"}``: ``files``: snapshots are made of files;
-    ``fake_files``: all I/O goes through ``Files``; ``snapshot``: ``snapshot`` is supported."""
 
     @classmethod
     @abstractmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
         """Open the engine's directory, creating it when missing; recovery is complete on return.
 
-        Raises:
-            Locked, Foreign, FutureVersion, Full: nothing else. A corrupt log is listed by
-                ``logs`` with its damage; the others work.
+        Raises ``Locked``, ``Foreign``, ``FutureVersion``, ``Full`` and nothing else. A corrupt log
+        is listed by ``logs`` with its damage; the others work.
         """
 
     @abstractmethod
@@ -163,9 +152,7 @@ class WalEngine(ABC):
     def create(self, log: LogId, base: OpId) -> None:
         """Create an empty log that begins after ``base``; durable on return.
 
-        Raises:
-            CallerError: the log exists.
-            StorageError: nothing was created.
+        ``CallerError``: the log exists. ``StorageError``: nothing was created.
         """
 
     @abstractmethod
@@ -182,32 +169,24 @@ class WalEngine(ABC):
     def repair(self, log: LogId) -> OpId:
         """Make a log that reported ``Failed`` usable again, in fresh space.
 
-        Returns the last durable op id; everything after it is void.
-
-        Raises:
-            StorageError: it cannot be (``Full``: try again later; ``SyncFailed``, ``Corrupt``:
-                the replica must be replaced).
+        Returns the last durable op id; everything after it is void. ``Full``: try again later;
+        another ``StorageError``: the replica must be replaced.
         """
 
     @abstractmethod
     def op_id_at(self, log: LogId, index: int) -> OpId:
         """Return the op id at ``index``, from ``base.index`` to ``last.index``; scans nothing.
 
-        Raises:
-            Compacted: below the base.
-            CallerError: unknown log, or an index past the last entry.
+        ``Compacted``: below the base. ``CallerError``: past the last entry.
         """
 
     @abstractmethod
     def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
         """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
 
-        Durable winners only, checksums verified.
-
-        Raises:
-            Compacted: ``first`` is at or below the base.
-            Corrupt: a checksum fails; names file and offset.
-            CallerError: unknown log, or an empty range, or ``end`` past the last entry.
+        Durable winners only, checksums verified. ``Compacted``: ``first`` is at or below the base.
+        ``Corrupt``, with file and offset: a checksum fails. ``CallerError``: the range is empty,
+        or ends past the last entry.
         """
 
     @abstractmethod
@@ -265,20 +244,3 @@ def check_append(state: LogState, append: Append) -> str | None:
             return f"entry {entry.op_id} goes back from term {term}"
         term = entry.op_id.term
     return None
-
-
-__all__ = [
-    "WAL_CONTRACT_VERSION",
-    "Append",
-    "Damage",
-    "Durable",
-    "EmptyConfig",
-    "Failed",
-    "LogState",
-    "Outcome",
-    "SnapshotUnit",
-    "StorageError",
-    "WalEngine",
-    "WalSnapshot",
-    "check_append",
-]
