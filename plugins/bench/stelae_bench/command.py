@@ -15,6 +15,40 @@ SECONDS = 2.0
 SECONDS_QUICK = 0.8
 
 
+_Quick = Annotated[bool, typer.Option("--quick", help="Short rounds: done within 50 seconds.")]
+_Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")]
+_Seconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0.05,
+        max=60.0,
+        help="How long each load writes in each round; "
+        f"{SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
+    ),
+]
+_Seed = Annotated[int, typer.Option(min=0, help="Draws the rows and the order within each round.")]
+_Wal = Annotated[str, typer.Option(help="Log engine of the nodes.")]
+_Consensus = Annotated[str, typer.Option(help="Consensus engine of the nodes.")]
+_Store = Annotated[str, typer.Option(help="Store engine of the nodes.")]
+_Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Measure the disk that holds this folder: the nodes' data go into a temporary "
+        "folder in it. By default where temporary files go.",
+    ),
+]
+_Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench]."
+    ),
+]
+_Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead of text for people.")
+]
+
+
 def register(app: Any) -> None:
     """Add the group to the root application."""
     group = typer.Typer(
@@ -32,42 +66,16 @@ def _group() -> None:
 
 
 def cluster(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Short rounds: done within 50 seconds.")
-    ] = False,
-    rounds: Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")] = ROUNDS_MIN,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0.05,
-            max=60.0,
-            help="How long each load writes in each round; "
-            f"{SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Draws the rows and the order within each round.")
-    ] = 1,
-    wal: Annotated[str, typer.Option(help="Log engine of the nodes.")] = "segmented",
-    consensus: Annotated[str, typer.Option(help="Consensus engine of the nodes.")] = "raft",
-    store: Annotated[str, typer.Option(help="Store engine of the nodes.")] = "memory",
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir",
-            help="Measure the disk that holds this folder: the nodes' data go into a temporary "
-            "folder in it. By default where temporary files go.",
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench]."
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of text for people.")
-    ] = False,
+    quick: _Quick = False,
+    rounds: _Rounds = ROUNDS_MIN,
+    seconds: _Seconds = None,
+    seed: _Seed = 1,
+    wal: _Wal = "segmented",
+    consensus: _Consensus = "raft",
+    store: _Store = "memory",
+    directory: _Directory = None,
+    plot: _Plot = None,
+    as_json: _Json = False,
 ) -> None:
     """Measure durable single-row writes to a tablet with three replicas, beside the bare machine.
 
