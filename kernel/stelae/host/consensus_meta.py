@@ -64,8 +64,7 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
         known = self._known()
         term, vote = hard_state.term, hard_state.voted_for
         old = known.hard_state if known is not None else HardState()
-        lost_vote = old.voted_for is not None and vote != old.voted_for
-        if term < old.term or (term == old.term and lost_vote):
+        if term < old.term or (term == old.term and old.voted_for not in (None, vote)):
             fact = f"term {term}, vote {vote} would replace term {old.term}, vote {old.voted_for}"
             raise VoteRegression(fact, path=self._path)
         record = ConsensusRecord(
@@ -81,13 +80,6 @@ class HardStateWriter:
         self._files = files
         self._layout = layout
         self._pool = pool
-        self._tablets: dict[TabletId, ConsensusMetadata] = {}
-
-    def open(self, tablet: TabletId) -> ConsensusMetadata:
-        """Return the metadata of a tablet, the same object at each call."""
-        if tablet not in self._tablets:
-            self._tablets[tablet] = ConsensusMetadata(self._files, self._layout, tablet)
-        return self._tablets[tablet]
 
     def save(
         self,
@@ -97,7 +89,7 @@ class HardStateWriter:
         done: Callable[[StelaeError | None], None],
     ) -> None:
         """Make a record durable; ``done`` once, on the loop, in order, never before it is."""
-        metadata = self.open(tablet_id)
+        metadata = ConsensusMetadata(self._files, self._layout, tablet_id)
 
         def finished(result: object) -> None:
             if result is not None and not isinstance(result, StelaeError):

@@ -84,20 +84,17 @@ def physical_us(stamp: int) -> int:
 
 
 def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
-    """Return the ceiling that has to be durable before a clock may start.
-
-    ``stored`` is the one on disk, 0 for a new node.
+    """Return the ceiling that has to be durable before a clock may start, given the stored one.
 
     Raises:
-        ClockError: it is so far ahead that every peer would refuse what this node gives out.
+        ClockError: that is so far ahead that every peer would refuse what this node gives out.
     """
     wall_us = clock.wall_us()
     ahead_us = physical_us(stored) - wall_us
     if ahead_us > settings.error_us_max + settings.step_us:
         raise ClockError(
-            f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock, "
-            f"more than clock_error_ms_max = {settings.clock_error_ms_max}; set the machine's "
-            "clock, or wait until it has caught up"
+            f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock, at "
+            f"most {settings.clock_error_ms_max} are allowed; set the machine's clock, or wait"
         )
     return settings.ceiling(wall_us, physical_us(stored))
 
@@ -182,9 +179,7 @@ class HybridClock:
         self._last = stamp
 
     def keep_ahead(self) -> None:
-        """Raise the ceiling if it is due; called now and then, so that the first message after a
-        long silence does not meet an old one.
-        """
+        """Raise the ceiling if it is due: a message after a long silence must not meet an old one."""
         self._reserve(max(self._read(), physical_us(self._last)))
 
     def _read(self) -> int:

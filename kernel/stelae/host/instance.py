@@ -10,6 +10,8 @@ Ordering and durability
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from stelae.host.layout import Layout
@@ -68,7 +70,7 @@ def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
 
     Raises:
         NotFormatted: there is no such directory.
-        Locked: another process holds it; its process id is named when it can be read.
+        Locked: another process holds it; it is named when its id can be read.
     """
     if not files.exists(layout.root):
         raise NotFormatted(layout.root)
@@ -80,12 +82,9 @@ def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
         fact = f"in use by {holder}; stop it first, or choose another [node] directory"
         raise Locked(fact, path=layout.root) from error
     # Written in place: a replacement would put another file under the name that is locked.
-    with_pid = files.open(layout.lock, writable=True)
-    try:
-        with_pid.truncate(0)
-        with_pid.pwritev([f"{pid}\n".encode()], 0)
-    finally:
-        with_pid.close()
+    with contextlib.closing(files.open(layout.lock, writable=True)) as file:
+        file.truncate(0)
+        file.pwritev([f"{pid}\n".encode()], 0)
     return lock
 
 
@@ -128,12 +127,7 @@ class InstanceFile:
         self._crash = crash
 
     def load(self) -> Instance:
-        """Read it.
-
-        Raises:
-            NotFormatted: the directory holds no node.
-            Corrupt, Foreign, FutureVersion: the whole node cannot start.
-        """
+        """Read it; raises ``NotFormatted``, and as ``metadata.load``: the node cannot start."""
         if not self._files.exists(self._layout.instance):
             raise NotFormatted(self._layout.root)
         return load(self._files, INSTANCE, self._layout.instance)
@@ -146,19 +140,13 @@ class InstanceFile:
         Raises:
             WrongDirectory: it belongs to another cluster, or its log was written by another engine.
         """
-        found = self.load()
+        found, path = self.load(), self._layout.instance
         if found.cluster_id not in (None, cluster):
-            raise WrongDirectory(
-                f"this node belongs to cluster {found.cluster_id}, not to {cluster}; "
-                "point [node] directory elsewhere, or correct [cluster] id",
-                path=self._layout.instance,
-            )
+            fact = f"this node belongs to cluster {found.cluster_id}, not to {cluster}"
+            raise WrongDirectory(f"{fact}; correct [node] directory or [cluster] id", path=path)
         if found.wal_engine != wal_engine:
-            raise WrongDirectory(
-                f"the log here was written by engine {found.wal_engine!r}, not {wal_engine!r}; "
-                "set [engines] wal to it, or format a new directory",
-                path=self._layout.instance,
-            )
+            fact = f"the log here was written by engine {found.wal_engine!r}, not {wal_engine!r}"
+            raise WrongDirectory(f"{fact}; correct [node] directory or [engines] wal", path=path)
         return self._save(found, cluster_id=cluster, clean_shutdown=False)
 
     def mark_clean(self) -> None:
@@ -172,11 +160,8 @@ class InstanceFile:
 
 
 def load_ceiling(files: Files, layout: Layout) -> int:
-    """Return the durable ceiling of the hybrid clock.
-
-    Raises:
-        MetadataMissing, Corrupt, Foreign, FutureVersion: the node cannot start, since it would not
-            know which timestamps it gave out.
+    """Return the durable ceiling of the hybrid clock; raises as ``metadata.load``: without it a
+    node cannot start, since it does not know which timestamps it gave out.
     """
     return load(files, CLOCK, layout.clock).ceiling
 

@@ -30,9 +30,9 @@ from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError
 from stelae.spi.ids import TabletId
 from stelae.spi.services import Files
 
-_HEADER = struct.Struct("<4sHHQ")
-_CRC = struct.Struct("<I")
-HEADER_BYTES = _HEADER.size + _CRC.size
+_HEADER = struct.Struct("<4sHHQI")
+_CRC_AT = 16
+HEADER_BYTES = _HEADER.size
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -66,8 +66,8 @@ class Kind(Generic[Record]):
 def encode(kind: Kind[Record], record: Record) -> bytes:
     """Return the bytes of a file of this kind."""
     body = msgspec.msgpack.encode(record)
-    header = _HEADER.pack(kind.magic, kind.version, 0, len(body))
-    return header + _checksum(header, body) + body
+    bare = _HEADER.pack(kind.magic, kind.version, 0, len(body), 0)
+    return _HEADER.pack(kind.magic, kind.version, 0, len(body), _crc(bare + body)) + body
 
 
 def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
@@ -81,20 +81,19 @@ def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
     if len(data) < HEADER_BYTES:
         fact = f"{kind.name} file of {len(data)} bytes is shorter than its header"
         raise Corrupt(fact, path=path, offset=len(data))
-    header, crc, body = data[: _HEADER.size], data[_HEADER.size : HEADER_BYTES], data[HEADER_BYTES:]
-    magic, version, _, length = _HEADER.unpack(header)
+    magic, version, _, length, crc = _HEADER.unpack_from(data)
     if magic != kind.magic:
         raise Foreign(f"not a {kind.name} file: it begins with {magic!r}", path=path, offset=0)
     if version > kind.version:
         fact = f"{kind.name} format {version} is newer than {kind.version}, the newest known here"
         raise FutureVersion(fact, path=path, offset=4)
-    if length != len(body):
-        fact = f"{kind.name} body has {len(body)} bytes where the header says {length}"
+    if length != len(data) - HEADER_BYTES:
+        fact = f"{kind.name} body has {len(data) - HEADER_BYTES} bytes, the header says {length}"
         raise Corrupt(fact, path=path, offset=8)
-    if crc != _checksum(header, body):
-        raise Corrupt(f"{kind.name} fails its checksum", path=path, offset=_HEADER.size)
+    if crc != _crc(data):
+        raise Corrupt(f"{kind.name} fails its checksum", path=path, offset=_CRC_AT)
     try:
-        return msgspec.msgpack.decode(body, type=kind.record)
+        return msgspec.msgpack.decode(data[HEADER_BYTES:], type=kind.record)
     except (ValueError, RecursionError) as error:
         fact = f"{kind.name} body is not readable: {error}"
         raise Corrupt(fact, path=path, offset=HEADER_BYTES) from error
@@ -127,15 +126,15 @@ def save(
     crash.hit(f"{kind.name}.after_replace")
 
 
-def _checksum(header: bytes, body: bytes) -> bytes:
-    return _CRC.pack(crc32c.crc32c(body, crc32c.crc32c(header)))
+def _crc(data: bytes) -> int:
+    return crc32c.crc32c(data[HEADER_BYTES:], crc32c.crc32c(data[:_CRC_AT]))
 
 
 class TabletFile(Generic[Record]):
     """One tablet's file of one kind. One writer; every call may block.
 
-    A file that is there already is read before it is replaced: nobody overwrites what they did not
-    know, be it newer or damaged.
+    A file that is there is read before it is replaced: nobody overwrites what they did not know,
+    be it newer or damaged.
     """
 
     def __init__(
@@ -146,7 +145,6 @@ class TabletFile(Generic[Record]):
         self._path = path
         self._tablet = tablet
         self._crash = crash
-        self._last: Record | None = None
 
     def load(self) -> Record:
         """Read the file; raises as :func:`load`, and ``StorageError`` if it is another tablet's."""
@@ -155,15 +153,11 @@ class TabletFile(Generic[Record]):
         if found != self._tablet:
             fact = f"{self._kind.name} of tablet {found} under another name"
             raise StorageError(fact, path=self._path)
-        self._last = record
         return record
 
     def _known(self) -> Record | None:
         """Return what the file holds, ``None`` if there is none."""
-        if self._last is None and self._files.exists(self._path):
-            self.load()
-        return self._last
+        return self.load() if self._files.exists(self._path) else None
 
     def _replace(self, record: Record) -> None:
         save(self._files, self._kind, self._path, record, self._crash)
-        self._last = record

@@ -190,13 +190,8 @@ class Node:
         )
 
     def _recover(self) -> tuple[list[Recovered], bool]:
-        self._loader = TabletLoader(
-            self._files,
-            self._layout,
-            self.engines,
-            self.hard_states,
-            (self.config.consensus.name, self.config.store.name),
-        )
+        names = (self.config.consensus.name, self.config.store.name)
+        self._loader = TabletLoader(self._files, self._layout, self.engines, names)
         created = self.config.tablet is not None and self._loader.create(self.config.tablet)
         return self._loader.recover_all(), created
 

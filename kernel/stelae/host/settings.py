@@ -18,13 +18,9 @@ from stelae.wire.settings import WireSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Section ``[node]``.
-
-    Attributes:
-        directory: where the node keeps everything; absolute once read.
-        listen: ``host:port``; port 0 lets the system choose.
-        insecure_listen: says in as many words that others than this machine may connect although
-            there is no security yet.
+    """Section ``[node]``: ``directory`` holds all of the node, absolute once read; ``listen`` is
+    ``host:port``, port 0 lets the system choose; ``insecure_listen`` says in as many words that
+    other machines may connect although there is no security yet.
     """
 
     directory: str
@@ -61,11 +57,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabletSettings:
-    """Section ``[tablet]``: the one tablet of a cluster that has no masters yet.
-
-    The first of ``members`` is the hinted leader, which counts only where no config was ever
-    agreed on.
-    """
+    """Section ``[tablet]``: the one tablet of a cluster that has no masters yet."""
 
     id: TabletId
     schema: Schema
@@ -73,7 +65,7 @@ class TabletSettings:
 
     @property
     def hinted_leader(self) -> NodeId:
-        """Who campaigns first in a new tablet."""
+        """Who campaigns first where no config was ever agreed on: the first member."""
         return self.members[0].node_id
 
     def initial_config(self) -> TabletConfig:

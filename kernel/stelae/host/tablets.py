@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from stelae.host.bootstrap import Engines, Recovered, recover
-from stelae.host.consensus_meta import HardStateWriter
+from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
@@ -36,14 +36,12 @@ class TabletLoader:
         files: Files,
         layout: Layout,
         engines: Engines,
-        hard_states: HardStateWriter,
         names: tuple[str, str],
         crash: CrashPoints = NO_CRASH,
     ) -> None:
         self._files = files
         self._layout = layout
         self._engines = engines
-        self._hard_states = hard_states
         self._consensus_name, self._store_name = names
         self._crash = crash
         self.failed: dict[TabletId, str] = {}
@@ -67,7 +65,8 @@ class TabletLoader:
             schemas=(tablet.schema.to_bytes(),),
         )
         if existing is None or existing.consensus is None:
-            self._hard_states.open(tablet.id).save(HardState(), tablet.initial_config())
+            metadata = ConsensusMetadata(self._files, self._layout, tablet.id, self._crash)
+            metadata.save(HardState(), tablet.initial_config())
         self._crash.hit("tablet.create.after_consensus")
         if existing is not None and existing.log is not None:
             wal.drop(superblock.log_id)
@@ -99,7 +98,6 @@ class TabletLoader:
         if wrong:
             self.fail(found.tablet_id, wrong)
             return None
-        self._hard_states.open(found.tablet_id).load()
         directory = self._layout.data_of(found.tablet_id)
         try:
             return recover(found.superblock, found.consensus, self._engines, directory)

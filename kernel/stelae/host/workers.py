@@ -23,13 +23,9 @@ Post: TypeAlias = Callable[[Callable[[], None]], None]
 class WorkerPool:
     """A bounded pool of threads: ``Workers`` for engines, ``BlockingPool`` for replicas.
 
-    Every method may be called from any thread and never raises: what ``work`` raised is its
-    result, and after ``close`` the result is ``Unavailable``.
-
-    Args:
-        threads_max, name: how many threads, and the prefix of their names.
-        post: runs a call on the event loop, from any thread.
-        queue_count_max: pieces of work of ``submit`` that may wait or run at once.
+    Callable from any thread. Nothing raises: what ``work`` raised is its result, which after
+    ``close`` is ``Unavailable``. ``post`` runs a call on the event loop, from any thread;
+    ``queue_count_max`` pieces of work of ``submit`` may wait or run at once.
     """
 
     def __init__(
@@ -44,10 +40,7 @@ class WorkerPool:
         self._closed = False
 
     def submit(self, work: Work, done: Done | None = None) -> None:
-        """Run ``work`` in no particular order, later ``done(result)`` on the loop.
-
-        When the queue is full the result is ``Overloaded``.
-        """
+        """Run ``work`` at any time, ``done(result)`` on the loop; ``Overloaded`` when full."""
         with self._lock:
             if not self._closed and self._pending < self._queue_count_max:
                 self._pending += 1
@@ -59,7 +52,7 @@ class WorkerPool:
     def run(self, key: str, work: Work, done: Done) -> None:
         """Run ``work`` after earlier work of the key, then ``done(result)`` on the loop.
 
-        Keys run side by side. What may wait is bounded by its callers, who wait for ``done``.
+        Keys run side by side; callers bound what waits.
         """
         with self._lock:
             if not self._closed:

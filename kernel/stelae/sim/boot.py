@@ -253,7 +253,7 @@ class Boot:
             services=self._services(),
         )
         hard_states = HardStateWriter(self._disk, LAYOUT, self._pool)
-        record = hard_states.open(TABLET).load()
+        record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
         block = SuperblockFile(self._disk, LAYOUT, TABLET).load()
         recovered = recover(block, record, engines, f"{LAYOUT.data}/{TABLET}")
         reads = VirtualPool(process, self._rng("reads"), "read", self._spans.read_us)
