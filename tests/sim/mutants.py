@@ -222,10 +222,6 @@ def _config_only_at_commit(original: Original, self: Any, config: Any) -> bool:
     return False
 
 
-def _truncation_without_floor(original: Original, self: Any, ready_id: int, index: int) -> None:
-    self.index = min(self.index, index - 1)
-
-
 # -- the log engine -------------------------------------------------------------------------------
 
 
@@ -466,15 +462,6 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.configs:ConfigHistory.append",
         replacement=_config_only_at_commit,
         invariant="config_follows_log",
-    ),
-    Mutant(
-        name="core: a truncation sets no floor",
-        rule="durability 1",
-        target="stelae_consensus_raft.watermark:Watermark.truncated",
-        replacement=_truncation_without_floor,
-        invariant="persist_before_send",
-        seed=61,
-        seeds_max=300,
     ),
     Mutant(
         name="log engine: groups are not synced",

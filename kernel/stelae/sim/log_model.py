@@ -20,7 +20,8 @@ class LogModel:
         attempt: the append whose outcome is not known to be durable, if any.
         hint: highest commit hint handed over.
         collectable: highest index that the engine was allowed to collect.
-        damaged: bytes of it were flipped on disk: it may be refused, but must not read wrong.
+        damaged: its disk failed it, by flipped bytes or a failed sync: it may be refused, but must
+            not read wrong.
     """
 
     base: OpId = ZERO

@@ -159,7 +159,7 @@ class Node:
 
     def fail_sync(self) -> None:
         """Let the next sync of the replicated log fail."""
-        self._may_be_lost = True
+        self._lose_log()
         self._disk.faults.fail_syncs(f"/{TABLET}/")
 
     def damage_log(self) -> None:
@@ -177,8 +177,7 @@ class Node:
             path, data = pick(self._rng, segments[:-1])
             reach = len(data)
         self._disk.damage(path, below(self._rng, reach), 1 << below(self._rng, 8))
-        self._models[LogId(TABLET, 1)].damaged = True
-        self._may_be_lost = True
+        self._lose_log()
         self._around.coverage.hit("node.log_damaged")
 
     def jump_clock(self, by_us: int) -> None:
@@ -230,6 +229,11 @@ class Node:
         self.crash()
         delay_us = between(self._rng, *RESTART_US)
         self._scheduler.after(delay_us, f"n{self.view.position}.start", self.start)
+
+    def _lose_log(self) -> None:
+        """The log may be refused from now on, and the replica fail with it."""
+        self._may_be_lost = True
+        self._models[LogId(TABLET, 1)].damaged = True
 
     def _end(self) -> None:
         if self.running is not None:
