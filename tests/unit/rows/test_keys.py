@@ -51,7 +51,7 @@ COMPOSITE_VECTORS = [
     (("", b"x", 1), "000078000081"),
 ]
 
-EXACT = Context(prec=40)
+scale = Context(prec=40).scaleb
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "int8": st.integers(-(2**7), 2**7 - 1),
@@ -60,7 +60,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "float": st.floats(width=32, allow_nan=False),
     "double": st.floats(allow_nan=False),
-    "decimal(38,3)": st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-3, EXACT)),
+    "decimal(38,3)": st.integers(1 - 10**38, 10**38 - 1).map(lambda n: scale(n, -3)),
     "string": st.text(),
     "binary": st.binary(),
     "date": st.integers(-(2**31), 2**31 - 1),
