@@ -11,6 +11,7 @@ import typer
 ROUNDS_MIN = 5
 """Fewer rounds say nothing about how far they spread."""
 
+EXIT_INTERRUPTED = 130
 SECONDS = 2.0
 SECONDS_QUICK = 0.8
 
@@ -99,7 +100,11 @@ def cluster(
         engines={"wal": wal, "consensus": consensus, "store": store},
         directory=_existing(directory),
     )
-    report = run(settings, _note)
+    try:
+        report = run(settings, _note)
+    except KeyboardInterrupt:
+        _note("interrupted; every process was stopped")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     document = report.document()
     if as_json:
         _print_json(document)

@@ -1,0 +1,113 @@
+"""``stelae bench cluster`` as real processes: its document, its errors, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+BENCH = [sys.executable, "-m", "stelae", "bench", "cluster"]
+SHORT = ["--seconds", "0.1"]
+RUN_S = 120
+LOADS = {"ops_per_s", "p50_ms", "p99_ms"}
+BARE = {"fdatasync_4k_us", "zmq_rtt_us"}
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*BENCH, *arguments], capture_output=True, text=True, timeout=RUN_S, check=False
+    )
+
+
+def with_spread(names: set[str]) -> set[str]:
+    return {f"{name}{end}" for name in names for end in ("", "_min", "_max")}
+
+
+def processes_marked(mark: str) -> list[int]:
+    """Processes with a mark in their environment; what they start inherits it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in environment:
+                found.append(int(entry.name))
+    return found
+
+
+def wait_until_gone(mark: str) -> None:
+    deadline = time.monotonic() + 30
+    while processes_marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert processes_marked(mark) == []
+
+
+def test_the_document_holds_every_load_and_every_acknowledged_row(tmp_path: Path) -> None:
+    done = bench("--json", *SHORT, "--dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [row["in_flight"] for row in document["writes"]] == [1, 16, 64, 256]
+    for row in [*document["writes"], document["writes_8x8"]]:
+        assert with_spread(LOADS) <= set(row)
+        assert 0 < row["ops_per_s_min"] <= row["ops_per_s"] <= row["ops_per_s_max"]
+        assert 0 < row["p50_ms"] <= row["p99_ms"]
+    assert set(document["bare"]) == with_spread(BARE)
+    assert document["machine"]["rounds"] == 5
+    assert document["rows_read"] == document["rows_acked"] > 1000
+    assert (document["problems"], document["ok"]) == ([], True)
+    assert "round 5 of 5" in done.stderr
+    assert list(tmp_path.iterdir()) == [], "a benchmark leaves nothing on the disk"
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.Signals) -> None:
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [*BENCH, "--json", "--seconds", "5", "--dir", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"STELAE_TEST_MARK": mark},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("round 1"):
+            break
+    assert len(processes_marked(mark)) >= 1 + 3 + 8
+    process.send_signal(how)
+    remarks = process.stderr.read()
+    output, _ = process.communicate(timeout=60)
+    wait_until_gone(mark)
+    assert output == ""
+    if how is signal.SIGINT:
+        assert process.returncode == 130, remarks
+        assert remarks.endswith("interrupted; every process was stopped\n")
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rounds", "4"], "--rounds"),
+        (["--seconds", "0"], "--seconds"),
+        (["--dir", "nowhere/at/all"], "nowhere/at/all is no folder"),
+        (["--plot", "figures.pdf"], "must end in .png or .svg"),
+        (["--wal", "stone"], "stone"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_is_measured(
+    arguments: list[str], words: str
+) -> None:
+    done = bench(*arguments)
+    assert done.returncode in (1, 2)
+    assert words in done.stderr
+    assert done.stdout == ""
