@@ -37,9 +37,8 @@ class PayloadClient(msgspec.Struct, frozen=True, array_like=True):
 class PayloadRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One operation: whose, its number, how many rows it owns, and the hash of what was sent.
 
-    ``errors`` are rows that the leader found not to fit the schema: they are not among the rows
-    of the entry, and stand here so that a retry gets the same answer. Positions in them count
-    rows as the client sent them; the owned rows are the others, in order.
+    ``errors`` are rows that the leader found not to fit: they are not among the rows of the entry.
+    They count rows as the client sent them; the owned rows are the others, in order.
     """
 
     client: int
@@ -58,11 +57,9 @@ class OpGroup(msgspec.Struct, frozen=True):
     body: bytes | memoryview
 
     def rows(self, schema: Schema) -> RowBatch:
-        """Return the rows. ``schema`` is the payload's version.
+        """Return the rows; ``schema`` is the payload's version, and has the columns.
 
-        Raises:
-            Corrupt: the body is no batch of these columns and this number of rows.
-            SchemaMismatch: the schema lacks one of the columns.
+        ``Corrupt``: the body is no batch of these columns and this number of rows.
         """
         batch = RowBatch.from_ipc(schema.project(self.columns), self.body)
         if batch.num_rows != self.row_count:
@@ -108,19 +105,14 @@ def encode_payload(payload: WritePayload) -> bytes:
     header = _ENCODER.encode(
         _Header(payload.schema_version, payload.clients, payload.requests, groups)
     )
-    parts: list[bytes | memoryview] = [_PREFIX.pack(_MAGIC, _VERSION, len(header)), header]
-    parts.append(_padding(len(header)))
-    for group in payload.groups:
-        parts.extend((group.body, _padding(len(group.body))))
+    parts: list[bytes | memoryview] = [_PREFIX.pack(_MAGIC, _VERSION, len(header))]
+    for piece in (header, *(group.body for group in payload.groups)):
+        parts += (piece, bytes(-len(piece) % _ALIGNMENT_BYTES))
     return b"".join(parts)
 
 
 def decode_payload(body: bytes) -> WritePayload:
-    """Read the body of a log entry; record batches are not looked into (see ``OpGroup.rows``).
-
-    Raises:
-        Corrupt: it is not a payload, or contradicts itself.
-    """
+    """Read the body of a log entry, record batches unread; ``Corrupt``: it contradicts itself."""
     if len(body) < _PREFIX.size:
         raise Corrupt(f"a write payload of {len(body)} bytes is cut short")
     magic, version, header_bytes = _PREFIX.unpack_from(body)
@@ -129,12 +121,10 @@ def decode_payload(body: bytes) -> WritePayload:
     view = memoryview(body)
     try:
         header = _DECODER.decode(view[_PREFIX.size : _PREFIX.size + header_bytes])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Corrupt(f"header of a write payload: {error}") from error
     groups = _cut_groups(view, _PREFIX.size + header_bytes, header.groups)
-    payload = WritePayload(header.schema_version, header.clients, header.requests, groups)
-    _check(payload)
-    return payload
+    return _checked(WritePayload(header.schema_version, header.clients, header.requests, groups))
 
 
 def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[OpGroup, ...]:
@@ -151,7 +141,7 @@ def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[O
     return tuple(groups)
 
 
-def _check(payload: WritePayload) -> None:
+def _checked(payload: WritePayload) -> WritePayload:
     clients = len(payload.clients)
     for request in payload.requests:
         if not 0 <= request.client < clients or request.row_count < 0 or request.sequence < 1:
@@ -159,7 +149,4 @@ def _check(payload: WritePayload) -> None:
     owned = sum(request.row_count for request in payload.requests)
     if owned != payload.row_count or any(group.row_count < 0 for group in payload.groups):
         raise Corrupt(f"requests own {owned} rows of a write payload with {payload.row_count}")
-
-
-def _padding(size_bytes: int) -> bytes:
-    return bytes(-size_bytes % _ALIGNMENT_BYTES)
+    return payload

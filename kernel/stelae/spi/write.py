@@ -13,50 +13,37 @@ encoded once by the client, hashed once by the leader, and never re-encoded betw
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import mmh3
 import msgspec
 
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import ClientId, TabletId, client_id, tablet_id
+from stelae.spi.services import Buffer
 
-ROW_FORM_ROWS_MAX = 64
-"""Operations of fewer rows travel in row form, others as Arrow; see the measurements in the docs"""
-
-ROW_FORM_ROWS_LIMIT = 4096
-"""Most rows that a server accepts in row form in one operation."""
-
-OPS_MAX = 16_384
-"""Most operations of one request: bounds what one message can make a server hold."""
+ROW_FORM_ROWS_MAX = 64  #: Operations of fewer rows travel in row form, others as Arrow.
+ROW_FORM_ROWS_LIMIT = 4096  #: Most rows that a server accepts in row form in one operation.
+OPS_MAX = 16_384  #: Most operations of one request: bounds what a message can make a server hold.
 
 
-class StaleSequence(CallerError):
+class StaleSequence(CallerError, code="STALE_SEQUENCE"):
     """The client declared this sequence answered, or its result is too old to be known.
 
     The operation was not applied now; whether it once was is not known any more.
     """
 
-    code = "STALE_SEQUENCE"
-
 
 class OpKind(IntEnum):
     """What an operation does with its rows. Stored as one byte; numbers are never reused."""
 
-    INSERT = 0
-    """A row whose key exists is the row error ``ALREADY_PRESENT``."""
-    UPSERT = 1
-    """Insert, or replace the given columns of the row that exists."""
-    UPDATE = 2
-    """Replace the given columns; a row whose key is missing is the row error ``NOT_FOUND``."""
-    DELETE = 3
-    """Brings key columns only; a row whose key is missing is the row error ``NOT_FOUND``."""
-    INSERT_IGNORE = 4
-    """Insert; rows that exist are left alone without an error."""
-    UPDATE_IGNORE = 5
-    """Update; rows that are missing are skipped without an error."""
-    DELETE_IGNORE = 6
-    """Delete; rows that are missing are skipped without an error."""
+    INSERT = 0  #: A row whose key exists is the row error ``ALREADY_PRESENT``.
+    UPSERT = 1  #: Insert, or replace the given columns of the row that exists.
+    UPDATE = 2  #: Replace the given columns; a missing row is the row error ``NOT_FOUND``.
+    DELETE = 3  #: Brings key columns only; a missing row is the row error ``NOT_FOUND``.
+    INSERT_IGNORE = 4  #: Insert; rows that exist are left alone without an error.
+    UPDATE_IGNORE = 5  #: Update; rows that are missing are skipped without an error.
+    DELETE_IGNORE = 6  #: Delete; rows that are missing are skipped without an error.
 
 
 class RowCode(IntEnum):
@@ -68,46 +55,29 @@ class RowCode(IntEnum):
 
 
 class RowError(msgspec.Struct, frozen=True, array_like=True):
-    """One row that was not taken; the rest of its operation stands.
+    """One row that was not taken; the rest of its operation stands."""
 
-    Attributes:
-        row: position in the operation as the client sent it, from 0.
-        code: why.
-        detail: for ``BAD_VALUE``: column, expected type or size, and what came; else empty.
-    """
-
-    row: int
+    row: int  #: Position in the operation as the client sent it, from 0.
     code: RowCode
-    detail: str = ""
+    detail: str = ""  #: Of ``BAD_VALUE``: column, expected type or size, and what came.
 
 
 class OpResult(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to one operation.
+    """The answer to one operation; with a ``refusal`` the whole of it had no effect."""
 
-    Attributes:
-        timestamp: hybrid timestamp at which it took effect; 0 when ``refusal`` is set.
-        errors: rows that were not taken, by position.
-        refusal: stable code of the error for which the whole operation had no effect, or empty.
-        detail: what the refusal says to people.
-    """
-
-    timestamp: int
-    errors: tuple[RowError, ...] = ()
-    refusal: str = ""
-    detail: str = ""
+    timestamp: int  #: Hybrid timestamp at which it took effect; 0 when refused.
+    errors: tuple[RowError, ...] = ()  #: Rows that were not taken, by position.
+    refusal: str = ""  #: Stable code of the error, or empty.
+    detail: str = ""  #: What the refusal says to people.
 
 
 class OpBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Kind and rows of an operation: what its digest covers.
-
-    Attributes:
-        kind: what to do.
-        rows: tuples of plain values (decimals as text), or one Arrow IPC message.
-        columns: ids of the columns that the rows bring, in order; ``None`` for the whole schema.
-    """
+    """Kind and rows of an operation: what its digest covers."""
 
     kind: OpKind
+    #: Tuples of plain values (decimals as text), or one Arrow IPC message.
     rows: list[tuple[Any, ...]] | bytes
+    #: Ids of the columns that the rows bring, in order; ``None`` for the whole schema (or key).
     columns: tuple[int, ...] | None = None
 
 
@@ -134,10 +104,18 @@ class WriteReply(msgspec.Struct, frozen=True, array_like=True):
     results: list[tuple[int, OpResult]]
 
 
+_Message = TypeVar("_Message", bound=msgspec.Struct)
 _ENCODER = msgspec.msgpack.Encoder()
 _BODY = msgspec.msgpack.Decoder(OpBody)
 _REQUEST = msgspec.msgpack.Decoder(WriteRequest)
 _REPLY = msgspec.msgpack.Decoder(WriteReply)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: Buffer, what: str) -> _Message:
+    try:
+        return decoder.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise CallerError(f"malformed write {what}: {error}") from error
 
 
 def encode_body(body: OpBody) -> msgspec.Raw:
@@ -146,15 +124,8 @@ def encode_body(body: OpBody) -> msgspec.Raw:
 
 
 def decode_body(raw: msgspec.Raw | bytes) -> OpBody:
-    """Read an operation.
-
-    Raises:
-        CallerError: it is malformed, or has too many rows for the row form.
-    """
-    try:
-        body = _BODY.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CallerError(f"malformed write operation: {error}") from error
+    """Read an operation; ``CallerError``: malformed, or too many rows for the row form."""
+    body = _decode(_BODY, memoryview(raw), "operation")
     if len(body.rows) > ROW_FORM_ROWS_LIMIT and not isinstance(body.rows, bytes):
         raise CallerError(
             f"{len(body.rows)} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow"
@@ -178,16 +149,9 @@ def encode_request(request: WriteRequest) -> bytes:
     return _ENCODER.encode(request)
 
 
-def decode_request(data: bytes | memoryview) -> WriteRequest:
-    """Read a request; bodies stay encoded.
-
-    Raises:
-        CallerError: it is malformed, or an id or a number is out of range.
-    """
-    try:
-        request = _REQUEST.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CallerError(f"malformed write request: {error}") from error
+def decode_request(data: Buffer) -> WriteRequest:
+    """Read a request, bodies encoded still; ``CallerError``: malformed, or out of range."""
+    request = _decode(_REQUEST, data, "request")
     tablet_id(request.tablet_id)
     client_id(request.client_id)
     if len(request.ops) > OPS_MAX:
@@ -204,13 +168,6 @@ def encode_reply(reply: WriteReply) -> bytes:
     return _ENCODER.encode(reply)
 
 
-def decode_reply(data: bytes | memoryview) -> WriteReply:
-    """Read a reply.
-
-    Raises:
-        CallerError: it is malformed.
-    """
-    try:
-        return _REPLY.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CallerError(f"malformed write reply: {error}") from error
+def decode_reply(data: Buffer) -> WriteReply:
+    """Read a reply; ``CallerError``: malformed."""
+    return _decode(_REPLY, data, "reply")
