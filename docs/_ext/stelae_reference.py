@@ -159,9 +159,9 @@ def startup_lines() -> list[str]:
     rows = []
     for row in startup.ROWS:
         found = (
-            _members(row.blocks, startup.Block),
-            _members(row.metas, startup.Meta),
-            _members(row.logs, startup.Log),
+            _members(row.block, startup.Block),
+            _members(row.meta, startup.Meta),
+            _members(row.log, startup.Log),
         )
         rows.append((row.letter, *found, f"`{row.action}`", row.why))
     head = ("row", "superblock", "consensus metadata", "log", "action", "because")
@@ -203,9 +203,12 @@ def command_helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
         yield from command_helps(child, f"{name} {child.name}")
 
 
-def _members(chosen: frozenset[Any], every: type[Any]) -> str:
-    """The members of a set in the order of their enumeration; all of them is "any"."""
-    return "any" if chosen == frozenset(every) else ", ".join(m for m in every if m in chosen)
+def _members(written: str, every: type[Any]) -> str:
+    """The findings that a cell of the table stands for, in the order of their enumeration."""
+    if written == "*":
+        return "any"
+    names = set(every) - {written[1:]} if written.startswith("!") else set(written.split())
+    return ", ".join(member for member in every if member in names)
 
 
 class Generated(SphinxDirective):

@@ -179,7 +179,7 @@ class HybridClock:
         self._last = stamp
 
     def keep_ahead(self) -> None:
-        """Raise the ceiling if it is due: a message after a long silence must not meet an old one."""
+        """Raise the ceiling if it is due: a message after a silence must not meet an old one."""
         self._reserve(max(self._read(), physical_us(self._last)))
 
     def _read(self) -> int:

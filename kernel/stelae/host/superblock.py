@@ -32,9 +32,7 @@ class DataState(StrEnum):
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """Which keys the tablet holds; the default is all. One bucket per hash level; encoded keys,
-    ``key_low`` inclusive, ``key_high`` exclusive, ``None`` the open end.
-    """
+    """Which encoded keys the tablet holds: one bucket per hash level, ``key_high`` exclusive."""
 
     hash_buckets: tuple[int, ...] = ()
     key_low: bytes = b""
