@@ -8,32 +8,22 @@ from typing import Any
 from stelae.spi.errors import PluginError
 
 
-class MissingExtra(PluginError):
-    """An engine needs a package that this installation does not have.
-
-    ``module`` is what could not be imported and ``extra`` what to install for it.
-    """
-
-    code = "MISSING_EXTRA"
+class MissingExtra(PluginError, code="MISSING_EXTRA"):
+    """An engine needs ``module``, which is not installed; ``extra`` says what brings it."""
 
     def __init__(self, module: str, extra: str, *, wanted_by: str = "") -> None:
-        self.module = module
-        self.extra = extra
-        who = wanted_by or "this"
+        self.module, self.extra = module, extra
         super().__init__(
-            f"{who} needs the Python package {module!r}, which is not installed; "
+            f"{wanted_by or 'this'} needs the Python package {module!r}, which is not installed; "
             f"install it with: pip install 'stelae[{extra}]'"
         )
 
 
 def require(module: str, *, extra: str, wanted_by: str = "") -> Any:
-    """Import an optional dependency, on the first use of the engine that needs it.
+    """Import an optional dependency on first use; ``MissingExtra`` if it is not installed.
 
-    An engine also lists ``{module: extra}`` in a class variable ``optional_modules``; then the
-    kernel says what is missing when the engine is picked, with the line of ``node.toml``.
-
-    Raises:
-        MissingExtra: the package is not installed.
+    An engine also lists ``{module: extra}`` in a class variable ``optional_modules``; then what is
+    missing is said when the engine is picked, with the line of ``node.toml``.
     """
     try:
         return importlib.import_module(module)

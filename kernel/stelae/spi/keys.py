@@ -20,7 +20,7 @@ between engines and nodes, and the version never changes silently: vectors are p
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -46,23 +46,14 @@ def encode_keys(schema: Schema, rows: RowBatch) -> list[bytes]:
 
 
 def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
-    """Return the encoding of one key of plain values.
-
-    Raises:
-        CallerError: another number of values than key columns.
-        SchemaMismatch: a value does not fit its column.
-    """
+    """Return the encoding of one key of plain values; ``CallerError`` if they do not fit."""
     if len(key) != len(schema.key):
         raise CallerError(f"a key of {len(key)} values; the key has {len(schema.key)} columns")
     return encode_keys(schema, RowBatch.from_rows(schema.key_layout, [key]))[0]
 
 
 def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:
-    """Return the plain values of an encoded key.
-
-    Raises:
-        CallerError: the bytes are no key of this schema.
-    """
+    """Return the plain values of an encoded key; ``CallerError``: it is none of this schema."""
     values, at = [], 0
     columns = schema.key_layout.columns
     try:
@@ -90,21 +81,13 @@ def _encode(kind: DataType, values: Sequence[Any], last: bool) -> list[bytes]:
         case "bool":
             return [b"\x01" if value else b"\x00" for value in values]
         case "decimal":
-            encode: Callable[[Decimal], bytes] = _decimal_encoder(kind.scale)
-            return [*map(encode, values)]
+            unscaled = (int(value.scaleb(kind.scale, _EXACT)) for value in values)
+            return [(number + (1 << 127)).to_bytes(16, "big") for number in unscaled]
     return [_encode_float(kind.name, value) for value in values]
 
 
 def _ended(value: bytes) -> bytes:
     return value.replace(b"\x00", b"\x00\xff") + b"\x00\x00"
-
-
-def _decimal_encoder(scale: int) -> Callable[[Decimal], bytes]:
-    def encode(value: Decimal) -> bytes:
-        unscaled = int(value.scaleb(scale, _EXACT))
-        return (unscaled + (1 << 127)).to_bytes(16, "big")
-
-    return encode
 
 
 def _encode_float(name: str, value: float) -> bytes:

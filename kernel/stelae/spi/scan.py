@@ -59,32 +59,21 @@ class Order(StrEnum):
 
 
 class ScanSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read.
+    """What to read: the rows from ``key_from`` to before ``key_until`` that all predicates hold."""
 
-    Attributes:
-        columns: ids in the order wanted; ``None`` for all.
-        predicates: all must hold.
-        key_from: encoded key, inclusive lower bound; ``None``: from the first row.
-        key_until: encoded key, exclusive upper bound; ``None``: to the last row.
-        limit: most rows that the whole scan returns; ``None``: no limit.
-        order: the order of the rows.
-        after: resume token: go on behind the row with this encoded key, in the order asked for.
-    """
-
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = None  #: Ids in the order wanted; ``None`` for all.
     predicates: tuple[Predicate, ...] = ()
-    key_from: bytes | None = None
-    key_until: bytes | None = None
-    limit: int | None = None
+    key_from: bytes | None = None  #: Encoded key; ``None``: from the first row.
+    key_until: bytes | None = None  #: Encoded key; ``None``: to the last row.
+    limit: int | None = None  #: Most rows that the whole scan returns.
     order: Order = Order.ANY
-    after: bytes | None = None
+    after: bytes | None = None  #: Resume token: go on behind the row with this encoded key.
 
 
 def matching(schema: Schema, predicates: Sequence[Predicate], rows: RowBatch) -> RowBatch:
     """Return the rows for which every predicate holds; the batch has all columns of the schema.
 
-    Raises:
-        SchemaMismatch: an unknown column, or a value that does not fit its column.
+    ``SchemaMismatch``: an unknown column, or a value that does not fit its column.
     """
     import pyarrow.compute as pc
 

@@ -19,23 +19,13 @@ import msgspec
 
 from stelae.spi.errors import Corrupt, SchemaMismatch
 
-COLUMNS_MAX = 300
-"""Most columns of one schema: rows are handled column by column, so each costs on every batch."""
-
-NAME_LENGTH_MAX = 256
-"""Longest column name in characters."""
+COLUMNS_MAX = 300  #: Most columns of one schema: each costs on every batch of rows.
+NAME_LENGTH_MAX = 256  #: Longest column name in characters.
 
 _INT_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
-_WIDTH_BYTES = {
-    "bool": 1,
-    **_INT_BYTES,
-    "float": 4,
-    "double": 8,
-    "string": 8,
-    "binary": 8,
-    "date": 4,
-    "timestamp": 8,
-}
+_WIDTH_BYTES = {"bool": 1, **_INT_BYTES, "float": 4, "double": 8, "string": 8, "binary": 8}
+_WIDTH_BYTES |= {"date": 4, "timestamp": 8}
+_FIELDS = ("id", "name", "type", "nullable", "default")
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
 
 
@@ -70,11 +60,7 @@ class DataType(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def data_type(text: str) -> DataType:
-    """Parse a type as it stands in a schema: ``int64``, ``string``, ``decimal(12,2)``, ...
-
-    Raises:
-        SchemaMismatch: it is not one of the known types.
-    """
+    """Parse a type such as ``int64`` or ``decimal(12,2)``; ``SchemaMismatch`` if unknown."""
     if text in _WIDTH_BYTES:
         return DataType(text)
     found = _DECIMAL.fullmatch(text)
@@ -87,20 +73,13 @@ def data_type(text: str) -> DataType:
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One column.
+    """One column."""
 
-    Attributes:
-        id: at least 1; permanent, and never reused within a table.
-        name: unique within a schema, 1 to ``NAME_LENGTH_MAX`` characters.
-        type: text that :func:`data_type` parses.
-        nullable: whether rows may leave it empty; never for a key column.
-        default: plain value (a decimal as text) that stands for an absent one; ``None``: none.
-    """
-
-    id: int
-    name: str
-    type: str
-    nullable: bool = False
+    id: int  #: At least 1; permanent, and never reused within a table.
+    name: str  #: Unique within a schema, 1 to ``NAME_LENGTH_MAX`` characters.
+    type: str  #: Text that :func:`data_type` parses.
+    nullable: bool = False  #: Whether rows may leave it empty; never for a key column.
+    #: Plain value (a decimal as text) that stands for an absent one; ``None``: there is none.
     default: Any = None
 
     @property
@@ -138,20 +117,11 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 
 
 class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
-    """Columns and primary key of one version. Checked whenever one is made or decoded.
+    """Columns and primary key of one version; making a wrong one raises ``SchemaMismatch``."""
 
-    Attributes:
-        version: at least 1; rises with every change.
-        columns: 1 to ``COLUMNS_MAX``, in the order users see them.
-        key: ids of the key columns, in key order; not nullable, at least one.
-
-    Raises:
-        SchemaMismatch: on construction, when any of this does not hold.
-    """
-
-    version: int
-    columns: tuple[Column, ...]
-    key: tuple[int, ...]
+    version: int  #: At least 1; rises with every change.
+    columns: tuple[Column, ...]  #: 1 to ``COLUMNS_MAX``, in the order users see them.
+    key: tuple[int, ...]  #: Ids of the key columns, in key order; not nullable, at least one.
 
     def __post_init__(self) -> None:
         if self.version < 1 or not 1 <= len(self.columns) <= COLUMNS_MAX:
@@ -161,8 +131,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
             )
         for column in self.columns:
             _check_column(column)
-        ids = [column.id for column in self.columns]
-        names = [column.name for column in self.columns]
+        ids, names = zip(*((column.id, column.name) for column in self.columns), strict=True)
         for what, values in (("column id", ids), ("column name", names), ("key column", self.key)):
             if len(set(values)) != len(values):
                 raise SchemaMismatch(f"a {what} stands twice in the schema: {values!r}"[:400])
@@ -199,8 +168,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def project(self, ids: Iterable[int] | None) -> Layout:
         """Return the layout of some columns, by id and in that order; ``None`` means all.
 
-        Raises:
-            SchemaMismatch: an id is unknown or stands twice.
+        ``SchemaMismatch``: an id is unknown or stands twice.
         """
         if ids is None:
             return self.layout
@@ -223,22 +191,15 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Schema:
-        """Read what :meth:`to_bytes` wrote.
-
-        Raises:
-            Corrupt: the bytes are no schema.
-        """
+        """Read what :meth:`to_bytes` wrote; ``Corrupt``: the bytes are no schema."""
         try:
             return _DECODER.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, SchemaMismatch, RecursionError) as error:
+        except (ValueError, SchemaMismatch, RecursionError) as error:
             raise Corrupt(f"not a schema: {error}") from error
 
     def to_plain(self) -> dict[str, Any]:
         """Return the form that people write: names instead of ids in the key."""
-        columns = [
-            {name: getattr(column, name) for name in ("id", "name", "type", "nullable", "default")}
-            for column in self.columns
-        ]
+        columns = [{name: getattr(column, name) for name in _FIELDS} for column in self.columns]
         key = [self.by_id[i].name for i in self.key]
         return {"version": self.version, "columns": columns, "key": key}
 
@@ -247,9 +208,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Build a schema from ``{"columns": [{"name", "type", ...}], "key": [names]}``.
 
         Ids default to the position, counted from 1; ``nullable`` to false; ``version`` to 1.
-
-        Raises:
-            SchemaMismatch: a field is missing, unknown or of the wrong type, or does not fit.
+        ``SchemaMismatch``: a field is missing, unknown or of the wrong type, or does not fit.
         """
         try:
             given = [
@@ -267,16 +226,11 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
 
 def _ordered(column: Mapping[str, Any], place: int) -> tuple[Any, ...]:
-    unknown = set(column) - {"id", "name", "type", "nullable", "default"}
+    unknown = set(column) - {*_FIELDS}
     if unknown:
         raise SchemaMismatch(f"column {place} has unknown fields {sorted(unknown)!r}")
-    return (
-        column.get("id", place),
-        column["name"],
-        column["type"],
-        column.get("nullable", False),
-        column.get("default"),
-    )
+    given = {"id": place, "nullable": False, "default": None, **column}
+    return tuple(given[name] for name in _FIELDS)
 
 
 def _check_column(column: Column) -> None:

@@ -23,10 +23,10 @@ from typing import Any, Protocol, runtime_checkable
 class Limits:
     """What a field accepts and why: bounds are inclusive; ``None`` means unbounded."""
 
-    unit: str = ""
+    unit: str = ""  #: ``"bytes"``, ``"ms"``, ``"count"``; empty for a number, text or switch.
     low: float | None = None
     high: float | None = None
-    reason: str = ""
+    reason: str = ""  #: One sentence for the reference: why this default, what it trades.
 
 
 @runtime_checkable
@@ -44,15 +44,7 @@ def setting(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """Declare one field of a ``Config`` dataclass.
-
-    Args:
-        default: value when ``node.toml`` is silent.
-        reason: one sentence for the reference page: why this default, what it trades.
-        unit: ``"bytes"``, ``"ms"``, ``"count"``, or empty for a pure number, text or switch.
-        low: smallest accepted value, inclusive.
-        high: largest accepted value, inclusive.
-    """
+    """Declare one field of a ``Config`` dataclass; ``default`` is for a silent ``node.toml``."""
     limits = Limits(unit=unit, low=low, high=high, reason=reason)
     return dataclasses.field(default=default, metadata={"limits": limits})
 
