@@ -37,12 +37,8 @@ if TYPE_CHECKING:
     from stelae.spi.store import TabletStore
     from stelae.spi.wal import WalEngine
 
-PROJECT = "stelae"
-"""Name of the pluggy project; hook names begin with it."""
-
-ENTRY_POINT_GROUP = "stelae.plugins"
-"""Group of the entry points under which distributions announce plugins."""
-
+PROJECT = "stelae"  #: Name of the pluggy project; hook names begin with it.
+ENTRY_POINT_GROUP = "stelae.plugins"  #: Where distributions announce plugins.
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
@@ -74,8 +70,8 @@ class Service(Protocol):
         """Let go of everything. Called once, in reverse order of start; must not raise."""
 
 
+#: Makes one service; its argument is the node that the kernel is starting.
 ServiceFactory: TypeAlias = Callable[[Any], Service]
-"""Makes one service for a node. Its argument is the node that the kernel is starting."""
 
 
 @hookspec

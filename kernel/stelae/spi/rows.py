@@ -19,21 +19,19 @@ from typing import Any, NamedTuple, Self
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.schema import Column, Layout, data_type
 
-_NONE = type(None)
-_INTEGERS = frozenset({int, _NONE})
-_ACCEPTED: dict[str, frozenset[type]] = {
-    **dict.fromkeys(("int8", "int16", "int32", "int64"), _INTEGERS),
-    "bool": frozenset({bool, _NONE}),
-    "float": frozenset({float, int, _NONE}),
-    "double": frozenset({float, int, _NONE}),
-    "decimal": frozenset({Decimal, int, str, _NONE}),
-    "string": frozenset({str, _NONE}),
-    "binary": frozenset({bytes, _NONE}),
-    "date": frozenset({date, int, _NONE}),
-    "timestamp": frozenset({datetime, int, _NONE}),
+_ACCEPTED: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), (int,)),
+    **dict.fromkeys(("float", "double"), (float, int)),
+    "bool": (bool,),
+    "decimal": (Decimal, int, str),
+    "string": (str,),
+    "binary": (bytes,),
+    "date": (date, int),
+    "timestamp": (datetime, int),
 }
+_MALFORMED = (OSError, EOFError, ValueError, OverflowError, struct.error)
+# Half a step above the largest finite single: from here on a value would become infinite.
 _FLOAT_MAX = 3.4028235677973366e38
-"""Half a step above the largest finite single: from here on a value would become infinite."""
 
 
 class Misfit(SchemaMismatch):
@@ -66,16 +64,15 @@ def _converter(type_text: str) -> _Converter:
 
     kind = data_type(type_text)
     errors = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
-    return _Converter(pa.array, kind.arrow(), _ACCEPTED[kind.name], errors)
+    accepted = frozenset((*_ACCEPTED[kind.name], type(None)))
+    return _Converter(pa.array, kind.arrow(), accepted, errors)
 
 
 def to_array(column: Column, values: Sequence[Any]) -> Any:
     """Convert plain (or ``date``, ``datetime``, ``Decimal``) values to a ``pyarrow.Array``.
 
     Nothing is rounded, truncated or parsed on the way, decimals given as text excepted.
-
-    Raises:
-        SchemaMismatch: some value does not fit; :func:`misfits` says which.
+    ``SchemaMismatch``: some value does not fit; :func:`misfits` says which.
     """
     convert, arrow_type, accepted, errors = _converter(column.type)
     # Arrow itself would cut 1.5 to 1, read True as 1.0 and bytes as text: so the types first.
@@ -89,9 +86,7 @@ def to_array(column: Column, values: Sequence[Any]) -> Any:
         raise SchemaMismatch(f"column {column.name!r}: {error}") from error
     if array.null_count and not column.nullable:
         raise SchemaMismatch(f"column {column.name!r} is not nullable")
-    if column.type == "float" and any(
-        v is not None and _FLOAT_MAX <= abs(v) < float("inf") for v in values
-    ):
+    if column.type == "float" and any(_FLOAT_MAX <= abs(v or 0) < float("inf") for v in values):
         raise SchemaMismatch(f"column {column.name!r}: a value is too large for a float")
     return array
 
@@ -105,9 +100,8 @@ def misfits(column: Column, values: Sequence[Any]) -> list[int]:
         if len(values) == 1:
             return [0]
     half = len(values) // 2
-    return misfits(column, values[:half]) + [
-        half + place for place in misfits(column, values[half:])
-    ]
+    second = misfits(column, values[half:])
+    return misfits(column, values[:half]) + [half + place for place in second]
 
 
 class RowBatch:
@@ -121,11 +115,7 @@ class RowBatch:
 
     @classmethod
     def from_columns(cls, layout: Layout, columns: Sequence[Sequence[Any]]) -> Self:
-        """Build a batch from one sequence of values per column, all of one length.
-
-        Raises:
-            SchemaMismatch: a value does not fit its column.
-        """
+        """Build a batch from the values of each column; ``SchemaMismatch`` if one does not fit."""
         return cls.from_arrays(layout, [*map(to_array, layout.columns, columns)])
 
     @classmethod
@@ -139,9 +129,7 @@ class RowBatch:
     def from_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
         """Build a batch from rows, each with one value per column of the layout, in its order.
 
-        Raises:
-            Misfit: the first value that does not fit, by row and column.
-            SchemaMismatch: a row has another number of values.
+        ``Misfit`` names the first value that does not fit; ``SchemaMismatch``: another row width.
         """
         try:
             return cls.from_equal_rows(layout, rows)
@@ -149,9 +137,8 @@ class RowBatch:
             width = len(layout.columns)
             for place, row in enumerate(rows):
                 if len(row) != width:
-                    raise SchemaMismatch(
-                        f"row {place} has {len(row)} values; expected {width}"
-                    ) from None
+                    fact = f"row {place} has {len(row)} values; expected {width}"
+                    raise SchemaMismatch(fact) from None
             for column, values in zip(layout.columns, zip(*rows, strict=True), strict=True):
                 for place in misfits(column, values):
                     raise Misfit(place, column, values[place]) from None
@@ -191,7 +178,7 @@ class RowBatch:
                 raise TooLarge("a record batch", declared, bytes_max)
             batch = pa.ipc.read_record_batch(message, layout.arrow)
             batch.validate(full=True)
-        except (pa.ArrowException, OSError, EOFError, ValueError, OverflowError) as error:
+        except (pa.ArrowException, *_MALFORMED) as error:
             raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
         for place, column in enumerate(() if allow_nulls else layout.columns):
             if not column.nullable and batch.column(place).null_count:
@@ -234,11 +221,9 @@ class RowBatch:
         import pyarrow as pa
 
         array = self.arrow.column(place)
-        kind = self.layout.columns[place].data_type.name
-        if kind == "date":
-            array = array.view(pa.int32())
-        elif kind == "timestamp":
-            array = array.view(pa.int64())
+        stored_as = {"date": "int32", "timestamp": "int64"}.get(self.layout.columns[place].type)
+        if stored_as:
+            array = array.view(pa.type_for_alias(stored_as))
         plain: list[Any] = array.to_pylist()
         return plain
 
@@ -247,20 +232,16 @@ class RowBatch:
         return [*zip(*map(self.values, range(len(self.layout.columns))), strict=True)]
 
     def select(self, layout: Layout) -> RowBatch:
-        """Return the batch under another layout: columns matched by id, absent ones filled.
+        """Return the batch under another layout, columns matched by id.
 
-        An absent column is filled with its default, else with nulls; the caller has checked that
-        one of the two is allowed.
+        Absent ones get their default, else nulls: the caller knows that one of the two is allowed.
         """
         if layout is self.layout or layout == self.layout:
             return self
-        places = {column_id: place for place, column_id in enumerate(self.layout.ids)}
+        mine = dict(zip(self.layout.ids, self.arrow.columns, strict=True))
+        count = self.num_rows
         return RowBatch.from_arrays(
-            layout,
-            [
-                self.arrow.column(places[c.id]) if c.id in places else _filled(c, self.num_rows)
-                for c in layout.columns
-            ],
+            layout, [mine[c.id] if c.id in mine else _filled(c, count) for c in layout.columns]
         )
 
 
@@ -272,28 +253,27 @@ def _declared_bytes(message: Any) -> int:
     """
     if message.type != "record batch":
         return 0
-    data, body = memoryview(message.metadata), memoryview(message.body or b"")
+    data, body = bytes(message.metadata), memoryview(message.body or b"")
 
-    def follow(at: int) -> int:
-        return at + int.from_bytes(data[at : at + 4], "little")
+    def number(at: int, size_bytes: int = 4) -> int:
+        return int.from_bytes(data[at : at + size_bytes], "little")
 
-    def field(table: int, number: int) -> int:
-        vtable = table - int.from_bytes(data[table : table + 4], "little", signed=True)
-        slot = vtable + 4 + 2 * number
-        present = slot < vtable + int.from_bytes(data[vtable : vtable + 2], "little")
-        offset = int.from_bytes(data[slot : slot + 2], "little") if present else 0
+    def field(table: int, place: int) -> int:
+        """Where a field of a flatbuffer table stands; 0 if it is absent."""
+        vtable = (table - number(table)) % (1 << 32)
+        slot = 4 + 2 * place
+        offset = number(vtable + slot, 2) if slot < number(vtable, 2) else 0
         return table + offset if offset else 0
 
-    batch = follow(field(follow(0), 2))
-    compressed, buffers = field(batch, 3), field(batch, 2)
-    if not buffers:
-        return 0
-    vector, total = follow(buffers), 0
-    for number in range(int.from_bytes(data[vector : vector + 4], "little")):
-        offset, size = struct.unpack_from("<qq", data, vector + 4 + 16 * number)
-        if compressed and size >= 8 and 0 <= offset <= len(body) - 8:
+    header = field(number(0), 2)
+    batch = header + number(header)
+    compressed, buffers, total = field(batch, 3), field(batch, 2), 0
+    vector = buffers + number(buffers)
+    for offset, size in struct.iter_unpack("<qq", data[vector + 4 :][: 16 * number(vector)]):
+        if compressed and size >= 8:
             # Minus one says that this buffer was left as it is.
-            size = max(size, int.from_bytes(body[offset : offset + 8], "little", signed=True))
+            declared = int.from_bytes(body[offset : offset + 8], "little", signed=True)
+            size = max(size, declared)
         total += max(size, 0)
     return total
 
@@ -301,8 +281,6 @@ def _declared_bytes(message: Any) -> int:
 def _filled(column: Column, count: int) -> Any:
     import pyarrow as pa
 
-    return (
-        to_array(column, [column.default] * count)
-        if not column.nullable or (column.default is not None)
-        else pa.nulls(count, column.data_type.arrow())
-    )
+    if column.nullable and column.default is None:
+        return pa.nulls(count, column.data_type.arrow())
+    return to_array(column, [column.default] * count)

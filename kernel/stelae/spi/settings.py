@@ -16,7 +16,7 @@ Supported field types: ``bool``, ``int``, ``float``, ``str``, and ``Literal`` of
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,6 @@ class Limits:
     low: float | None = None
     high: float | None = None
     reason: str = ""  #: One sentence for the reference: why this default, what it trades.
-
-
-@runtime_checkable
-class EngineConfig(Protocol):
-    """Any frozen dataclass; every field has a default and was declared with :func:`setting`."""
-
-    __dataclass_fields__: dict[str, Any]
 
 
 def setting(
