@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from stelae.spi.errors import BadIdentifier, Full, Locked, StorageError, SyncFailed
 from stelae.spi.services import Buffer
@@ -28,7 +28,7 @@ _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
 class RealFile:
-    """One open file descriptor. Not shared between threads that write."""
+    """One open file descriptor: a ``File``. Not shared between threads that write."""
 
     __slots__ = ("_dsync_flag", "_fd", "path")
 
@@ -38,30 +38,23 @@ class RealFile:
         self.path = path
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file.
-
-        Raises:
-            StorageError: the system cannot read there.
-        """
-        fd = self._checked()
+        """As the contract; ``StorageError`` where the system cannot read."""
+        fd, data = self._checked(), b""
         try:
-            data = os.pread(fd, size, offset)
-            while len(data) < size:
-                more = os.pread(fd, size - len(data), offset + len(data))
-                if not more:
+            while more := os.pread(fd, size - len(data), offset + len(data)):
+                data = data + more if data else more
+                if len(data) == size:
                     break
-                data += more
         except OSError as error:
             fact = f"cannot read: {error.strerror}"
             raise StorageError(fact, path=self.path, offset=offset) from error
         return data
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        """Write all buffers one after the other; with ``dsync`` durable on return."""
         fd = self._checked()
         flag = self._dsync_flag if dsync else 0
         size = sum(map(len, buffers))
-        try:
+        with _write_errors(self.path, offset):
             try:
                 written = _pwritev(fd, buffers[:_BUFFERS_MAX], offset, flag)
             except OSError as error:
@@ -70,42 +63,34 @@ class RealFile:
                 self._dsync_flag = flag = written = 0
             if written < size:
                 _write_rest(fd, buffers, offset, written, flag)
-        except OSError as error:
-            raise _typed(error, self.path, offset) from error
         if dsync and not flag:
             self.sync(data_only=True)
         return size
 
     def sync(self, *, data_only: bool = False) -> None:
-        """Make all writes durable."""
         _sync(self._checked(), self.path, data_only)
 
     def preallocate(self, size: int) -> None:
-        """Reserve space so that the file is at least ``size`` bytes long, reading as zeros."""
         fd = self._checked()
         before = os.fstat(fd).st_size
         if before >= size:
             return
-        try:
-            _allocate(fd, before, size)
-        except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(fd, before)
-            raise _typed(error, self.path, before) from error
+        with _write_errors(self.path, before):
+            try:
+                _allocate(fd, before, size)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(fd, before)
+                raise
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to ``size`` bytes."""
-        try:
+        with _write_errors(self.path, size):
             os.ftruncate(self._checked(), size)
-        except OSError as error:
-            raise _typed(error, self.path, size) from error
 
     def size(self) -> int:
-        """Length in bytes."""
         return os.fstat(self._checked()).st_size
 
     def close(self) -> None:
-        """Close without syncing. Closing twice is harmless."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -135,102 +120,78 @@ class RealLock:
 
 
 class RealFiles:
-    """The file system of the machine. Stateless: one instance serves a whole node."""
+    """The machine's ``Files``. Stateless: one instance serves a whole node."""
 
     def create(self, path: str) -> RealFile:
-        """Create a file that must not exist and open it for reading and writing."""
-        with _name_errors(path):
-            return RealFile(
-                os.open(_checked(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), path
-            )
+        return RealFile(_open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path)
 
     def open(self, path: str, *, writable: bool = False) -> RealFile:
-        """Open an existing file."""
-        with _name_errors(path):
-            fd = os.open(_checked(path), os.O_RDWR if writable else os.O_RDONLY)
+        fd = _open(path, os.O_RDWR if writable else os.O_RDONLY)
         if not writable and os.path.isdir(path):
             os.close(fd)
             raise IsADirectoryError(path)
         return RealFile(fd, path)
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory of that name exists."""
         return os.path.exists(_checked(path))
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted."""
         with _name_errors(path):
             return sorted(os.listdir(_checked(path)))
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and missing parents. Not yet durable."""
         with _name_errors(path):
             os.makedirs(_checked(path), exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename atomically, replacing ``target`` if it is a file. Not yet durable."""
         with _name_errors(source):
             if os.path.isdir(_checked(target)):
                 raise IsADirectoryError(target)
             os.rename(_checked(source), target)
 
     def remove(self, path: str) -> None:
-        """Remove a file. Not yet durable."""
         with _name_errors(path):
             if os.path.isdir(_checked(path)):
                 raise IsADirectoryError(path)
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all it holds; harmless if there is none. Not yet durable."""
         with _name_errors(path), suppress(FileNotFoundError):
             shutil.rmtree(_checked(path))
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in a directory durable."""
-        with _name_errors(path):
-            fd = os.open(_checked(path), os.O_RDONLY | os.O_DIRECTORY)
+        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _sync(fd, path, data_only=False)
         finally:
             os.close(fd)
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the contents of a small file."""
-        file = self.open(path)
-        try:
+        with closing(self.open(path)) as file:
             return file.pread(file.size(), 0)
-        finally:
-            file.close()
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replace a small file atomically and durably, by way of a temporary neighbour."""
         parent, name = os.path.split(_checked(path))
         temporary = os.path.join(parent, f".{name}.tmp")
         with suppress(FileNotFoundError):
             self.remove(temporary)
-        file = self.create(temporary)
-        try:
-            file.pwritev([data], 0)
-            file.sync()
-        except (Full, SyncFailed):
-            self.remove(temporary)
-            raise
-        finally:
-            file.close()
+        with closing(self.create(temporary)) as file:
+            try:
+                file.pwritev([data], 0)
+                file.sync()
+            except (Full, SyncFailed):
+                self.remove(temporary)
+                raise
         self.rename(temporary, path)
         self.sync_directory(parent or ".")
 
     def space_left(self, path: str) -> int:
-        """Return the bytes that an unprivileged user can still write below ``path``."""
         with _name_errors(path):
             found = os.statvfs(_checked(path))
         return found.f_bavail * found.f_frsize
 
     def lock(self, path: str) -> RealLock:
-        """Take an exclusive lock on a file, creating it when missing."""
-        with _name_errors(path):
-            fd = os.open(_checked(path), os.O_RDWR | os.O_CREAT, 0o644)
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -239,6 +200,11 @@ class RealFiles:
                 raise Locked("another process holds the lock", path=path) from error
             raise StorageError(f"cannot lock: {error.strerror}", path=path) from error
         return RealLock(fd)
+
+
+def _open(path: str, flags: int) -> int:
+    with _name_errors(path):
+        return os.open(_checked(path), flags, 0o644)
 
 
 def _pwritev(fd: int, buffers: Sequence[Buffer], offset: int, flag: int) -> int:
@@ -287,10 +253,16 @@ def _sync(fd: int, path: str, data_only: bool) -> None:
         raise SyncFailed(f"the sync failed: {error.strerror}", path=path) from error
 
 
-def _typed(error: OSError, path: str, offset: int) -> StorageError:
-    if error.errno in _NO_SPACE:
-        return Full(f"no space: {error.strerror}", path=path, offset=offset)
-    return SyncFailed(f"the write failed: {error.strerror}", path=path, offset=offset)
+@contextmanager
+def _write_errors(path: str, offset: int) -> Iterator[None]:
+    """Give every failure of a write its type."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise Full(f"no space: {error.strerror}", path=path, offset=offset) from error
+        fact = f"the write failed: {error.strerror}"
+        raise SyncFailed(fact, path=path, offset=offset) from error
 
 
 @contextmanager
