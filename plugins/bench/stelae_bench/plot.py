@@ -89,6 +89,7 @@ def _latency(axes: Any, names: Sequence[str], rows: Sequence[Mapping[str, Any]])
                 fontsize=9,
             )
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_title("Latency of a write, ms")
     axes.set_xlabel("writes in flight")
     axes.margins(x=0.15, y=0.15)
