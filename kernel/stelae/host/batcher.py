@@ -29,23 +29,13 @@ from stelae.spi.rows import RowBatch, describe_misfit, misfits
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.write import OpKind, RowCode, RowError, decode_body
 
-OP_BYTES_MAX = ENTRY_BYTES_MAX // 2
-"""Largest single operation, as estimated in Arrow: with ``PAYLOAD_BYTES_MAX`` it fits an entry."""
-
-PAYLOAD_BYTES_MAX = ENTRY_BYTES_MAX // 4
-"""Estimated size from which another payload is begun: bounds what one append must carry."""
-
-KEY_BYTES_MAX = 16 << 10
-"""Longest encoded key: keys stand in indexes, in memory, and in resume tokens of scans."""
-
-CELL_BYTES_MAX = 64 << 10
-"""Longest text of one cell: a page of a scan holds thousands of rows in memory."""
-
-ERROR_DETAILS_MAX = 16
-"""Row errors of one operation that come with words; the others carry only row and code."""
-
-LAYOUTS_MAX = 64
-"""Most column subsets whose check is remembered; clients may name any number of them."""
+# Sizes are estimated in Arrow. A payload that is all but full and one more operation fit an entry.
+OP_BYTES_MAX = ENTRY_BYTES_MAX // 2  #: Largest single operation.
+PAYLOAD_BYTES_MAX = ENTRY_BYTES_MAX // 4  #: From here another payload is begun.
+KEY_BYTES_MAX = 16 << 10  #: Longest encoded key: they stand in indexes and in resume tokens.
+CELL_BYTES_MAX = 64 << 10  #: Longest text of one cell: a page of a scan has thousands of rows.
+ERROR_DETAILS_MAX = 16  #: Row errors of an operation that come with words, not only a code.
+LAYOUTS_MAX = 64  #: Most column subsets whose check is remembered; clients may name any number.
 
 _NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
 _KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
@@ -122,8 +112,7 @@ class Batcher:
     ) -> None:
         """Take one operation; ``token`` comes back with the payload that holds it.
 
-        ``CallerError``, and nothing is taken, if the operation as a whole is malformed, too large,
-        or has columns that do not fit its kind.
+        ``CallerError``, and nothing is taken: malformed, too large, or of the wrong columns.
         """
         given = decode_body(body)
         kind, columns, rows = given.kind, given.columns, given.rows

@@ -32,18 +32,11 @@ from stelae.spi.write import OpResult, RowError, StaleSequence, refused
 
 _SECOND = 1_000_000 << LOGICAL_BITS
 
-RESULT_AGE_MAX = 600 * _SECOND
-"""How long a result is kept for a retry, in hybrid time; no client retries for longer."""
-
-CLIENT_AGE_MAX = 3600 * _SECOND
-"""How long a silent client is remembered. A constant, as are the others here: a replica that
-forgot earlier than its peers would apply what they skip."""
-
-RESULTS_PER_CLIENT_MAX = 65_536
-"""Most results kept for a client that never says what it has seen; then the oldest quarter goes."""
-
-CLIENTS_MAX = 100_000
-"""Most clients remembered; the one that was silent longest goes first."""
+# No settings: a replica that forgot earlier than its peers would apply what they skip.
+RESULT_AGE_MAX = 600 * _SECOND  #: How long a result is kept; no client retries for longer.
+CLIENT_AGE_MAX = 3600 * _SECOND  #: How long a silent client is remembered.
+RESULTS_PER_CLIENT_MAX = 65_536  #: For a client that never says what it has seen.
+CLIENTS_MAX = 100_000  #: Most clients remembered; the one that was silent longest goes first.
 
 _DUMP_VERSION = 1
 
@@ -86,18 +79,12 @@ class _Client(msgspec.Struct):
         """Let go of results older than ``RESULT_AGE_MAX`` at entry timestamp ``now``."""
         if now < self.expire_from:
             return
-        old = [s for s, kept in self.results.items() if kept.timestamp + RESULT_AGE_MAX < now]
-        self._let_go(old)
+        self.let_go([s for s, k in self.results.items() if k.timestamp + RESULT_AGE_MAX < now])
         oldest = next(iter(self.results.values()), None)
         # Nothing can expire earlier than this, so entries until then need not look.
         self.expire_from = (oldest.timestamp if oldest else now) + RESULT_AGE_MAX
 
-    def limit(self) -> None:
-        """Let go of the oldest quarter once there are too many."""
-        if len(self.results) > RESULTS_PER_CLIENT_MAX:
-            self._let_go([*islice(self.results, RESULTS_PER_CLIENT_MAX // 4)])
-
-    def _let_go(self, sequences: Sequence[int]) -> None:
+    def let_go(self, sequences: Sequence[int]) -> None:
         for sequence in sequences:
             del self.results[sequence]
             self.floor = max(self.floor, sequence + 1)
@@ -155,7 +142,8 @@ class ResultsTable:
                     kept = _Kept(0, timestamp, _mismatch(client_id, request.sequence))
             all_kept.append(kept)
         for client in owners:
-            client.limit()
+            if len(client.results) > RESULTS_PER_CLIENT_MAX:
+                client.let_go([*islice(client.results, RESULTS_PER_CLIENT_MAX // 4)])
         self._open += 1
         return Admission(payload.requests, timestamp, frozenset(skip), all_kept)
 
@@ -166,15 +154,13 @@ class ResultsTable:
         found = _by_request(admission.requests, faults)
         answers = []
         for number, kept in enumerate(admission.kept):
-            result = kept.result
-            if result is None:
-                result = fine
-                errors = admission.requests[number].errors
-                if errors or number in found:
-                    errors = _merge(errors, found.get(number, ()))
-                    result = OpResult(admission.timestamp, errors)
-                kept.result = result
-            answers.append(result)
+            if kept.result is None:
+                kept.result = fine
+                errors = [*admission.requests[number].errors, *found.get(number, ())]
+                if errors:
+                    errors.sort(key=lambda error: error.row)
+                    kept.result = OpResult(admission.timestamp, tuple(errors))
+            answers.append(kept.result)
         return answers
 
     def dump(self) -> bytes:
@@ -189,17 +175,13 @@ class ResultsTable:
 
     @classmethod
     def load(cls, data: bytes) -> ResultsTable:
-        """Read what :meth:`dump` wrote; no bytes at all make an empty table.
-
-        Raises:
-            Corrupt: the bytes are no dump of a known version.
-        """
+        """Read what :meth:`dump` wrote, or nothing; ``Corrupt``: no dump of a known version."""
         table = cls()
         if not data:
             return table
         try:
             version, clients = _DECODER.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise Corrupt(f"not a results table: {error}") from error
         if version != _DUMP_VERSION:
             raise Corrupt(f"results table of version {version}; known: {_DUMP_VERSION}")
@@ -208,23 +190,16 @@ class ResultsTable:
         return table
 
     def _touch(self, client_id: ClientId, first_incomplete: int, now: int) -> _Client:
-        client = self._clients.get(client_id)
-        if client is None:
-            client = self._clients[client_id] = _Client(now)
-        else:
-            self._clients.move_to_end(client_id)
-            client.timestamp = now
+        client = self._clients.setdefault(client_id, _Client(now))
+        self._clients.move_to_end(client_id)
+        client.timestamp = now
         client.expire(now)
         client.prune(first_incomplete)
-        self._drop_clients(now)
-        return client
-
-    def _drop_clients(self, now: int) -> None:
         while True:
-            client_id, oldest = next(iter(self._clients.items()))
+            silent_longest, oldest = next(iter(self._clients.items()))
             if oldest.timestamp + CLIENT_AGE_MAX >= now and len(self._clients) <= CLIENTS_MAX:
-                return
-            del self._clients[client_id]
+                return client
+            del self._clients[silent_longest]
 
 
 def _mismatch(client_id: ClientId, sequence: int) -> OpResult:
@@ -261,10 +236,6 @@ def _by_request(
             place += error.row <= place
         found.setdefault(number, []).append(RowError(place, fault.code))
     return found
-
-
-def _merge(first: Sequence[RowError], second: Sequence[RowError]) -> tuple[RowError, ...]:
-    return tuple(sorted((*first, *second), key=lambda error: error.row))
 
 
 _ENCODER = msgspec.msgpack.Encoder()
