@@ -72,14 +72,9 @@ def run_seeds(
         print_json(totals.as_document())
     else:
         _print_totals(totals)
-    if not totals.failed:
-        return
-    for result in totals.failed:
-        _tell_failure(result)
-    first = totals.failed[0]
-    command = reproduce_command(first.seed, kept, operations_max)
-    note(_shrunk_command(first) if shrink else command)
-    raise typer.Exit(EXIT_FAILED)
+    if totals.failed:
+        command = reproduce_command(totals.failed[0].seed, kept, operations_max)
+        _leave_failed(totals, command, shrink=shrink)
 
 
 @commands.command("plan")
@@ -180,6 +175,14 @@ def _print_totals(totals: Totals) -> None:
     )
     rows = [(name, count) for name, count in totals.coverage().items() if "metric." not in name]
     print_table(("COVERAGE", "COUNT"), rows)
+
+
+def _leave_failed(totals: Totals, command: str, *, shrink: bool) -> None:
+    """Tell every failure, last the command that reproduces the first one, and leave."""
+    for result in totals.failed:
+        _tell_failure(result)
+    note(_shrunk_command(totals.failed[0]) if shrink else command)
+    raise typer.Exit(EXIT_FAILED)
 
 
 def _tell_failure(result: RunResult) -> None:

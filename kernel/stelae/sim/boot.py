@@ -40,7 +40,7 @@ from stelae.sim.process import Call, Process, Span, VirtualPool, VirtualReader, 
 from stelae.sim.profile import Profile
 from stelae.sim.scribe import SCRIBE_LOG, Scribe
 from stelae.sim.services import CountedMetrics, VirtualServices, VirtualWorkers
-from stelae.sim.tap_core import tapped
+from stelae.sim.tap_core import CoreTap, tapped
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
 from stelae.sim.watch import Watch
@@ -237,50 +237,64 @@ class Boot:
         hybrid: HybridClock,
         observer: ReplicaObserver,
     ) -> Replica:
-        around, process = self._around, self._process
-        consensus, cores = tapped(around.engines.consensus, self._node, around.watch)
+        engines, cores = self._engines(wal)
+        record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
+        superblock_file = SuperblockFile(self._disk, LAYOUT, TABLET)
+        block = superblock_file.load()
+        recovered = recover(block, record, engines, f"{LAYOUT.data}/{TABLET}")
+        network = WatchedNetwork(traffic, self._node, self._around.watch, cores)
+        return assemble(
+            recovered,
+            engines,
+            self._ports(wal, writer, network, traffic, hybrid, observer),
+            node_id=self._node_id,
+            superblock_file=superblock_file,
+            limits=ReplicaLimits(
+                cache_bytes_max=CACHE_BYTES_MAX,
+                range_bytes_max=self._around.profile.append_bytes_max,
+            ),
+            rng=self._rng("core"),
+        )
+
+    def _engines(self, wal: WalTap) -> tuple[Engines, list[CoreTap]]:
+        """Return the engines with their taps, and the list that will hold the core."""
+        around, chosen = self._around, self._around.engines
+        consensus, cores = tapped(chosen.consensus, self._node, around.watch)
+        inline = around.profile.apply_inline
         engines = Engines(
             wal=wal,
             consensus=consensus,
-            consensus_config=around.engines.consensus_config(around.profile),
-            store=tapped_store(
-                around.engines.store,
-                self._node,
-                around.watch,
-                inline=around.profile.apply_inline,
-            ),
-            store_config=around.engines.store.Config(),
+            consensus_config=chosen.consensus_config(around.profile),
+            store=tapped_store(chosen.store, self._node, around.watch, inline=inline),
+            store_config=chosen.store.Config(),
             services=self._services(),
         )
+        return engines, cores
+
+    def _ports(
+        self,
+        wal: WalTap,
+        writer: LogWriter,
+        network: WatchedNetwork,
+        traffic: PeerTraffic,
+        hybrid: HybridClock,
+        observer: ReplicaObserver,
+    ) -> ReplicaPorts:
+        process, spans = self._process, self._spans
         hard_states = HardStateWriter(self._disk, LAYOUT, self._pool)
-        record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
-        block = SuperblockFile(self._disk, LAYOUT, TABLET).load()
-        recovered = recover(block, record, engines, f"{LAYOUT.data}/{TABLET}")
-        reads = VirtualPool(process, self._rng("reads"), "read", self._spans.read_us)
-        ports = ReplicaPorts(
+        reads = VirtualPool(process, self._rng("reads"), "read", spans.read_us)
+        return ReplicaPorts(
             turns=process,
             writer=writer,
             reader=VirtualReader(wal, reads),
             hard_states=WatchedHardStates(hard_states, self._node),
-            network=WatchedNetwork(traffic, self._node, around.watch, cores),
+            network=network,
             heartbeats=traffic.heartbeats,
             time=hybrid,
-            pool=VirtualPool(process, self._rng("apply"), "apply", self._spans.apply_us),
+            pool=VirtualPool(process, self._rng("apply"), "apply", spans.apply_us),
             metadata_pool=self._pool,
             metrics=self._metrics,
             observer=observer,
-        )
-        return assemble(
-            recovered,
-            engines,
-            ports,
-            node_id=self._node_id,
-            superblock_file=SuperblockFile(self._disk, LAYOUT, TABLET),
-            limits=ReplicaLimits(
-                cache_bytes_max=CACHE_BYTES_MAX,
-                range_bytes_max=around.profile.append_bytes_max,
-            ),
-            rng=self._rng("core"),
         )
 
     def _scribe(self, wal: WalTap, writer: LogWriter) -> Scribe:

@@ -77,6 +77,10 @@ class Simulation:
             self._cluster.leader,
             self._coverage,
         )
+        self._clients = self._make_clients(operations_max)
+
+    def _make_clients(self, operations_max: int | None) -> list[Client]:
+        """Return the clients; the prober needs no start, it waits for leaders."""
         around = Surroundings(
             self._scheduler,
             self._cluster,
@@ -85,13 +89,12 @@ class Simulation:
             self._profile,
             self._coverage,
         )
-        self._clients = [
-            Client(around, number, stream(seed, f"client/{number}"), operations_max)
+        prober = Prober(around, stream(self._seed, "prober"))
+        self._watch.leader_serves = prober.leader_serves
+        return [
+            Client(around, number, stream(self._seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
         ]
-
-        prober = Prober(around, stream(seed, "prober"))
-        self._watch.leader_serves = prober.leader_serves
 
     def run(self) -> RunResult:
         """Run to the end, or to the first violation."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -22,7 +21,6 @@ from stelae.spi.consensus import (
     Status,
     TabletConfig,
 )
-from stelae.spi.ids import NodeId
 
 MESSAGES_REMEMBERED_MAX = 4_096
 """Messages whose needs are kept: more than can wait for a disk at any time."""
@@ -109,32 +107,11 @@ def tapped(
         name: ClassVar[str] = engine.name
 
         @classmethod
-        def restore(
-            cls,
-            *,
-            node_id: NodeId,
-            hard_state: HardState,
-            log: LogView,
-            commit: int,
-            applied: int,
-            committed_config: TabletConfig,
-            config: Any,
-            rng: random.Random,
-            now_us: int,
-        ) -> ConsensusCore:
+        def restore(cls, *, log: LogView, commit: int, **restored: Any) -> ConsensusCore:
             """As the engine, with a tap on the result."""
-            watch.restarted(node, hard_state, log, commit, committed_config)
-            core = super().restore(
-                node_id=node_id,
-                hard_state=hard_state,
-                log=log,
-                commit=commit,
-                applied=applied,
-                committed_config=committed_config,
-                config=config,
-                rng=rng,
-                now_us=now_us,
-            )
+            config: TabletConfig = restored["committed_config"]
+            watch.restarted(node, restored["hard_state"], log, commit, config)
+            core = super().restore(log=log, commit=commit, **restored)
             tap = CoreTap(core, node, watch)
             cores.append(tap)
             return tap

@@ -25,6 +25,97 @@ from stelae.spi.store import (
 )
 
 
+class StoreTap(TabletStore):
+    """One store, seen through. Behaves exactly like ``engine``'s; see :func:`tapped_store`."""
+
+    engine: ClassVar[type[TabletStore]]
+    node: ClassVar[NodeView]
+    watch: ClassVar[Watch]
+
+    def __init__(self, inner: TabletStore) -> None:
+        self._inner = inner
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        manifest: bytes,
+        flushed: OpId,
+        schemas: Mapping[int, Schema],
+        config: Any,
+        services: EngineServices,
+    ) -> Self:
+        """As ``engine``, with a tap on the result."""
+        return cls(cls.engine.open(directory, manifest, flushed, schemas, config, services))
+
+    @property
+    def applied(self) -> OpId:
+        """As ``engine``."""
+        return self._inner.applied
+
+    @property
+    def schema(self) -> Schema:
+        """As ``engine``."""
+        return self._inner.schema
+
+    def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
+        """As ``engine``; every entry is shown with the fate of its requests."""
+        results = self._inner.apply(entries)
+        for entry, result in zip(entries, results, strict=True):
+            self.watch.applied(self.node, entry.op_id, _requests(entry, result))
+        return results
+
+    def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
+        """As ``engine``."""
+        return self._inner.scan(spec, at)
+
+    def diff(
+        self, after: int, until: int, columns: tuple[int, ...] | None = None
+    ) -> Iterator[Changes]:
+        """As ``engine``."""
+        return self._inner.diff(after, until, columns)
+
+    def flush(self) -> Edit | None:
+        """As ``engine``."""
+        return self._inner.flush()
+
+    def compact(self) -> Edit | None:
+        """As ``engine``."""
+        return self._inner.compact()
+
+    def commit(self, edit: Edit) -> None:
+        """As ``engine``."""
+        self._inner.commit(edit)
+
+    def set_history_floor(self, timestamp: int) -> None:
+        """As ``engine``."""
+        self._inner.set_history_floor(timestamp)
+
+    def checksum(self, at: int | None = None) -> str:
+        """As ``engine``."""
+        return self._inner.checksum(at)
+
+    def memory_bytes(self) -> int:
+        """As ``engine``."""
+        return self._inner.memory_bytes()
+
+    def snapshot(self) -> StoreSnapshot:
+        """As ``engine``."""
+        return self._inner.snapshot()
+
+    def export(self) -> Iterator[VersionedRows]:
+        """As ``engine``."""
+        return self._inner.export()
+
+    def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
+        """As ``engine``."""
+        self._inner.import_(pieces, applied)
+
+    def close(self) -> None:
+        """As ``engine``."""
+        self._inner.close()
+
+
 def tapped_store(
     engine: type[TabletStore], node: NodeView, watch: Watch, *, inline: bool
 ) -> type[TabletStore]:
@@ -33,98 +124,15 @@ def tapped_store(
     Unless ``inline``, they are applied to by a worker, even if they could be on the event loop.
     """
     hidden: frozenset[str] = frozenset() if inline else frozenset({"apply_inline"})
-
-    class TappedStore(TabletStore):
-        """One store, seen through. Behaves exactly like ``engine``'s."""
-
-        name: ClassVar[str] = engine.name
-        Config: ClassVar[type[Any]] = engine.Config
-        capabilities: ClassVar[frozenset[str]] = engine.capabilities - hidden
-
-        def __init__(self, inner: TabletStore) -> None:
-            self._inner = inner
-
-        @classmethod
-        def open(
-            cls,
-            directory: str,
-            manifest: bytes,
-            flushed: OpId,
-            schemas: Mapping[int, Schema],
-            config: Any,
-            services: EngineServices,
-        ) -> Self:
-            """As ``engine``, with a tap on the result."""
-            return cls(engine.open(directory, manifest, flushed, schemas, config, services))
-
-        @property
-        def applied(self) -> OpId:
-            """As ``engine``."""
-            return self._inner.applied
-
-        @property
-        def schema(self) -> Schema:
-            """As ``engine``."""
-            return self._inner.schema
-
-        def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
-            """As ``engine``; every entry is shown with the fate of its requests."""
-            results = self._inner.apply(entries)
-            for entry, result in zip(entries, results, strict=True):
-                watch.applied(node, entry.op_id, _requests(entry, result))
-            return results
-
-        def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
-            """As ``engine``."""
-            return self._inner.scan(spec, at)
-
-        def diff(
-            self, after: int, until: int, columns: tuple[int, ...] | None = None
-        ) -> Iterator[Changes]:
-            """As ``engine``."""
-            return self._inner.diff(after, until, columns)
-
-        def flush(self) -> Edit | None:
-            """As ``engine``."""
-            return self._inner.flush()
-
-        def compact(self) -> Edit | None:
-            """As ``engine``."""
-            return self._inner.compact()
-
-        def commit(self, edit: Edit) -> None:
-            """As ``engine``."""
-            self._inner.commit(edit)
-
-        def set_history_floor(self, timestamp: int) -> None:
-            """As ``engine``."""
-            self._inner.set_history_floor(timestamp)
-
-        def checksum(self, at: int | None = None) -> str:
-            """As ``engine``."""
-            return self._inner.checksum(at)
-
-        def memory_bytes(self) -> int:
-            """As ``engine``."""
-            return self._inner.memory_bytes()
-
-        def snapshot(self) -> StoreSnapshot:
-            """As ``engine``."""
-            return self._inner.snapshot()
-
-        def export(self) -> Iterator[VersionedRows]:
-            """As ``engine``."""
-            return self._inner.export()
-
-        def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
-            """As ``engine``."""
-            self._inner.import_(pieces, applied)
-
-        def close(self) -> None:
-            """As ``engine``."""
-            self._inner.close()
-
-    return TappedStore
+    members = {
+        "name": engine.name,
+        "Config": engine.Config,
+        "capabilities": engine.capabilities - hidden,
+        "engine": engine,
+        "node": node,
+        "watch": watch,
+    }
+    return type("TappedStore", (StoreTap,), members)
 
 
 def _requests(entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:

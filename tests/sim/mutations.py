@@ -1,0 +1,258 @@
+"""What the mutants put in place of the product's functions; see ``mutants`` for what each breaks.
+
+Each takes the original function first, then the arguments of the call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stelae.host.hybrid_clock import LOGICAL_BITS
+from stelae.spi.consensus import TabletConfig
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import ZERO
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Durable, Failed
+from stelae.spi.write import OpResult, WriteReply
+
+Original = Callable[..., Any]
+
+
+# -- the executor ---------------------------------------------------------------------------------
+
+
+def begin_without_waiting(original: Original, self: Any, stage: Any, *, at_head: bool) -> None:
+    original(self, stage, at_head=at_head)
+    if stage.step < 2:
+        stage.step = type(stage.step)(2)
+
+
+def append_as_if_durable(original: Original, self: Any, stage: Any) -> None:
+    original(self, stage)
+    if stage.step == 3:
+        stage.step = type(stage.step)(4)
+
+
+def reply_without_its_append(original: Original, self: Any, outcome_stage: Any) -> None:
+    original(self, outcome_stage)
+    self._send_all(outcome_stage, outcome_stage.ready.after_persist)
+
+
+def commit_at_once(original: Original, self: Any, ready: Any) -> None:
+    if ready.commit is not None:
+        self._ports.sink.committed(ready.commit)
+    original(self, ready)
+
+
+def stamp_by_the_wall(original: Original, self: Any, entry: Entry) -> Entry:
+    if entry.timestamp:
+        return entry
+    clock = self._ports.time
+    stamp = clock._clock.wall_us() << LOGICAL_BITS
+    return Entry(entry.op_id, entry.kind, stamp, entry.body)
+
+
+def stamp_on_every_replica(original: Original, self: Any, entry: Entry) -> Entry:
+    return Entry(entry.op_id, entry.kind, self._ports.time.now(), entry.body)
+
+
+# -- the log writer -------------------------------------------------------------------------------
+
+
+def commit_without_sync(original: Original, self: Any, work: Any, engine: Any) -> Any:
+    if not hasattr(work, "appends"):
+        return original(self, work, engine)
+    return self.complete(work, engine.commit(work.appends, sync=False))
+
+
+def failures_are_durable(
+    original: Original, self: Any, state: Any, slots: Any, outcome: Any, completions: Any
+) -> None:
+    if isinstance(outcome, Failed):
+        ends = [slot.entries[-1].op_id for slot in slots if slot.entries]
+        outcome = Durable(ends[-1] if ends else outcome.durable)
+    original(self, state, slots, outcome, completions)
+
+
+def answer_then_commit(original: Original, self: Any, work: Any, engine: Any) -> Any:
+    if not hasattr(work, "appends"):
+        return original(self, work, engine)
+    outcomes = {
+        log: Durable(append.entries[-1].op_id if append.entries else ZERO)
+        for log, append in work.appends.items()
+    }
+    self.finish(self.complete(work, outcomes))
+    engine.commit(work.appends, sync=True)
+    return []
+
+
+def hint_beyond_the_commit(original: Original, slots: Any) -> Any:
+    merged = original(slots)
+    if not merged.entries:
+        return merged
+    return msgspec.structs.replace(merged, commit_hint=merged.entries[-1].op_id.index)
+
+
+# -- apply, results, reads, clock, metadata -------------------------------------------------------
+
+
+def apply_when_appended(
+    original: Original, self: Any, entries: Any, replace_from: int | None
+) -> None:
+    original(self, entries, replace_from)
+    if entries and entries[-1].kind is EntryKind.WRITE:
+        self.applier.commit_to(entries[-1].op_id.index)
+
+
+def admit_everything(original: Original, self: Any, payload: Any, timestamp: int) -> Any:
+    admission = original(self, payload, timestamp)
+    admission.skip = frozenset()
+    return admission
+
+
+def failure_is_success(original: Original, self: Any, error: Any) -> None:
+    if self.open and not isinstance(error, CallerError):
+        self.open = False
+        result = OpResult(1)
+        self.done(WriteReply([(sequence, result) for sequence in range(1, 2_000)]))
+
+
+def observe_nothing(original: Original, self: Any, stamp: int) -> None:
+    return None
+
+
+def observe_anything(original: Original, self: Any, stamp: int) -> None:
+    self._last = max(self._last, stamp)
+    self._ceiling = max(self._ceiling, stamp + (1 << 40))
+
+
+def keep_votes_in_memory(
+    original: Original, self: Any, hard_state: Any, committed_config: TabletConfig
+) -> None:
+    known = self._known()
+    if known is None or (hard_state.term > known.term and hard_state.voted_for is None):
+        original(self, hard_state, committed_config)
+
+
+# -- the consensus core ---------------------------------------------------------------------------
+
+
+def vote_unsaved(original: Original, self: Any, candidate: Any) -> None:
+    self.voted_for = candidate
+
+
+def enter_term_unsaved(original: Original, self: Any, term: int, voted_for: Any) -> None:
+    saved = self.outbox.hard_state
+    original(self, term, voted_for)
+    if voted_for is None:
+        self.outbox.hard_state = saved
+
+
+def judge_without_the_log(original: Original, request: Any, candidate: Any, ballot: Any) -> Any:
+    refusal = original(request, candidate, ballot)
+    return None if refusal is not None and refusal.value == "LOG_BEHIND" else refusal
+
+
+def count_late_votes(original: Original, self: Any, voter: Any, reply: Any) -> None:
+    tally = self._replica.campaign
+    if tally is not None and reply.refusal is None:
+        reply = msgspec.structs.replace(
+            reply,
+            term=self._replica.term,
+            campaign_term=tally.term,
+            attempt=tally.attempt,
+            pre=tally.pre,
+        )
+    original(self, voter, reply)
+
+
+def commit_older_terms(original: Original, self: Any, lead: Any) -> None:
+    replica = self._replica
+    index = self._majority_of(replica.durable.index, [peer.match for peer in lead.voting])
+    if index > replica.commit:
+        replica.commit_to(index)
+
+
+def commit_alone(original: Original, self: Any, lead: Any) -> None:
+    replica = self._replica
+    if replica.log.last_term == replica.term:
+        replica.commit_to(replica.log.last_index)
+
+
+def agree_by_index(original: Original, self: Any, prev: Any) -> Any:
+    log = self._replica.log
+    return None if log.term_at(prev.index) is not None else original(self, prev)
+
+
+def confirm_reads_alone(original: Original, self: Any, lead: Any) -> None:
+    confirmed = lead.reads.confirmed(lead.reads.round)
+    self._replica.outbox.reads_ready.extend(confirmed)
+
+
+def config_only_at_commit(original: Original, self: Any, config: Any) -> bool:
+    return False
+
+
+# -- the log engine -------------------------------------------------------------------------------
+
+
+def write_without_sync(
+    original: Original,
+    self: Any,
+    entries: Any,
+    *,
+    replace_from: int | None,
+    commit_hint: int,
+    sync: bool,
+) -> Any:
+    return original(self, entries, replace_from=replace_from, commit_hint=commit_hint, sync=False)
+
+
+def forget_the_base(original: Original, self: Any, **changes: Any) -> Any:
+    if "base" in changes:
+        changes["base"] = ZERO
+    return original(self, **changes)
+
+
+def collect_everything(original: Original, log: Any, upto: int) -> Any:
+    return original(log, log.last.index)
+
+
+def write_base_later(original: Original, files: Any, path: str, base: Any) -> None:
+    file = files.open(path, writable=True)
+    slot = base.version % 2 * 512
+    file.pwritev([sys.modules[original.__module__]._encode(base)], slot)
+    file.close()
+
+
+def replace_without_a_trace(original: Original, entries: Any, **options: Any) -> Any:
+    if options["replace_from"] and entries:
+        options["replace_from"] = None
+    return original(entries, **options)
+
+
+def take_damage_for_a_tail(original: Original, scan: Any) -> Any:
+    found = original(scan)
+    if found.value.verdict.name != "DAMAGE":
+        return found
+    return type(found)["TORN"]
+
+
+def skip_the_checksum(
+    original: Original, data: bytes, start: int, nonce: int, path: str, file_offset: int
+) -> Any:
+    from stelae.spi.errors import Corrupt
+    from stelae.spi.ids import OpId
+    from stelae.spi.log import EntryKind
+    from stelae_wal_segmented.format import ENTRY_HEADER_BYTES, decode_entry_header, salt_of
+
+    header = decode_entry_header(data[start : start + ENTRY_HEADER_BYTES], salt_of(nonce))
+    if header is None:
+        raise Corrupt("an entry header fails its checksum", path=path, offset=file_offset)
+    body_at = start + ENTRY_HEADER_BYTES
+    body = data[body_at : body_at + header.size]
+    return Entry(OpId(*header.op_id), EntryKind(header.kind), header.timestamp, body)
