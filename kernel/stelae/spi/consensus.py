@@ -241,23 +241,9 @@ class StepDown(msgspec.Struct, frozen=True, gc=False):
     """Give up leadership (a replica that stops or fails); ignored by others."""
 
 
-Event: TypeAlias = (
-    Tick
-    | Received
-    | Propose
-    | ReadRequest
-    | Persisted
-    | PersistFailed
-    | Applied
-    | RangeSent
-    | LeaderAlive
-    | PeerAlive
-    | BeatException
-    | PeerUnreachable
-    | CopyFinished
-    | Campaign
-    | StepDown
-)
+_Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent
+_Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
+Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | StepDown
 
 # -- effects: what comes out of take_ready() ------------------------------------------------------
 

@@ -28,17 +28,12 @@ import msgspec
 
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.services import Buffer, Channel, EngineServices
-from stelae.spi.wal import EmptyConfig
+from stelae.spi.wal import EmptyConfig, SnapshotUnit
 
 COPY_CONTRACT_VERSION = 0
 
 
-class CopyItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable thing to move: relative name, length in bytes, hex SHA-256 digest."""
-
-    name: str
-    size_bytes: int
-    digest: str
+CopyItem: TypeAlias = SnapshotUnit  #: One immutable thing to move.
 
 
 class Fences(msgspec.Struct, frozen=True, kw_only=True):

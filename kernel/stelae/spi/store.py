@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import msgspec
 
@@ -40,7 +40,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import EmptyConfig
+from stelae.spi.wal import EmptyConfig, SnapshotUnit
 from stelae.spi.write import RowCode
 
 STORE_CONTRACT_VERSION = 1
@@ -85,12 +85,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     obsolete: tuple[str, ...] = ()
 
 
-class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable file of a snapshot: relative name, length in bytes, hex SHA-256 digest."""
-
-    name: str
-    size_bytes: int
-    digest: str
+StoreFile: TypeAlias = SnapshotUnit  #: One immutable file of a snapshot.
 
 
 class StoreSnapshot(ABC):

@@ -94,7 +94,7 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable piece of a log snapshot: name, length in bytes, hex digest (SHA-256)."""
+    """One immutable piece of a snapshot: relative name, length in bytes, hex SHA-256 digest."""
 
     name: str
     size_bytes: int
