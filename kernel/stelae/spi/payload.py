@@ -57,9 +57,10 @@ class OpGroup(msgspec.Struct, frozen=True):
     body: bytes | memoryview
 
     def rows(self, schema: Schema) -> RowBatch:
-        """Return the rows; ``schema`` is the payload's version, and has the columns.
+        """Return the rows; ``schema`` is the payload's version.
 
-        ``Corrupt``: the body is no batch of these columns and this number of rows.
+        ``Corrupt``: no batch of these columns and this number of rows. ``SchemaMismatch``: the
+        schema lacks one of the columns.
         """
         batch = RowBatch.from_ipc(schema.project(self.columns), self.body)
         if batch.num_rows != self.row_count:

@@ -59,7 +59,7 @@ class Order(StrEnum):
 
 
 class ScanSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read: the rows from ``key_from`` to before ``key_until`` that all predicates hold."""
+    """What to read: rows from ``key_from`` to before ``key_until`` that meet all predicates."""
 
     columns: tuple[int, ...] | None = None  #: Ids in the order wanted; ``None`` for all.
     predicates: tuple[Predicate, ...] = ()

@@ -36,7 +36,7 @@ class File(Protocol):
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        """Write all buffers, one after the other; return the bytes. ``dsync``: data are durable."""
+        """Write all buffers in a row, return the bytes written; ``dsync``: durable on return."""
 
     def sync(self, *, data_only: bool = False) -> None:
         """Make all writes durable; ``data_only`` may skip metadata that is not needed to read."""
