@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import random
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""
+
+GC_THRESHOLDS = (50_000, 20, 20)
+"""When Python looks for cycles: by default it walks all rows in memory, 60 ms and often."""
 
 CLOCK_KEEP_AHEAD_US = 500_000
 
@@ -121,6 +125,8 @@ class Node:
             self._start_loop()
             await asyncio.to_thread(self._open_engines)
             recovered, created = await asyncio.to_thread(self._recover)
+            gc.collect()
+            gc.freeze()
             self._start_messenger()
             self._start_replicas(recovered, created)
         except BaseException:
@@ -141,6 +147,7 @@ class Node:
 
     def _start_loop(self) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.set_threshold(*GC_THRESHOLDS)
         config, undo = self.config, self._undo
         self.turns = LoopTurns(asyncio.get_running_loop(), self._clock, self._crash)
         self._workers = WorkerPool(config.workers.background_threads, "worker", self.turns.post)

@@ -354,7 +354,8 @@ class Replica:
 
     def entries_applied(self, applied: OpId) -> None:
         self.reads.applied(applied.index)
-        self.deliver(Applied(applied.index))
+        # Nothing waits for the core to know: it is told with its next events.
+        self._events.append(Applied(applied.index))
         self._anchor_peers()
         self.flusher.consider()
 

@@ -28,7 +28,7 @@ class Config:
         "longer than a slow sync, shorter than T",
     )
     commit_news_ms: int = setting(
-        10,
+        50,
         unit="ms",
         low=0,
         high=60_000,

@@ -9,7 +9,7 @@ from stelae_consensus_raft.messages import AppendEntries
 from stelae_consensus_raft.progress import NEWS_BURST_MAX
 from tests.unit.consensus_raft.solo import A, B, Solo
 
-NEWS_US = 10_000
+NEWS_US = 50_000
 
 
 def commit_one(solo: Solo) -> list[int]:
@@ -77,7 +77,7 @@ def test_a_peer_that_was_busy_long_ago_has_its_burst_again_and_no_more() -> None
     solo = Solo().serve()
     until_busy(solo)
     pass_time(solo, NEWS_US)
-    pass_time(solo, 200_000)
+    pass_time(solo, 20 * NEWS_US)
     assert until_busy(solo) == NEWS_BURST_MAX
 
 
