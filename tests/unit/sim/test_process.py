@@ -1,0 +1,109 @@
+"""A virtual process: turns, pauses, its end, and threads that keep order per key."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.sim.clock import EPOCH_US, VirtualClock
+from stelae.sim.draw import stream
+from stelae.sim.process import Process, VirtualPool
+from stelae.sim.scheduler import Scheduler
+from stelae.spi.errors import Full
+
+
+class Rig:
+    """A process, and what ran in it."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler()
+        self.clock = VirtualClock(self.scheduler, error_us=0)
+        self.raised: list[BaseException] = []
+        self.process = Process(self.scheduler, self.clock, "n0.1", self.raised.append)
+        self.seen: list[str] = []
+
+    def see(self, what: str) -> None:
+        self.seen.append(what)
+
+    def drain(self) -> list[str]:
+        while self.scheduler.run_one():
+            pass
+        return self.seen
+
+
+def test_what_a_turn_defers_runs_at_its_end_and_links_flush_last() -> None:
+    rig = Rig()
+
+    def turn() -> None:
+        rig.process.defer_last(lambda: rig.see("flush"))
+        rig.process.defer(lambda: rig.process.defer(lambda: rig.see("nested")))
+        rig.process.defer(lambda: rig.see("step"))
+        rig.see("turn")
+
+    rig.process.run(turn)
+    assert rig.seen == ["turn", "step", "nested", "flush"]
+
+
+def test_a_paused_process_does_later_what_fell_due_in_the_order_in_which_it_did() -> None:
+    rig = Rig()
+    for delay_us, name in ((20, "b"), (10, "a")):
+        rig.process.schedule(delay_us, name, lambda name=name: rig.see(name))
+    rig.process.pause()
+    assert rig.drain() == []
+    rig.process.resume()
+    assert rig.drain() == ["a", "b"]
+
+
+def test_an_ended_process_runs_nothing_any_more() -> None:
+    rig = Rig()
+    rig.process.schedule(10, "late", lambda: rig.see("late"))
+    rig.process.end()
+    rig.process.run(lambda: rig.see("now"))
+    assert rig.drain() == []
+
+
+def test_a_call_that_raises_ends_the_process_and_is_told() -> None:
+    rig = Rig()
+    error = KeyError("planted")
+
+    def turn() -> None:
+        rig.process.defer(lambda: rig.see("deferred"))
+        raise error
+
+    rig.process.run(turn)
+    assert rig.raised == [error]
+    assert not rig.process.alive
+    assert rig.drain() == []
+
+
+def test_timers_follow_the_nodes_own_monotonic_clock() -> None:
+    rig = Rig()
+    rig.scheduler.at(1_000, "boot", rig.clock.reboot)
+    rig.scheduler.run_one()
+    rig.process.call_at(50, lambda: rig.see(str(rig.scheduler.now_us)))
+    assert rig.process.now_us() == 0
+    assert rig.drain() == ["1050"]
+
+
+def test_a_wall_clock_jumps_and_is_set_right_and_its_worst_is_remembered() -> None:
+    clock = VirtualClock(Scheduler(), error_us=5)
+    clock.jump(100)
+    clock.jump(-40)
+    assert (clock.wall_us(), clock.ahead_us_max) == (EPOCH_US + 65, 105)
+    clock.set_right()
+    assert (clock.wall_us(), clock.ahead_us_max) == (EPOCH_US + 5, 105)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_pool_keeps_order_per_key_and_an_error_is_a_result(seed: int) -> None:
+    rig = Rig()
+    pool = VirtualPool(rig.process, stream(seed, "pool"), "pool", lambda: (10, 500))
+
+    def fail() -> None:
+        raise Full("planted")
+
+    pool.run("a", lambda: rig.see("a1"), lambda _: rig.see("a1 done"))
+    pool.run("a", lambda: rig.see("a2"), lambda _: rig.see("a2 done"))
+    pool.run("b", fail, lambda result: rig.see(type(result).__name__))
+    seen = rig.drain()
+    assert [what for what in seen if what[0] == "a"] == ["a1", "a1 done", "a2", "a2 done"]
+    assert "Full" in seen
