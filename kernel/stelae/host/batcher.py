@@ -224,7 +224,10 @@ def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
 
 
 def _oversized(schema: Schema, batch: RowBatch, key_bytes_max: int) -> dict[int, str]:
-    """Rows above a limit. Looks at single rows only where the size of a whole column allows one."""
+    """Rows above a limit. Looks closer only as the sizes of the batch and of its columns allow."""
+    # Escapes at most double a text, which then ends in two bytes; a bit of a bool becomes a byte.
+    if (2 * batch.arrow.get_total_buffer_size() + 3) * len(schema.key) <= key_bytes_max:
+        return {}
     import pyarrow.compute as pc
 
     large: dict[int, str] = {}
@@ -242,7 +245,6 @@ def _oversized(schema: Schema, batch: RowBatch, key_bytes_max: int) -> dict[int,
                         what = f"column {column.name!r}"
                         large.setdefault(place, _too_large(what, size, CELL_BYTES_MAX))
         if column.id in schema.key:
-            # Escapes at most double a text, which then ends in two bytes.
             key_bytes += 2 * longest + 2
     if key_bytes > key_bytes_max:
         for place, key in enumerate(encode_keys(schema, batch)):
