@@ -77,7 +77,7 @@ class ApplyGroup:
 class Applier:
     """Applies what is committed, on the event loop.
 
-    ``store`` and ``results`` stand at ``applied``, whose hybrid time is ``timestamp``; ``pool`` runs
+    ``store`` and ``results`` stand at ``applied``, at hybrid time ``timestamp``; ``pool`` runs
     stores that do not apply inline. ``on_answered`` gets the answers of each applied write,
     ``on_applied`` each advance, ``on_failed`` the reason why an entry cannot be applied.
     """

@@ -14,7 +14,7 @@ from stelae.spi.log import Entry
 
 
 class EntryCache:
-    """Contiguous newest entries of a log that ends at ``last``, by index; ``last`` is not cached."""
+    """Contiguous newest entries of a log that ends at ``last``, which itself is not cached."""
 
     def __init__(self, last: OpId, bytes_max: int) -> None:
         self._entries: deque[Entry] = deque()

@@ -45,7 +45,7 @@ class LocalTablets(Protocol):
     """What the service asks about this node's replicas."""
 
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
-        """Return (term or 0, reason): ``""`` if the replica follows, ``"unknown"``, ``"failed"``."""
+        """Return (term or 0, reason): ``""`` if it follows, else ``"unknown"`` or ``"failed"``."""
 
 
 @dataclass(slots=True)

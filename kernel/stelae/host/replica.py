@@ -314,7 +314,7 @@ class Replica:
             return Overloaded("the log queue is full")
         return None
 
-    # -- ReadySink (what each call means stands in `ports`) -----------------------------------------
+    # -- ReadySink: what each call means stands in `ports` ---------------------------------------
 
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         if replace_from is not None:

@@ -119,7 +119,7 @@ class Contents:
 
     def copy(self) -> Contents:
         """An independent copy, un-synced changes included."""
-        twin = Contents(self.number, self.data)
+        twin = Contents(self.number, bytes(self.data))
         twin.changes = [replace(change) for change in self.changes]
         twin.linked = self.linked
         return twin

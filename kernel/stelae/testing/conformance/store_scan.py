@@ -91,11 +91,12 @@ class ScanChecks:
     def test_key_ranges_include_their_start_and_exclude_their_end(
         self, harness: StoreHarness
     ) -> None:
-        bounds = {"key_from": encode_key(SCHEMA, (10,)), "key_until": encode_key(SCHEMA, (20,))}
+        low, high = encode_key(SCHEMA, (10,)), encode_key(SCHEMA, (20,))
         replica = loaded(harness)
-        assert replica.rows(**bounds) == expected()[10:20]
-        assert replica.rows(**bounds, order=Order.KEY_DESCENDING) == expected()[19:9:-1]
-        assert replica.rows(key_from=bounds["key_until"], key_until=bounds["key_from"]) == []
+        assert replica.rows(key_from=low, key_until=high) == expected()[10:20]
+        descending = replica.rows(key_from=low, key_until=high, order=Order.KEY_DESCENDING)
+        assert descending == expected()[19:9:-1]
+        assert replica.rows(key_from=high, key_until=low) == []
 
     def test_the_limit_holds_over_all_batches_and_counts_matches_only(
         self, harness: StoreHarness
