@@ -1,4 +1,4 @@
-"""The ratchet on long functions: figures that may only go down.
+"""The ratchet on sizes: long functions, and the lines of the kernel proper, may only go down.
 
 ``python -m tests.tidy.functions`` lowers ``ratchet.json`` to what the code has reached. It never
 raises a figure: a function that outgrew the ratchet is to be split.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tidy.tree import parsed, python_files, rules
+from tests.tidy.tree import ROOT, parsed, python_files, rules
 
 RATCHET = Path(__file__).parent / "ratchet.json"
 
@@ -51,6 +51,19 @@ def figures(found: list[Function]) -> dict[str, int]:
     return {
         "longest_lines": max((f.length for f in found), default=0),
         "long_count": sum(f.length > long for f in found),
+        "kernel_lines": sum(kernel_lines().values()),
+    }
+
+
+def kernel_lines() -> dict[str, int]:
+    """Lines of each package of the kernel proper, as ``wc -l`` counts."""
+    return {
+        package: sum(
+            (ROOT / path).read_bytes().count(b"\n")
+            for path in python_files("kernel")
+            if path.parts[:3] == ("kernel", "stelae", package)
+        )
+        for package in ("spi", "wire", "host")
     }
 
 
@@ -62,7 +75,7 @@ def recorded() -> dict[str, int]:
 def main() -> None:
     """Lower the recorded figures."""
     now, before = figures(measured()), recorded()
-    lowered = {name: min(now[name], before[name]) for name in now}
+    lowered = {name: min(now[name], before.get(name, now[name])) for name in now}
     RATCHET.write_text(json.dumps(lowered, indent=2) + "\n")
     print(f"measured {now}, recorded {lowered}")
 
