@@ -25,8 +25,16 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from stelae.wire.envelope import Envelope, Identity, encode_envelope
-from stelae.wire.parcels import ERROR, HELLO, PING, PONG, REFUSED
+from stelae.wire.envelope import (
+    ERROR,
+    HELLO,
+    PING,
+    PONG,
+    REFUSED,
+    Envelope,
+    Identity,
+    encode_envelope,
+)
 
 ANSWER_TIMEOUT_MS: Final = 5000
 """How long an answer that must come is waited for; a node that never answers has failed."""

@@ -1,6 +1,6 @@
 """Messages between nodes and from clients, over ZeroMQ.
 
-``messenger.Messenger`` is the door; everything else here is a part of it. Protocol logic
-(``envelope``, ``parcels``, ``credit``, ``calls``, ``connections``, ``faults``) knows no socket;
-``sockets`` has one class per kind of socket and knows no protocol.
+``messenger.Messenger`` is the door; everything else here is a part of it. ``link`` is the side
+that connects, ``station`` the side that listens; they share the rules of ``envelope``, ``parcels``
+and ``common``, and meet the event loop in ``edge`` alone.
 """

@@ -46,14 +46,12 @@ def check_listen_host(host: str, *, insecure_listen: bool) -> str:
         ConfigError: it is not loopback, and the configuration does not insist; or it is a name.
     """
     host = "127.0.0.1" if host == "localhost" else host
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError as error:
+    if not _is_numeric(host):
         raise ConfigError(
             f"cannot listen on the name {host!r}",
             hint="give the numeric address of an interface, for example 127.0.0.1",
-        ) from error
-    if not ip.is_loopback and not insecure_listen:
+        )
+    if not ipaddress.ip_address(host).is_loopback and not insecure_listen:
         raise ConfigError(
             f"refusing to listen on {host}: it is reachable from other machines, and messages are "
             "neither encrypted nor authenticated yet",
@@ -62,41 +60,33 @@ def check_listen_host(host: str, *, insecure_listen: bool) -> str:
     return host
 
 
-def is_numeric(host: str) -> bool:
-    """Whether a host needs no name server."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
     """Return a ``Resolve`` that delivers on ``loop``."""
 
     def resolve(address: str, done: Callable[[Resolved | None], None]) -> None:
         host, port = split_address(address)
-        if is_numeric(host):
+        if _is_numeric(host):
             loop.call_soon(done, (host, port))
             return
+
+        def look_up() -> None:
+            answer: Resolved | None = None
+            # UnicodeError: a label that is empty or above 63 characters.
+            with suppress(OSError, UnicodeError):
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                answer = (str(found[0][4][0]), port)
+            with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits any more
+                loop.call_soon_threadsafe(done, answer)
+
         # A daemon: a name server that never answers must not keep the process from ending.
-        threading.Thread(
-            target=_look_up, args=(loop, host, port, done), name="stelae-resolve", daemon=True
-        ).start()
+        threading.Thread(target=look_up, name="stelae-resolve", daemon=True).start()
 
     return resolve
 
 
-def _look_up(
-    loop: asyncio.AbstractEventLoop,
-    host: str,
-    port: int,
-    done: Callable[[Resolved | None], None],
-) -> None:
-    answer: Resolved | None = None
-    # UnicodeError: a label that is empty or above 63 characters.
-    with suppress(OSError, UnicodeError):
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        answer = (str(found[0][4][0]), port)
-    with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits any more
-        loop.call_soon_threadsafe(done, answer)
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
@@ -38,8 +40,7 @@ class RetryPolicy:
         return int(1000 * (self.backoff_ms_min + rng.random() * spread_ms))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a call."""
 
     sender: NodeId
@@ -47,40 +48,36 @@ class Response:
     fields: Fields
 
 
-class CallFuture(asyncio.Future[Response]):
-    """A future whose cancellation is told to the link at once, at no cost to those that are not."""
+class Call(asyncio.Future[Response]):
+    """A call, and the future of its answer; cancelling it is told to its table at once."""
 
-    on_cancel: Callable[[], None] | None = None
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        request_id: int,
+        kind: str,
+        frames: Sequence[Buffer],
+        lengths: list[int],
+        fields: Fields | None,
+        trace_id: str,
+        deadline_us: int,
+        retry: RetryPolicy | None,
+    ) -> None:
+        super().__init__(loop=loop)
+        self.request_id, self.kind, self.trace_id = request_id, kind, trace_id
+        self.fields, self.frames, self.lengths = fields, frames, lengths
+        self.deadline_us, self.retry = deadline_us, retry
+        self.attempts = self.bucket = 0
+        self.sent = False  # whether an attempt is on the present connection
+        self.hindrance: StelaeError | None = None  # what the last attempt met
+        self.on_cancel: Callable[[Call], None] | None = None
 
     def cancel(self, msg: object | None = None) -> bool:
         """Cancel the call; the peer is told, and an answer that still comes is dropped."""
         cancelled = super().cancel(msg)
         if cancelled and self.on_cancel is not None:
-            self.on_cancel()
+            self.on_cancel(self)
         return cancelled
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Call:
-    """One call.
-
-    ``sent`` says whether an attempt is on the present connection, ``hindrance`` what the last
-    attempt met, for the error at the deadline.
-    """
-
-    request_id: int
-    kind: str
-    frames: Sequence[Buffer]
-    lengths: list[int]
-    fields: Fields | None
-    trace_id: str
-    deadline_us: int
-    retry: RetryPolicy | None
-    future: CallFuture
-    attempts: int = 0
-    bucket: int = 0
-    sent: bool = False
-    hindrance: StelaeError | None = None
 
 
 class CallTable:
@@ -103,7 +100,8 @@ class CallTable:
         self._wake_at = wake_at
         self._rng = rng
         self._calls: dict[int, Call] = {}
-        self._deadlines: Deadlines[int] = Deadlines()
+        self._deadlines: Deadlines[Call] = Deadlines()
+        self.next_due_us = self._deadlines.next_due_us
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -111,36 +109,28 @@ class CallTable:
     def start(self, call: Call, now_us: int) -> None:
         """Begin a call."""
         self._calls[call.request_id] = call
-        call.future.on_cancel = lambda: self._cancelled(call.request_id)
+        call.on_cancel = self._cancelled
         self._attempt(call, now_us)
 
     def answer(self, request_id: int, response: Response) -> bool:
         """Complete a call; say whether anybody was waiting for it."""
-        call = self._remove(request_id)
-        if call is None:
-            return False
-        if not call.future.done():
-            call.future.set_result(response)
-        return True
+        call = self._calls.get(request_id)
+        if call is not None and self._forget(call):
+            call.set_result(response)
+        return call is not None
 
     def refuse(self, request_id: int, error: StelaeError, now_us: int) -> bool:
         """Fail a call, or let it wait for its next attempt; say whether anybody was waiting."""
         call = self._calls.get(request_id)
-        if call is None:
-            return False
-        if call.retry is not None and isinstance(error, Overloaded | Unavailable):
-            call.sent = False
-            call.hindrance = error
-            self._wait(call, now_us + call.retry.backoff_us(call.attempts, self._rng))
-        else:
-            self._fail(call, error)
-        return True
+        if call is not None:
+            self._hinder(call, error, now_us)
+        return call is not None
 
     def link_lost(self, error: StelaeError, now_us: int) -> None:
         """The connection is gone: what was sent on it fails, or waits for another."""
         for call in list(self._calls.values()):
             if call.sent:
-                self.refuse(call.request_id, error, now_us)
+                self._hinder(call, error, now_us)
 
     def link_up(self, now_us: int) -> None:
         """A connection stands: what waits for one is sent now."""
@@ -150,20 +140,14 @@ class CallTable:
 
     def expire(self, now_us: int) -> None:
         """Fail what is past its deadline, and repeat what is due. Drain the socket first."""
-        for request_id in self._deadlines.pop_due(now_us):
-            call = self._calls.get(request_id)
-            if call is None:
-                continue
-            if now_us >= call.deadline_us:
-                if call.sent:
-                    self._cancel(request_id)
-                self._fail(call, _too_late(call))
-            else:
+        for call in self._deadlines.pop_due(now_us):
+            if now_us < call.deadline_us:
                 self._attempt(call, now_us)
-
-    def next_due_us(self) -> int | None:
-        """When ``expire`` wants to be called."""
-        return self._deadlines.next_due_us()
+                continue
+            if call.sent:
+                self._cancel(call.request_id)
+            why = f" (last hindrance: {call.hindrance})" if call.hindrance is not None else ""
+            self._fail(call, DeadlineExceeded(f"no answer to {call.kind} within its deadline{why}"))
 
     def fail_all(self, error: StelaeError) -> None:
         """Fail every call: the messenger is closing or the peer was removed."""
@@ -174,41 +158,40 @@ class CallTable:
         call.attempts += 1
         error = self._transmit(call, now_us)
         call.sent = error is None
-        if error is None:
-            retry = call.retry
-            wait_until = call.deadline_us if retry is None else now_us + retry.attempt_ms * 1000
-            self._wait(call, wait_until)
-        elif call.retry is not None:
-            call.hindrance = error
-            self._wait(call, now_us + call.retry.backoff_us(call.attempts, self._rng))
+        if error is not None:
+            self._hinder(call, error, now_us)
+        elif call.retry is None:
+            self._wait(call, call.deadline_us)
         else:
+            self._wait(call, now_us + call.retry.attempt_ms * 1000)
+
+    def _hinder(self, call: Call, error: StelaeError, now_us: int) -> None:
+        if call.retry is None or not isinstance(error, Overloaded | Unavailable):
             self._fail(call, error)
+            return
+        call.sent = False
+        call.hindrance = error
+        self._wait(call, now_us + call.retry.backoff_us(call.attempts, self._rng))
 
     def _wait(self, call: Call, until_us: int) -> None:
         if call.bucket:
-            self._deadlines.discard(call.bucket, call.request_id)
+            self._deadlines.discard(call.bucket, call)
         due_us = min(until_us, call.deadline_us)
-        call.bucket = self._deadlines.add(due_us, call.request_id)
+        call.bucket = self._deadlines.add(due_us, call)
         self._wake_at(due_us)
 
     def _fail(self, call: Call, error: StelaeError) -> None:
-        self._remove(call.request_id)
-        if not call.future.done():
-            call.future.set_exception(error)
+        if self._forget(call):
+            call.set_exception(error)
 
-    def _remove(self, request_id: int) -> Call | None:
-        call = self._calls.pop(request_id, None)
-        if call is not None:
-            self._deadlines.discard(call.bucket, request_id)
-            call.future.on_cancel = None
-        return call
+    def _forget(self, call: Call) -> bool:
+        """Remove a call; say whether its future still waits."""
+        del self._calls[call.request_id]
+        self._deadlines.discard(call.bucket, call)
+        call.on_cancel = None
+        return not call.done()
 
-    def _cancelled(self, request_id: int) -> None:
-        call = self._remove(request_id)
-        if call is not None and call.sent:
-            self._cancel(request_id)
-
-
-def _too_late(call: Call) -> DeadlineExceeded:
-    why = f" (last hindrance: {call.hindrance})" if call.hindrance is not None else ""
-    return DeadlineExceeded(f"no answer to {call.kind} within its deadline{why}")
+    def _cancelled(self, call: Call) -> None:
+        self._forget(call)
+        if call.sent:
+            self._cancel(call.request_id)

@@ -10,24 +10,25 @@ Counting starts anew with each hello.
 from __future__ import annotations
 
 
-class SendCredit:
-    """What this side may still send."""
+class Credit:
+    """Both directions of one connection, seen from one side; windows in bytes."""
 
-    __slots__ = ("_consumed", "_sent", "window_bytes")
+    __slots__ = ("_consumed", "_freed", "_reported", "_sent", "_step", "window_bytes")
 
-    def __init__(self, window_bytes: int) -> None:
+    def __init__(self, window_bytes: int, receive_window_bytes: int) -> None:
         self.window_bytes = window_bytes
-        self._sent = 0
-        self._consumed = 0
+        self._step = max(1, receive_window_bytes // 4)
+        self._sent = self._freed = 0
+        self._consumed = self._reported = 0
 
     @property
     def under_way_bytes(self) -> int:
         """Bytes sent and not yet reported as consumed."""
-        return self._sent - self._consumed
+        return self._sent - self._freed
 
     def take(self, cost: int) -> bool:
         """Count ``cost`` bytes as sent if they fit; say whether they did."""
-        under_way = self._sent - self._consumed
+        under_way = self._sent - self._freed
         if under_way + cost > self.window_bytes and under_way * 4 >= self.window_bytes:
             return False
         self._sent += cost
@@ -37,35 +38,17 @@ class SendCredit:
         """Correct the count by bytes that went beside ``take``, or (negative) did not go at all."""
         self._sent += cost
 
-    def reported(self, consumed: int) -> bool:
+    def freed(self, consumed: int) -> bool:
         """Take the peer's sum; say whether it freed anything. Sums beyond what was sent are cut."""
-        consumed = min(consumed, self._sent)
-        if consumed <= self._consumed:
-            return False
-        self._consumed = consumed
-        return True
+        before, self._freed = self._freed, max(self._freed, min(consumed, self._sent))
+        return self._freed > before
 
-
-class ReceiveCredit:
-    """What this side has consumed, and whether the peer should be told now."""
-
-    __slots__ = ("_reported", "_step", "consumed")
-
-    def __init__(self, window_bytes: int) -> None:
-        self._step = max(1, window_bytes // 4)
-        self._reported = 0
-        self.consumed = 0
-
-    def add(self, cost: int) -> None:
-        """Count bytes as consumed."""
-        self.consumed += cost
-
-    @property
-    def report_due(self) -> bool:
-        """Whether a quarter of the window was consumed since the last report."""
-        return self.consumed - self._reported >= self._step
+    def consume(self, cost: int) -> bool:
+        """Count bytes that arrived; say whether the peer is to be told now, a quarter later."""
+        self._consumed += cost
+        return self._consumed - self._reported >= self._step and bool(self.report())
 
     def report(self) -> int:
         """Return the sum for a header that is being written."""
-        self._reported = self.consumed
-        return self.consumed
+        self._reported = self._consumed
+        return self._consumed

@@ -35,9 +35,8 @@ class Deadlines(Generic[Item]):
 
     def discard(self, bucket: int, item: Item) -> None:
         """Remove an item; harmless when it is no longer there."""
-        items = self._buckets.get(bucket)
-        if items is not None:
-            items.pop(item, None)
+        if bucket in self._buckets:
+            self._buckets[bucket].pop(item, None)
 
     def next_due_us(self) -> int | None:
         """Return when the next item is due, or ``None`` when there is none."""
@@ -45,8 +44,7 @@ class Deadlines(Generic[Item]):
             bucket = self._order[0]
             if self._buckets[bucket]:
                 return bucket * BUCKET_US
-            heapq.heappop(self._order)
-            del self._buckets[bucket]
+            del self._buckets[heapq.heappop(self._order)]
         return None
 
     def pop_due(self, now_us: int) -> list[Item]:

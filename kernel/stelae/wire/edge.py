@@ -8,52 +8,71 @@ that was paused finds its answers in the socket, not its time-outs in the past).
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import zmq
 
-from stelae.spi.services import Clock
-from stelae.wire.settings import Lane, WireSettings
-from stelae.wire.sockets import DealerPort, Port, RouterPort
+from stelae.spi.services import Buffer
+from stelae.wire.common import Common
+from stelae.wire.settings import Lane
+from stelae.wire.sockets import Context, DealerPort, Port, RouterPort
 
 SOCKETS_MAX: Final = 8192
 TIMER_SLACK_US: Final = 1000
 """A timer is not set anew to fire less than this much earlier."""
 
 
-class Party(Protocol):
-    """A user of sockets: the station, or a link.
+class Party(ABC):
+    """A user of a socket: the station, or a link at a time when it has one."""
 
-    ``flush`` writes what the turn produced; ``drain`` takes what arrived, up to a limit, and says
-    whether nothing is left; ``readable`` says whether something waits; ``on_ready`` drains and sees
-    whether the socket's state changed; ``on_time`` judges time-outs, at or after ``next_due_us``.
-    """
+    def __init__(self, common: Common, edge: Edge) -> None:
+        self._common = common
+        self._edge = edge
+        self._port: Port | None = None
 
-    def flush(self) -> None: ...
-    def drain(self) -> bool: ...
-    def readable(self) -> bool: ...
-    def on_ready(self) -> None: ...
-    def on_time(self, now_us: int) -> None: ...
-    def next_due_us(self) -> int: ...
+    @abstractmethod
+    def arrived(self, frames: list[Buffer]) -> None:
+        """Take one message from the socket."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write what the turn produced."""
+
+    @abstractmethod
+    def on_time(self, now_us: int) -> None:
+        """Judge time-outs, at or after ``next_due_us``; the sockets have just been drained."""
+
+    @abstractmethod
+    def next_due_us(self) -> int:
+        """When ``on_time`` is wanted."""
+
+    def on_ready(self) -> None:
+        """The socket's state changed."""
+        if not self.drain():
+            self._edge.dirty(self)
+
+    def drain(self) -> bool:
+        """Take what arrived, up to a limit; say whether nothing is left."""
+        port = self._port
+        return port is None or port.drain(self.arrived, self._common.settings.drain_messages_max)
+
+    def readable(self) -> bool:
+        """Whether messages wait: to be asked after sending, for the descriptor will not tell."""
+        return self._port is not None and self._port.readable()
 
 
 class Edge:
-    """The loop, as the parts of one messenger use it."""
+    """The loop, as the parties of one messenger use it."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        defer: Callable[[Callable[[], None]], None],
-        settings: WireSettings,
-    ) -> None:
+    def __init__(self, common: Common, defer: Callable[[Callable[[], None]], None]) -> None:
         self.loop = asyncio.get_running_loop()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self.closed = False
-        self._clock = clock
+        self._context: Context = zmq.Context(io_threads=1)
+        self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+        self._common = common
         self._defer = defer
-        self._settings = settings
         self._parties: dict[Party, None] = {}
         self._dirty: dict[Party, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -68,26 +87,28 @@ class Edge:
         self._parties.pop(party, None)
         self._dirty.pop(party, None)
 
-    def open_router(self, party: Party, host: str, port: int) -> tuple[RouterPort, int]:
-        """Listen for a party; return the socket and the actual port.
+    def listen(self, party: Party, host: str, port: int) -> tuple[RouterPort, str]:
+        """Listen for a party; return the socket and the actual address.
 
         Raises:
             ConfigError: the address is taken or not one of this machine.
         """
-        mark = self._settings.messages_max(Lane.CONTROL)
-        router = RouterPort(self._context, self._settings.frame_bytes_max, mark)
+        settings = self._common.settings
+        mark = settings.messages_max(Lane.CONTROL)
+        router = RouterPort(self._context, settings.frame_bytes_max, mark)
         try:
-            actual = router.bind(host, port)
+            address = router.bind(host, port)
         except BaseException:
             router.close()
             raise
         self.loop.add_reader(router.fd, party.on_ready)
-        return router, actual
+        return router, address
 
-    def open_dealer(self, party: Party, lane: Lane) -> DealerPort:
+    def dial(self, party: Party, lane: Lane) -> DealerPort:
         """Return a socket for a party that is going to connect."""
-        mark = self._settings.messages_max(lane)
-        dealer = DealerPort(self._context, self._settings.frame_bytes_max, mark)
+        settings = self._common.settings
+        mark = settings.messages_max(lane)
+        dealer = DealerPort(self._context, settings.frame_bytes_max, mark)
         self.loop.add_reader(dealer.fd, party.on_ready)
         return dealer
 
@@ -111,7 +132,7 @@ class Edge:
                 return
             self._timer.cancel()
         self._timer_due_us = due_us
-        delay_us = max(TIMER_SLACK_US, due_us - self._clock.monotonic_us())
+        delay_us = max(TIMER_SLACK_US, due_us - self._common.now_us())
         self._timer = self.loop.call_later(delay_us / 1e6, self._on_timer)
 
     def close(self) -> None:
@@ -138,11 +159,11 @@ class Edge:
         self._timer = None
         if self.closed:
             return
-        left = [party for party in list(self._parties) if not party.drain()]
-        if left:
+        drained = [party.drain() for party in list(self._parties)]
+        if not all(drained):
             self.loop.call_soon(self._on_timer)
             return
-        now_us = self._clock.monotonic_us()
+        now_us = self._common.now_us()
         for party in list(self._parties):
             if party in self._parties and party.next_due_us() <= now_us:
                 party.on_time(now_us)

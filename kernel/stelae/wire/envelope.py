@@ -1,12 +1,17 @@
-"""The envelope: the first frame of every message, a JSON object.
+"""The envelope: the first frame of every message, a JSON object, and the checks it must pass.
 
 It says who speaks for which cluster to whom, and lists the parcels of the message. It is read with
 a typed decoder, so that a wrong type, an over-long id or a deep nest is refused while parsing, and
 nothing behind this module meets an unchecked value.
+
+Hello, the first message on every connection, and its answer bind the connection to one run of one
+process and to a lane, and agree on the window of its credit. Only there may recipient and cluster
+id be left out, since first contact knows an address only.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -16,6 +21,7 @@ import orjson
 from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId, incarnation_id, node_id
 from stelae.wire.refusals import (
+    INTEGER_MAX,
     Malformed,
     Scalar,
     StaleRecipient,
@@ -23,13 +29,27 @@ from stelae.wire.refusals import (
     WrongRecipient,
     WrongVersion,
 )
+from stelae.wire.settings import Lane, WireSettings
 
 PROTOCOL_VERSION: Final = 1
 """Version of the envelope and of the rules in this package; a peer of another one is refused."""
 
-_INTEGER_MAX: Final = 2**63 - 1
+HELLO: Final = "hello"
+PING: Final = "wire.ping"
+PONG: Final = "wire.pong"
+CREDIT: Final = "wire.credit"
+CANCEL: Final = "wire.cancel"
+REFUSED: Final = "wire.refused"
+REPLY: Final = "wire.reply"
+ERROR: Final = "wire.error"
+RESERVED_PREFIX: Final = "wire."
+
+FREE_KINDS: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})
+"""Kinds that keep a connection going; they carry no body and cost no credit."""
+
 _Text = Annotated[str, msgspec.Meta(max_length=64)]
-_Natural = Annotated[int, msgspec.Meta(ge=0, le=_INTEGER_MAX)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +114,17 @@ def decode_envelope(header: bytes) -> Envelope:
     """
     try:
         envelope = _decoder.decode(header)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        _refuse_other_version(header)
+    except _UNREADABLE as error:
+        with suppress(*_UNREADABLE):
+            _check_version(_version_decoder.decode(header).protocol_version)
         raise Malformed(f"unreadable header: {error}") from error
-    if envelope.protocol_version != PROTOCOL_VERSION:
-        raise _wrong_version(envelope.protocol_version)
+    _check_version(envelope.protocol_version)
     return envelope
+
+
+def _check_version(version: int) -> None:
+    if version != PROTOCOL_VERSION:
+        raise WrongVersion(f"protocol version {version}; this node speaks {PROTOCOL_VERSION}")
 
 
 def encode_envelope(
@@ -128,32 +153,35 @@ def encode_envelope(
 
 
 def check_addressee(envelope: Envelope, me: Identity) -> None:
-    """Refuse what is not for this run of this node of this cluster.
+    """Refuse what is not for this run of this node of this cluster, also when an id is missing.
 
     Raises:
-        WrongCluster, WrongRecipient, StaleRecipient: as named, also when the id is missing.
+        WrongCluster, WrongRecipient, StaleRecipient: as named.
     """
     if envelope.cluster_id != me.cluster_id:
-        raise WrongCluster(
-            f"message of cluster {envelope.cluster_id or '(none)'!r}; this is {me.cluster_id!r}"
-        )
+        cluster = envelope.cluster_id or "(none)"
+        raise WrongCluster(f"message of cluster {cluster!r}; this is {me.cluster_id!r}")
     if envelope.recipient != me.node_id:
-        raise WrongRecipient(
-            f"message for node {envelope.recipient or '(none)'}; this is {me.node_id}"
-        )
+        node = envelope.recipient or "(none)"
+        raise WrongRecipient(f"message for node {node}; this is {me.node_id}")
     if envelope.recipient_incarnation != me.incarnation_id:
+        run = envelope.recipient_incarnation or "(none)"
         raise StaleRecipient(
-            f"message for run {envelope.recipient_incarnation or '(none)'} of this node; "
-            f"this is {me.incarnation_id}: say hello again"
+            f"message for run {run} of this node; this is {me.incarnation_id}: say hello again"
         )
 
 
-def check_hello(envelope: Envelope, me: Identity) -> None:
-    """Check a hello: cluster and recipient may be omitted, but not wrong; the sender must be real.
+def hello_fields(lane: Lane, settings: WireSettings) -> dict[str, Scalar]:
+    """Return the fields of our hello for a lane; the window is what we will take on it."""
+    return {"lane": int(lane), "window_bytes": settings.window_bytes(lane)}
+
+
+def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tuple[Lane, int]:
+    """Check a hello or its answer, of ``expected`` if that is known; return lane and window.
 
     Raises:
-        WrongCluster, WrongRecipient: as named.
-        Malformed: the sender's ids are not well formed, or are our own.
+        WrongCluster, WrongRecipient: as named, or somebody else lives at the address.
+        Malformed: ids, lane or window that cannot be, or other parcels beside the hello.
     """
     if envelope.cluster_id and me.cluster_id and envelope.cluster_id != me.cluster_id:
         raise WrongCluster(f"hello of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}")
@@ -164,16 +192,14 @@ def check_hello(envelope: Envelope, me: Identity) -> None:
         incarnation_id(envelope.sender_incarnation)
     except BadIdentifier as error:
         raise Malformed(str(error)) from error
-
-
-def _refuse_other_version(header: bytes) -> None:
-    try:
-        version = _version_decoder.decode(header).protocol_version
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return
-    if version != PROTOCOL_VERSION:
-        raise _wrong_version(version)
-
-
-def _wrong_version(version: int) -> WrongVersion:
-    return WrongVersion(f"protocol version {version}; this node speaks {PROTOCOL_VERSION}")
+    if expected is not None and envelope.sender != expected:
+        raise WrongRecipient(f"expected node {expected}; {envelope.sender} answers here")
+    if len(envelope.parcels) != 1 or envelope.parcels[0].kind != HELLO:
+        raise Malformed("a hello travels alone")
+    fields = envelope.parcels[0].fields or {}
+    lane, window_bytes = fields.get("lane"), fields.get("window_bytes")
+    if type(lane) is not int or lane not in (Lane.CONTROL, Lane.BULK):
+        raise Malformed("a hello names its lane, 0 or 1")
+    if type(window_bytes) is not int or window_bytes < 1:
+        raise Malformed("a hello names its window in bytes")
+    return Lane(lane), window_bytes

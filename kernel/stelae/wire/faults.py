@@ -39,8 +39,6 @@ class FaultRule:
 
 
 PARTITION: Final = FaultRule(drop=1.0)
-PASS: Final = (0,)
-"""The verdict over an untouched message: one copy, no delay."""
 
 
 class Faults:
@@ -84,15 +82,12 @@ class Faults:
         """Return the delay in ms of each copy that is to be delivered; empty means lost."""
         rule = self._rules.get((peer, direction)) or self._rules.get((None, direction))
         if rule is None:
-            return PASS
+            return (0,)
         if self._rng.random() < rule.drop:
             return ()
-        delay_ms = rule.delay_ms_min
-        spread_ms = rule.delay_ms_max - rule.delay_ms_min
+        delay_ms, spread_ms = rule.delay_ms_min, rule.delay_ms_max - rule.delay_ms_min
         if spread_ms > 0:
             delay_ms += int(self._rng.random() * (spread_ms + 1))
         if self._rng.random() < rule.reorder:
             delay_ms += rule.reorder_ms
-        if self._rng.random() < rule.duplicate:
-            return (delay_ms, delay_ms)
-        return (delay_ms,)
+        return (delay_ms,) * (2 if self._rng.random() < rule.duplicate else 1)

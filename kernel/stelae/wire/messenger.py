@@ -15,29 +15,48 @@ Everything here runs on one event loop, never blocks, and starts no task.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from stelae.spi.errors import CallerError, Unavailable
+from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer, Clock, Metrics
-from stelae.wire.addresses import check_listen_host, split_address
-from stelae.wire.calls import Call, CallFuture, Response, RetryPolicy
-from stelae.wire.common import Common, TimeSource, measure
+from stelae.wire.addresses import check_listen_host, resolver, split_address
+from stelae.wire.calls import Call, Response, RetryPolicy
+from stelae.wire.common import Common, TimeSource
 from stelae.wire.edge import Edge
 from stelae.wire.envelope import Identity
 from stelae.wire.faults import Faults
-from stelae.wire.peers import PeerChange, PeerHandler, Peers
-from stelae.wire.refusals import Fields
-from stelae.wire.services import MessageHandler, RequestHandler, Service, Services
+from stelae.wire.link import Link
+from stelae.wire.parcels import measure
+from stelae.wire.refusals import Fields, Misdirected
+from stelae.wire.requests import MessageHandler, RequestHandler, Service, Services
 from stelae.wire.settings import Lane, WireSettings
 from stelae.wire.station import Station
 
 __all__ = ["Identity", "Lane", "Messenger", "PeerChange", "Response", "RetryPolicy"]
 
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerChange:
+    """A lane to a peer came up or went down. ``incarnation`` is the run that it leads, or led."""
+
+    node_id: NodeId
+    incarnation: IncarnationId
+    lane: Lane
+    up: bool
+
+
+PeerHandler: TypeAlias = Callable[[PeerChange], None]
+
 
 class Messenger:
-    """See the module.
+    """See the module; it must be made on the running loop.
 
     Args:
         identity: who this process is; a client draws a node id for its session.
@@ -49,8 +68,6 @@ class Messenger:
         metrics: where counters go, all named ``wire_...``.
         faults: the fault seam, or ``None`` for a process that has none.
         rng: for jitter.
-
-    It must be made on the running loop.
     """
 
     def __init__(
@@ -65,7 +82,7 @@ class Messenger:
         faults: Faults | None = None,
         rng: random.Random,
     ) -> None:
-        self._edge = Edge(clock, defer, settings)
+        self._loop = asyncio.get_running_loop()
         self._common = Common(
             identity=identity,
             settings=settings,
@@ -74,11 +91,15 @@ class Messenger:
             metrics=metrics,
             faults=faults,
             rng=rng,
-            call_later=self._edge.loop.call_later,
+            call_later=self._loop.call_later,
         )
-        self._services = Services()
-        self._peers = Peers(self._common, self._edge)
+        self._edge = Edge(self._common, defer)
+        self._services = Services(self._common, self._edge.wake_at)
+        self._resolve = resolver(self._loop)
         self._station: Station | None = None
+        self._links: dict[NodeId, dict[Lane, Link]] = {}
+        self._strangers: dict[Link, asyncio.Future[NodeId]] = {}
+        self._handlers: list[PeerHandler] = []
         self._last_request_id = 0
 
     @property
@@ -113,11 +134,7 @@ class Messenger:
         self._services.add(kind, Service(lane=lane, on_request=handler))
 
     def on_message(self, kind: str, handler: MessageHandler, *, lane: Lane = Lane.CONTROL) -> None:
-        """Take one-way messages of a kind, on one lane; the handler as for ``serve``.
-
-        Raises:
-            PluginError: the kind is taken or reserved.
-        """
+        """Take one-way messages of a kind, on one lane; handler and errors as for ``serve``."""
         self._services.add(kind, Service(lane=lane, on_message=handler))
 
     # -- peers ------------------------------------------------------------------------------------
@@ -132,11 +149,21 @@ class Messenger:
             ConfigError: ``address`` is not ``host:port``.
             CallerError: ``node_id`` is this node.
         """
-        self._peers.add(node_id, address)
+        split_address(address)
+        if node_id == self.identity.node_id:
+            raise CallerError("a node is not its own peer")
+        if node_id in self._links:
+            for link in self._links[node_id].values():
+                link.move(address)
+            return
+        lanes = self._links[node_id] = {}
+        for lane in Lane:
+            lanes[lane] = self._open_link(lane, address, node_id)
 
     def remove_peer(self, node_id: NodeId) -> None:
         """Give up the links to a node; its calls fail ``Unavailable``."""
-        self._peers.remove(node_id)
+        for link in self._links.pop(node_id, {}).values():
+            self._close_link(link, Unavailable(f"node {node_id} is no longer a peer"))
 
     def connect(self, address: str, *, deadline_ms: int = 10_000) -> asyncio.Future[NodeId]:
         """Say hello to whoever lives at an address, and keep links to it as to a peer.
@@ -147,15 +174,36 @@ class Messenger:
         Raises:
             ConfigError: ``address`` is not ``host:port``.
         """
-        return self._peers.connect(address, deadline_ms)
+        split_address(address)
+        found: asyncio.Future[NodeId] = self._loop.create_future()
+        for node_id, lanes in self._links.items():
+            if lanes[Lane.CONTROL].address == address and lanes[Lane.CONTROL].up:
+                found.set_result(node_id)
+                return found
+        link = self._open_link(Lane.CONTROL, address, None)
+        self._strangers[link] = found
+
+        def give_up() -> None:
+            if not found.done():
+                why = f"nobody answers at {address} ({link.last_failure})"
+                found.set_exception(Unavailable(why))
+
+        def settled(_: asyncio.Future[NodeId]) -> None:
+            timer.cancel()
+            if self._strangers.pop(link, None) is not None:
+                self._close_link(link, Unavailable("nobody waits for this address any more"))
+
+        timer = self._loop.call_later(deadline_ms / 1000, give_up)
+        found.add_done_callback(settled)
+        return found
 
     def on_peer_change(self, handler: PeerHandler) -> None:
         """Call ``handler`` whenever a lane to a peer comes up or goes down."""
-        self._peers.on_change(handler)
+        self._handlers.append(handler)
 
     def connected(self, node_id: NodeId, lane: Lane = Lane.CONTROL) -> IncarnationId | None:
         """Return the run of a peer that a lane leads to, or ``None`` when it is down."""
-        link = self._peers.link(node_id, lane)
+        link = self._link(node_id, lane)
         return link.peer_incarnation if link is not None and link.up else None
 
     # -- sending ----------------------------------------------------------------------------------
@@ -178,7 +226,7 @@ class Messenger:
             TooLarge: a frame, or their number, is above the limit.
         """
         lengths = measure(frames, self._common.settings)
-        link = self._peers.link(to, lane)
+        link = self._link(to, lane)
         if link is not None and link.send(kind, frames, lengths, fields):
             return True
         self._common.metrics.count("wire_messages_unsent")
@@ -212,29 +260,19 @@ class Messenger:
             TooLarge: a frame, or their number, is above the limit.
             CallerError: the deadline is out of bounds.
         """
-        common = self._common
-        lengths = measure(frames, common.settings)
-        if not 0 < deadline_ms <= common.settings.deadline_ms_max:
-            raise CallerError(f"deadline_ms is from 1 to {common.settings.deadline_ms_max}")
-        future = CallFuture(loop=self._edge.loop)
-        link = self._peers.link(to, lane)
-        if link is None:
-            future.set_exception(Unavailable(f"node {to} is not a peer"))
-            return future
+        settings, now_us = self._common.settings, self._common.now_us()
+        lengths = measure(frames, settings)
+        if not 0 < deadline_ms <= settings.deadline_ms_max:
+            raise CallerError(f"deadline_ms is from 1 to {settings.deadline_ms_max}")
         self._last_request_id += 1
-        call = Call(
-            request_id=self._last_request_id,
-            kind=kind,
-            frames=frames,
-            lengths=lengths,
-            fields=fields,
-            trace_id=trace_id,
-            deadline_us=common.now_us() + deadline_ms * 1000,
-            retry=retry,
-            future=future,
-        )
-        link.start(call)
-        return future
+        due_us, request_id = now_us + deadline_ms * 1000, self._last_request_id
+        call = Call(self._loop, request_id, kind, frames, lengths, fields, trace_id, due_us, retry)
+        link = self._link(to, lane)
+        if link is None:
+            call.set_exception(Unavailable(f"node {to} is not a peer"))
+        else:
+            link.calls.start(call, now_us)
+        return call
 
     def close(self) -> None:
         """Stop: calls fail ``Unavailable``, open requests are abandoned, sockets are closed.
@@ -243,7 +281,78 @@ class Messenger:
         """
         if self._edge.closed:
             return
-        self._peers.close(Unavailable("this process is closing its messenger"))
+        error = Unavailable("this process is closing its messenger")
+        for link, found in list(self._strangers.items()):
+            if not found.done():
+                found.set_exception(error)
+            self._close_link(link, error)
+        self._strangers.clear()
+        for lanes in self._links.values():
+            for link in lanes.values():
+                self._close_link(link, error)
+        self._links.clear()
         if self._station is not None:
             self._station.close()
         self._edge.close()
+
+    # -- links ------------------------------------------------------------------------------------
+
+    def _link(self, node_id: NodeId, lane: Lane) -> Link | None:
+        lanes = self._links.get(node_id)
+        return None if lanes is None else lanes[lane]
+
+    def _open_link(self, lane: Lane, address: str, peer: NodeId | None) -> Link:
+        link = Link(self._common, self._edge, self._resolve, self._changed, lane, address, peer)
+        self._edge.join(link)
+        link.open()
+        return link
+
+    def _close_link(self, link: Link, error: StelaeError) -> None:
+        self._edge.leave(link)
+        was_up = link.up
+        link.close(error)
+        if was_up:
+            self._tell(link, up=False)
+
+    def _changed(self, link: Link, error: StelaeError | None) -> None:
+        found = self._strangers.get(link)
+        if error is None:
+            if found is None or self._adopt(link, found):
+                self._tell(link, up=True)
+        elif found is None:
+            self._tell(link, up=False)
+        elif isinstance(error, Misdirected) and not found.done():
+            # Who asked for an address must hear that it is the wrong one.
+            found.set_exception(error)
+
+    def _adopt(self, link: Link, found: asyncio.Future[NodeId]) -> bool:
+        """A stranger has said its name: it becomes a peer, unless it is one already."""
+        assert link.peer is not None
+        del self._strangers[link]
+        node_id, lanes = link.peer, self._links.get(link.peer)
+        if lanes is None:
+            bulk = self._open_link(Lane.BULK, link.address, node_id)
+            self._links[node_id] = {Lane.CONTROL: link, Lane.BULK: bulk}
+        else:
+            # The peer now takes this connection for the newest of its lane, so the old link must
+            # open another.
+            self._edge.leave(link)
+            link.close(Unavailable("another link leads there"))
+            lanes[Lane.CONTROL].restart("the same peer was found under another address")
+        if not found.done():
+            found.set_result(node_id)
+        return lanes is None
+
+    def _tell(self, link: Link, *, up: bool) -> None:
+        if link.peer is None or link.peer_incarnation is None:
+            return
+        change = PeerChange(
+            node_id=link.peer, incarnation=link.peer_incarnation, lane=link.lane, up=up
+        )
+        for handler in self._handlers:
+            try:
+                handler(change)
+            except Exception:
+                # Whoever only watches must not leave a link half way between two states.
+                _log.exception("peer handler failed peer=%s up=%s", link.peer, up)
+                self._common.metrics.count("wire_handlers_failed")

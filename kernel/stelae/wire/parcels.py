@@ -9,30 +9,20 @@ and a small write has one, so packing is what makes coalescing cheap.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from stelae.spi.errors import TooLarge
 from stelae.spi.services import Buffer
-from stelae.wire.envelope import Parcel
+from stelae.wire.envelope import FREE_KINDS, Envelope, Parcel, decode_envelope
 from stelae.wire.refusals import Fields, Malformed
-from stelae.wire.settings import PARCEL_COST
+from stelae.wire.settings import FRAMES_MAX, PARCEL_COST, PARCELS_MAX, WireSettings
 
 PACK_BELOW: Final = 16 << 10
 """Body frames shorter than this many bytes are packed. Part of the protocol version."""
 
-HELLO: Final = "hello"
-PING: Final = "wire.ping"
-PONG: Final = "wire.pong"
-CREDIT: Final = "wire.credit"
-CANCEL: Final = "wire.cancel"
-REFUSED: Final = "wire.refused"
-REPLY: Final = "wire.reply"
-ERROR: Final = "wire.error"
-
-FREE_KINDS: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})
-"""Kinds that keep a link going; they carry no body and cost no credit."""
-
-RESERVED_PREFIX: Final = "wire."
+SPARE_FRAMES: Final = 4
+"""Frames of a message that are no large body frame: envelope, packed frame, and room."""
 
 
 class Batch:
@@ -44,48 +34,54 @@ class Batch:
         self.parcels: list[tuple[object, ...]] = []
         self.packed: list[Buffer] = []
         self.large: list[Buffer] = []
-        self.cost = 0
-        self.size = 0
+        self.cost = self.size = 0
 
     def body(self) -> list[Buffer]:
         """Return the frames that follow the envelope."""
-        if not self.packed:
-            return [b"", *self.large] if self.large else []
+        if not self.packed and not self.large:
+            return []
         return [b"".join(self.packed), *self.large]
 
 
 class Outbox:
-    """Collects the parcels for one destination, in order, into batches within the limits."""
+    """Collects the parcels for one destination, in order, into batches within the limits.
 
-    __slots__ = ("_batch", "_bytes", "_full", "_large_max", "_parcels_max", "cost")
+    ``filled`` is called whenever something was added.
+    """
 
-    def __init__(self, *, batch_bytes: int, parcels_max: int, large_max: int) -> None:
-        self._bytes = batch_bytes
-        self._parcels_max = parcels_max
-        self._large_max = large_max
-        self._batch = Batch()
+    __slots__ = ("_batch", "_bytes_max", "_filled", "_full", "_large_max", "_parcels_max", "cost")
+
+    def __init__(self, settings: WireSettings, filled: Callable[[], None]) -> None:
+        self._bytes_max, self._parcels_max = settings.message_bytes, settings.parcels_max
+        self._large_max = settings.frames_max - SPARE_FRAMES
+        self._filled = filled
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: the destination is gone."""
         self._full: deque[Batch] = deque()
+        self._batch = Batch()
         self.cost = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._full) or bool(self._batch.parcels)
 
     def add(
         self,
         kind: str,
-        request_id: int,
-        deadline_ms: int,
-        trace_id: str,
-        fields: Fields | None,
-        frames: Sequence[Buffer],
-        lengths: list[int],
+        request_id: int = 0,
+        deadline_ms: int = 0,
+        trace_id: str = "",
+        fields: Fields | None = None,
+        frames: Sequence[Buffer] = (),
+        lengths: Sequence[int] = (),
     ) -> None:
         """Append one parcel; ``lengths`` are those of ``frames`` in bytes."""
         batch = self._batch
-        if batch.size >= self._bytes or len(batch.parcels) >= self._parcels_max:
-            batch = self._close_batch()
-        if len(batch.large) + len(frames) > self._large_max and batch.parcels:
-            batch = self._close_batch()
+        if batch.parcels and (
+            batch.size >= self._bytes_max
+            or len(batch.parcels) >= self._parcels_max
+            or len(batch.large) + len(frames) > self._large_max
+        ):
+            self._full.append(batch)
+            batch = self._batch = Batch()
         batch.parcels.append((kind, request_id, deadline_ms, trace_id, fields, lengths))
         cost = 0 if kind in FREE_KINDS else PARCEL_COST
         for frame, length in zip(frames, lengths, strict=True):
@@ -94,6 +90,7 @@ class Outbox:
             cost += length
         batch.cost += cost
         self.cost += cost
+        self._filled()
 
     def take(self) -> Batch | None:
         """Remove and return the oldest batch, if there is one."""
@@ -113,17 +110,6 @@ class Outbox:
             return self._full[0]
         return self._batch if self._batch.parcels else None
 
-    def clear(self) -> None:
-        """Forget everything: the destination is gone."""
-        self._full.clear()
-        self._batch = Batch()
-        self.cost = 0
-
-    def _close_batch(self) -> Batch:
-        self._full.append(self._batch)
-        self._batch = Batch()
-        return self._batch
-
 
 def frame_length(frame: Buffer) -> int:
     """Return the bytes of a frame (``len`` of a memoryview counts items)."""
@@ -133,6 +119,41 @@ def frame_length(frame: Buffer) -> int:
 def parcel_cost(lengths: Sequence[int]) -> int:
     """Return what a parcel of an engine or service costs in credit bytes."""
     return PARCEL_COST + sum(lengths)
+
+
+def measure(frames: Sequence[Buffer], settings: WireSettings) -> list[int]:
+    """Return the lengths in bytes of body frames that are to be sent.
+
+    Raises:
+        TooLarge: a frame, or their number, is above what a peer would accept.
+    """
+    lengths = [frame_length(frame) for frame in frames]
+    if lengths and max(lengths) > settings.frame_bytes_max:
+        raise TooLarge("body frame", max(lengths), settings.frame_bytes_max)
+    if len(lengths) > settings.frames_max - SPARE_FRAMES:
+        raise TooLarge("list of body frames", len(lengths), settings.frames_max - SPARE_FRAMES)
+    return lengths
+
+
+def read_message(frames: Sequence[Buffer], settings: WireSettings) -> Envelope:
+    """Check the outer limits of a message and read its envelope, ``frames[0]``.
+
+    Raises:
+        TooLarge: header or a frame above its limit.
+        Malformed, WrongVersion: see ``decode_envelope``; also too many frames or parcels, or none.
+    """
+    if not 0 < len(frames) <= FRAMES_MAX:
+        raise Malformed(f"a message has a header, and at most {FRAMES_MAX} frames")
+    header = bytes(frames[0])
+    if len(header) > settings.header_bytes_max:
+        raise TooLarge("message header", len(header), settings.header_bytes_max)
+    largest = max(map(frame_length, frames))
+    if largest > settings.frame_bytes_max:
+        raise TooLarge("message frame", largest, settings.frame_bytes_max)
+    envelope = decode_envelope(header)
+    if len(envelope.parcels) > PARCELS_MAX:
+        raise Malformed(f"a message has at most {PARCELS_MAX} parcels")
+    return envelope
 
 
 def unpack(parcels: Sequence[Parcel], body: Sequence[Buffer]) -> tuple[list[list[Buffer]], int]:

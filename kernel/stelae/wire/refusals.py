@@ -6,23 +6,18 @@ the same class back where it can act on it; any other code becomes ``RemoteError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from stelae.spi import errors
 from stelae.spi.errors import (
     CallerError,
-    DeadlineExceeded,
     NotLeader,
-    Overloaded,
-    PayloadMismatch,
     PeerError,
     RetryableError,
-    SchemaMismatch,
     StelaeError,
     TooLarge,
     TooOld,
-    Unavailable,
-    Unsupported,
 )
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -31,106 +26,65 @@ Fields: TypeAlias = Mapping[str, Scalar]
 TEXT_LENGTH_MAX: Final = 1000
 """Characters of an error's text that travel; a refusal must stay small."""
 
-_INTEGER_MAX: Final = 2**63 - 1
+INTEGER_MAX: Final = 2**63 - 1
 
 
-class Malformed(PeerError):
+class Malformed(PeerError, code="MALFORMED"):
     """A message that cannot be read: header, types, lengths or frames do not fit."""
 
-    code = "MALFORMED"
+
+class Misdirected(PeerError, code="MISDIRECTED"):
+    """A message on a connection that does not lead where it should: say hello on a new one."""
 
 
-class WrongVersion(PeerError):
+class WrongVersion(Misdirected, code="WRONG_VERSION"):
     """A message of another protocol version."""
 
-    code = "WRONG_VERSION"
 
-
-class WrongCluster(PeerError):
+class WrongCluster(Misdirected, code="WRONG_CLUSTER"):
     """A message of another cluster, or of none."""
 
-    code = "WRONG_CLUSTER"
 
-
-class WrongRecipient(PeerError):
+class WrongRecipient(Misdirected, code="WRONG_RECIPIENT"):
     """A message for another node, or for none: another node now has this address."""
 
-    code = "WRONG_RECIPIENT"
 
-
-class StaleRecipient(PeerError):
+class StaleRecipient(Misdirected, code="STALE_RECIPIENT"):
     """A message for an earlier run of this process."""
 
-    code = "STALE_RECIPIENT"
 
-
-class StaleSender(PeerError):
+class StaleSender(Misdirected, code="STALE_SENDER"):
     """A message of an earlier run of its sender, or not of whom the connection belongs to."""
 
-    code = "STALE_SENDER"
 
-
-class HelloFirst(PeerError):
+class HelloFirst(Misdirected, code="HELLO_FIRST"):
     """A message on a connection that has not said hello."""
 
-    code = "HELLO_FIRST"
 
-
-class UnknownKind(PeerError):
+class UnknownKind(PeerError, code="UNKNOWN_KIND"):
     """A message of a kind that nobody here serves."""
 
-    code = "UNKNOWN_KIND"
 
-
-class HandlerFailed(PeerError):
+class HandlerFailed(PeerError, code="INTERNAL"):
     """The service met an unexpected error; its log has the history."""
 
-    code = "INTERNAL"
 
-
-class RemoteError(PeerError):
+class RemoteError(PeerError, code="REMOTE"):
     """An error whose class is not rebuilt here; ``remote_code`` names it."""
-
-    code = "REMOTE"
 
     def __init__(self, remote_code: str, text: str) -> None:
         self.remote_code = remote_code
         super().__init__(f"{remote_code}: {text}")
 
 
-BREAKS_LINK: Final = (
-    WrongVersion,
-    WrongCluster,
-    WrongRecipient,
-    StaleRecipient,
-    StaleSender,
-    HelloFirst,
-)
-"""Refusals that mean: this connection does not lead where it should, say hello on a new one."""
-
-_PLAIN: Final[Mapping[str, Callable[[str], StelaeError]]] = {
+_PLAIN: Final[Mapping[str, type[StelaeError]]] = {
     kind.code: kind
-    for kind in (
-        CallerError,
-        SchemaMismatch,
-        PayloadMismatch,
-        Unsupported,
-        RetryableError,
-        Overloaded,
-        Unavailable,
-        DeadlineExceeded,
-        PeerError,
-        Malformed,
-        WrongVersion,
-        WrongCluster,
-        WrongRecipient,
-        StaleRecipient,
-        StaleSender,
-        HelloFirst,
-        UnknownKind,
-        HandlerFailed,
-    )
+    for kind in (*vars(errors).values(), *globals().values())
+    if isinstance(kind, type)
+    and issubclass(kind, CallerError | RetryableError | PeerError)
+    and "__init__" not in vars(kind)
 }
+"""Those of the caller, of the moment and of the peer that carry nothing but their text."""
 
 
 def error_fields(error: StelaeError) -> dict[str, Scalar]:
@@ -139,7 +93,7 @@ def error_fields(error: StelaeError) -> dict[str, Scalar]:
     for name, value in vars(error).items():
         if isinstance(value, str):
             fields[name] = value[:TEXT_LENGTH_MAX]
-        elif value is None or (isinstance(value, int | float) and abs(value) <= _INTEGER_MAX):
+        elif value is None or (isinstance(value, int | float) and abs(value) <= INTEGER_MAX):
             fields[name] = value
     fields["code"] = getattr(error, "remote_code", error.code)
     fields["text"] = str(error)[:TEXT_LENGTH_MAX]
@@ -149,20 +103,17 @@ def error_fields(error: StelaeError) -> dict[str, Scalar]:
 def error_of(fields: Fields | None) -> StelaeError:
     """Rebuild the error that a peer sent. Never raises, whatever the fields hold."""
     given: Fields = fields or {}
-    code = str(given.get("code"))
-    text = str(given.get("text"))
-    plain = _PLAIN.get(code)
-    if plain is not None:
-        return plain(text)
+    code, text = str(given.get("code")), str(given.get("text"))
+    if code in _PLAIN:
+        return _PLAIN[code](text)
     if code == NotLeader.code:
         leader = given.get("leader")
         return NotLeader(leader if isinstance(leader, str) else None, str(given.get("reason", "")))
     if code == TooOld.code:
         return TooOld(_integer(given, "floor"))
     if code == TooLarge.code:
-        return TooLarge(
-            "what was sent", _integer(given, "size_bytes"), _integer(given, "size_bytes_max")
-        )
+        sizes = _integer(given, "size_bytes"), _integer(given, "size_bytes_max")
+        return TooLarge("what was sent", *sizes)
     return RemoteError(code, text)
 
 

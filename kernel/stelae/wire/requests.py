@@ -1,23 +1,49 @@
-"""Requests and messages as services see them."""
+"""Requests and one-way messages: who takes which kind, and what becomes of each that arrived.
+
+A request is open from its arrival until it is answered, cancelled, past its deadline, or its
+connection is gone; only while it is open can it be answered. So what is open is bounded by the
+limit per connection and by the longest deadline.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
-from stelae.spi.errors import StelaeError
+import msgspec
+
+from stelae.spi.errors import CallerError, Overloaded, PluginError, StelaeError
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
-from stelae.wire.refusals import Fields, error_fields
+from stelae.wire.common import Common
+from stelae.wire.credit import Credit
+from stelae.wire.deadlines import Deadlines
+from stelae.wire.envelope import ERROR, HELLO, REPLY, RESERVED_PREFIX, Parcel
+from stelae.wire.parcels import Outbox, measure
+from stelae.wire.refusals import Fields, HandlerFailed, UnknownKind, error_fields
+from stelae.wire.settings import Lane
 
-if TYPE_CHECKING:
-    from stelae.wire.connections import Inbound
-    from stelae.wire.dispatch import Dispatcher
+_log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+@dataclass(slots=True, kw_only=True, eq=False)
+class Inbound:
+    """A connection that somebody else opened and that has said hello."""
+
+    routing_id: bytes
+    sender: NodeId
+    incarnation: IncarnationId
+    lane: Lane
+    credit: Credit
+    heard_us: int
+    outbox: Outbox = field(init=False)
+    requests: dict[int, Request] = field(default_factory=dict)
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A one-way message. Frames of 16 KiB and more are views that stay valid while referenced."""
 
     sender: NodeId
@@ -27,8 +53,7 @@ class Message:
     fields: Fields
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Request:
+class Request(msgspec.Struct, kw_only=True, eq=False):
     """One request: answered now or later, once, unless its caller gives up before.
 
     ``deadline_us`` is on this node's monotonic clock; ``body`` as in ``Message``.
@@ -43,7 +68,7 @@ class Request:
     fields: Fields
     body: Sequence[Buffer]
     connection: Inbound
-    dispatcher: Dispatcher
+    services: Services
     bucket: int = 0
     open: bool = True
     cancelled: Callable[[], None] | None = None
@@ -57,12 +82,165 @@ class Request:
         Raises:
             TooLarge: a frame, or their number, is above the limit; the request is still open.
         """
-        return self.open and self.dispatcher.answer(self, frames, fields, is_error=False)
+        return self.open and self.services.answer(self, REPLY, fields, frames)
 
     def refuse(self, error: StelaeError) -> bool:
         """Answer with an error, which reaches the caller as one of its class; see ``reply``."""
-        return self.open and self.dispatcher.answer(self, (), error_fields(error), is_error=True)
+        return self.open and self.services.answer(self, ERROR, error_fields(error))
 
     def on_cancel(self, call: Callable[[], None]) -> None:
         """Run ``call`` if the caller gives up, vanishes, or the deadline passes unanswered."""
         self.cancelled = call
+
+
+RequestHandler: TypeAlias = Callable[[Request], None]
+MessageHandler: TypeAlias = Callable[[Message], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One kind: exactly one of the handlers is set. ``lane`` is the one it must arrive on."""
+
+    lane: Lane
+    on_request: RequestHandler | None = None
+    on_message: MessageHandler | None = None
+
+
+class Services:
+    """The kinds that a process serves, and the open requests of all its connections."""
+
+    def __init__(self, common: Common, wake_at: Callable[[int], None]) -> None:
+        self._common = common
+        self._wake_at = wake_at
+        self._services: dict[str, Service] = {}
+        self._deadlines: Deadlines[Request] = Deadlines()
+        self.next_due_us = self._deadlines.next_due_us
+
+    def add(self, kind: str, service: Service) -> None:
+        """Register a kind.
+
+        Raises:
+            PluginError: the kind is taken, too long, or one of the messenger's own.
+        """
+        if kind in self._services:
+            raise PluginError(f"message kind {kind!r} is registered twice")
+        if kind == HELLO or kind.startswith(RESERVED_PREFIX) or not 0 < len(kind) <= 64:
+            raise PluginError(
+                f"message kind {kind!r} cannot be registered: 1 to 64 characters, "
+                f"not {HELLO!r}, not beginning with {RESERVED_PREFIX!r}"
+            )
+        self._services[kind] = service
+
+    def dispatch(
+        self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
+    ) -> None:
+        """Hand a parcel to its service.
+
+        Raises:
+            StelaeError: nobody takes it, or its service refused it; the parcel is to be refused.
+        """
+        service = self._find(parcel, connection.lane)
+        if service.on_message is not None:
+            message = Message(
+                sender=connection.sender,
+                sender_incarnation=connection.incarnation,
+                kind=parcel.kind,
+                body=body,
+                fields=parcel.fields or {},
+            )
+            error = self._guard(parcel.kind, partial(service.on_message, message))
+            if error is not None:
+                raise error
+        elif parcel.request_id in connection.requests:
+            self._common.metrics.count("wire_requests_repeated")
+        elif service.on_request is not None:
+            request = self._open(connection, parcel, body, now_us)
+            error = self._guard(parcel.kind, partial(service.on_request, request))
+            if error is not None:
+                request.refuse(error)
+
+    def answer(
+        self, request: Request, kind: str, fields: Fields | None, frames: Sequence[Buffer] = ()
+    ) -> bool:
+        """Queue the answer of an open request, and close it."""
+        lengths = measure(frames, self._common.settings)
+        self._close(request)
+        request.connection.outbox.add(kind, request.request_id, 0, "", fields, frames, lengths)
+        return True
+
+    def cancel(self, connection: Inbound, request_id: int) -> None:
+        """The caller gave up."""
+        request = connection.requests.get(request_id)
+        if request is not None:
+            self._abandon(request)
+
+    def forget(self, connection: Inbound) -> None:
+        """The connection is gone, and nobody waits for the answers to its requests."""
+        for request in list(connection.requests.values()):
+            self._abandon(request)
+
+    def expire(self, now_us: int) -> None:
+        """Abandon the requests that are past their deadline."""
+        for request in self._deadlines.pop_due(now_us):
+            self._abandon(request)
+
+    def _find(self, parcel: Parcel, lane: Lane) -> Service:
+        service = self._services.get(parcel.kind)
+        deadline_ms_max = self._common.settings.deadline_ms_max
+        if service is None:
+            raise UnknownKind(f"no service for messages of kind {parcel.kind!r} on this node")
+        if service.lane is not lane:
+            raise CallerError(f"{parcel.kind!r} travels on lane {service.lane.name}")
+        if service.on_message is not None:
+            if parcel.request_id:
+                raise CallerError(f"{parcel.kind!r} is one-way and cannot be answered")
+        elif not parcel.request_id:
+            raise CallerError(f"{parcel.kind!r} is a request and needs a request id")
+        elif not 0 < parcel.deadline_ms <= deadline_ms_max:
+            raise CallerError(f"a request's deadline is from 1 to {deadline_ms_max} ms")
+        return service
+
+    def _open(
+        self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
+    ) -> Request:
+        if len(connection.requests) >= self._common.settings.requests_open_max:
+            raise Overloaded("too many unanswered requests on this connection")
+        request = Request(
+            sender=connection.sender,
+            sender_incarnation=connection.incarnation,
+            kind=parcel.kind,
+            request_id=parcel.request_id,
+            deadline_us=now_us + parcel.deadline_ms * 1000,
+            trace_id=parcel.trace_id,
+            fields=parcel.fields or {},
+            body=body,
+            connection=connection,
+            services=self,
+        )
+        request.bucket = self._deadlines.add(request.deadline_us, request)
+        connection.requests[parcel.request_id] = request
+        self._wake_at(request.deadline_us)
+        return request
+
+    def _close(self, request: Request) -> None:
+        request.open = False
+        request.connection.requests.pop(request.request_id, None)
+        self._deadlines.discard(request.bucket, request)
+
+    def _abandon(self, request: Request) -> None:
+        self._close(request)
+        self._common.metrics.count("wire_requests_abandoned")
+        if request.cancelled is not None:
+            self._guard(request.kind, request.cancelled)
+
+    def _guard(self, kind: str, handle: Callable[[], None]) -> StelaeError | None:
+        """Run a handler. Whatever it raises ends the request, never the node."""
+        try:
+            handle()
+        except StelaeError as error:
+            return error
+        except Exception:
+            _log.exception("handler failed kind=%s", kind)
+            self._common.metrics.count("wire_handlers_failed")
+            return HandlerFailed(f"the service of {kind!r} met an unexpected error")
+        return None

@@ -10,8 +10,7 @@ socket no longer being writable. ``MAXMSGSIZE`` bounds one frame, so frames are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 import zmq
 
@@ -26,34 +25,36 @@ COPY_BELOW: Final = 64 << 10
 FRAME_SLACK_BYTES: Final = 1 << 20
 """A frame this much above its limit gets a typed refusal; a larger one ends the connection."""
 
-Handle = Callable[[list[Buffer]], None]
-
-
-class SendResult(Enum):
-    """What became of a message."""
-
-    SENT = 0
-    FULL = 1
-    """The mark is reached: the other side does not read."""
-    GONE = 2
-    """There is no such connection (any more)."""
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 
 class Port:
-    """What both kinds share: draining, and writing multipart messages."""
+    """What both kinds share: draining, and writing multipart messages.
 
-    def __init__(self, socket: zmq.Socket[bytes], heads: int) -> None:
-        self._socket = socket
+    The first ``heads`` frames that arrive (ids, envelope, packed frame) are copied into bytes,
+    since they are small and are cut up; later ones are views of the library's memory. ``mark`` is
+    the socket's high-water mark in messages.
+    """
+
+    def __init__(
+        self, context: Context, kind: int, heads: int, frame_bytes_max: int, mark: int
+    ) -> None:
+        self._socket = context.socket(kind)
         self._heads = heads
-        self.fd = _number(socket, zmq.FD)
         self.closed = False
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.SNDHWM, mark),
+            (zmq.RCVHWM, mark),
+            (zmq.MAXMSGSIZE, frame_bytes_max + FRAME_SLACK_BYTES),
+        ):
+            self._socket.setsockopt(option, value)
+        self.fd = self._number(zmq.FD)
 
-    def drain(self, handle: Handle, messages_max: int) -> bool:
+    def drain(self, handle: Callable[[list[Buffer]], None], messages_max: int) -> bool:
         """Hand over up to ``messages_max`` messages; say whether none is left."""
         for _ in range(messages_max):
-            if self.closed:
-                return True
-            frames = self._receive()
+            frames = None if self.closed else self._receive()
             if frames is None:
                 return True
             handle(frames)
@@ -61,20 +62,37 @@ class Port:
 
     def readable(self) -> bool:
         """Whether messages wait."""
-        return not self.closed and bool(_number(self._socket, zmq.EVENTS) & zmq.POLLIN)
+        return not self.closed and bool(self._number(zmq.EVENTS) & zmq.POLLIN)
+
+    def writable(self) -> bool:
+        """Whether messages are taken; of a connection also: whether it stands."""
+        return not self.closed and bool(self._number(zmq.EVENTS) & zmq.POLLOUT)
+
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        """Send without blocking; say whether the message left.
+
+        It did not if the other side does not read, or the connection is lost or unknown.
+        """
+        socket, last = self._socket, len(frames) - 1
+        try:
+            for position, frame in enumerate(frames):
+                flags = zmq.NOBLOCK if position == last else zmq.NOBLOCK | zmq.SNDMORE
+                socket.send(frame, flags, copy=frame_length(frame) < COPY_BELOW)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """Close at once; what was not yet on the wire is lost. Closing twice is harmless."""
-        if not self.closed:
-            self.closed = True
-            self._socket.close(linger=0)
+        self.closed = True
+        self._socket.close(linger=0)
 
     def _receive(self) -> list[Buffer] | None:
-        """Take one message; beyond ``FRAMES_MAX`` frames the rest is read and thrown away.
-
-        The first frames (ids, envelope, packed frame) are copied into bytes, since they are small
-        and are cut up; later ones are views of the library's memory.
-        """
+        """Take one message; beyond ``FRAMES_MAX`` frames the rest is read and thrown away."""
         socket = self._socket
         try:
             frames: list[Buffer] = [socket.recv(zmq.NOBLOCK)]
@@ -89,92 +107,48 @@ class Port:
                 socket.recv(copy=False)
         return frames
 
-    def _send(self, frames: Sequence[Buffer]) -> SendResult:
-        socket = self._socket
-        last = len(frames) - 1
-        try:
-            for position, frame in enumerate(frames):
-                flags = zmq.NOBLOCK if position == last else zmq.NOBLOCK | zmq.SNDMORE
-                socket.send(frame, flags, copy=frame_length(frame) < COPY_BELOW)
-        except zmq.Again:
-            return SendResult.FULL
-        except zmq.ZMQError as error:
-            if error.errno == zmq.EHOSTUNREACH:
-                return SendResult.GONE
-            raise
-        return SendResult.SENT
+    def _number(self, option: int) -> int:
+        return int(self._socket.getsockopt(option))
+
+    def _endpoint(self, host: str, port: int | str) -> str:
+        if ":" in host:
+            self._socket.setsockopt(zmq.IPV6, 1)
+            host = f"[{host}]"
+        return f"tcp://{host}:{port}"
 
 
 class RouterPort(Port):
     """The one socket a node listens on. A message's first frame is its connection's routing id."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], frame_bytes_max: int, mark: int
-    ) -> None:
-        socket = _socket(context, zmq.ROUTER, frame_bytes_max, mark)
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        super().__init__(socket, heads=3)
+    def __init__(self, context: Context, frame_bytes_max: int, mark: int) -> None:
+        super().__init__(context, zmq.ROUTER, 3, frame_bytes_max, mark)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
 
-    def bind(self, host: str, port: int) -> int:
-        """Listen on a numeric address; return the port, which is drawn when ``port`` is 0.
+    def bind(self, host: str, port: int) -> str:
+        """Listen on a numeric address; return ``host:port``, a port that was drawn if it was 0.
 
         Raises:
             ConfigError: the address is taken or not one of this machine.
         """
-        shown = f"[{host}]" if ":" in host else host
+        endpoint = self._endpoint(host, port or "*")
         try:
-            if ":" in host:
-                self._socket.setsockopt(zmq.IPV6, 1)
-            self._socket.bind(f"tcp://{shown}:{port or '*'}")
+            self._socket.bind(endpoint)
         except zmq.ZMQError as error:
             raise ConfigError(
-                f"cannot listen on {shown}:{port}: {error.strerror}",
+                f"cannot listen on {endpoint.removeprefix('tcp://')}: {error.strerror}",
                 hint="is another node running there? choose a free port in [node] listen",
             ) from error
-        return int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rsplit(":", 1)[1])
-
-    def send(self, routing_id: bytes, frames: Sequence[Buffer]) -> SendResult:
-        """Send to one connection without blocking."""
-        return self._send([routing_id, *frames])
+        return self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
 
 
 class DealerPort(Port):
     """One connection to one address. It is never reconnected: a new one takes its place."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], frame_bytes_max: int, mark: int
-    ) -> None:
-        socket = _socket(context, zmq.DEALER, frame_bytes_max, mark)
-        socket.setsockopt(zmq.IMMEDIATE, 1)
-        socket.setsockopt(zmq.RECONNECT_IVL, -1)
-        super().__init__(socket, heads=2)
+    def __init__(self, context: Context, frame_bytes_max: int, mark: int) -> None:
+        super().__init__(context, zmq.DEALER, 2, frame_bytes_max, mark)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
 
     def connect(self, host: str, port: int) -> None:
         """Begin to connect to a numeric address; ``writable`` says when it has come about."""
-        if ":" in host:
-            self._socket.setsockopt(zmq.IPV6, 1)
-            host = f"[{host}]"
-        self._socket.connect(f"tcp://{host}:{port}")
-
-    def writable(self) -> bool:
-        """Whether the connection stands and takes messages."""
-        return not self.closed and bool(_number(self._socket, zmq.EVENTS) & zmq.POLLOUT)
-
-    def send(self, frames: Sequence[Buffer]) -> SendResult:
-        """Send without blocking. ``FULL`` also means that the connection is lost."""
-        return self._send(frames)
-
-
-def _socket(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, frame_bytes_max: int, mark: int
-) -> zmq.Socket[bytes]:
-    socket = context.socket(kind)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.SNDHWM, mark)
-    socket.setsockopt(zmq.RCVHWM, mark)
-    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes_max + FRAME_SLACK_BYTES)
-    return socket
-
-
-def _number(socket: zmq.Socket[bytes], option: int) -> int:
-    return int(socket.getsockopt(option))
+        self._socket.connect(self._endpoint(host, port))

@@ -1,35 +1,58 @@
-"""The listening half of a messenger: checks what arrives and hands it on.
+"""The listening half of a messenger: checks what arrives, hands it on, and sends the answers.
 
 Nothing that arrives can raise out of here. A message is used whole, or refused whole where its
 envelope or its frames are at fault; a parcel that nobody serves is refused alone. Every refusal is
 counted by its code, and answered where an answer can be addressed.
+
+A sender's newest hello decides which run of it is current: connections of earlier runs are retired,
+and what still arrives from such a run is refused. Replies are coalesced per connection and turn,
+and held back while the caller's credit is used up; a caller that lets more than a bounded amount
+pile up loses its connection.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
-from stelae.wire.common import Common, read_message
-from stelae.wire.connections import Connections, Inbound
-from stelae.wire.credit import ReceiveCredit, SendCredit
-from stelae.wire.departures import Departures
-from stelae.wire.dispatch import Dispatcher
-from stelae.wire.edge import Edge
-from stelae.wire.envelope import Envelope, Parcel, check_addressee
-from stelae.wire.hello import Greeting, hello_fields, read_greeting
-from stelae.wire.parcels import CANCEL, CREDIT, HELLO, PING, PONG, unpack
-from stelae.wire.refusals import HelloFirst, Malformed, StaleSender
-from stelae.wire.services import Services
+from stelae.wire.common import Common
+from stelae.wire.credit import Credit
+from stelae.wire.edge import Edge, Party
+from stelae.wire.envelope import (
+    CANCEL,
+    CREDIT,
+    ERROR,
+    FREE_KINDS,
+    HELLO,
+    PING,
+    PONG,
+    REFUSED,
+    Envelope,
+    Parcel,
+    check_addressee,
+    check_hello,
+    hello_fields,
+)
+from stelae.wire.faults import Direction
+from stelae.wire.parcels import Outbox, read_message, unpack
+from stelae.wire.refusals import HelloFirst, Malformed, StaleSender, error_fields
+from stelae.wire.requests import Inbound, Services
+from stelae.wire.settings import Lane
 
 IDLE_FACTOR: Final = 3
 """A connection silent for this many times ``silence_ms_max`` belongs to nobody any more."""
 
+RUNS_MAX: Final = 8192
+"""Present and earlier runs that are remembered, of each kind; the oldest are forgotten first."""
 
-class Station:
+REFUSALS_MAX: Final = 64
+"""Calls of one refused message that are answered one by one; the others meet their deadline."""
+
+
+class Station(Party):
     """See the module. It listens from its construction on; ``address`` is the actual one.
 
     All methods run on the loop, and none blocks.
@@ -38,56 +61,40 @@ class Station:
     def __init__(
         self, common: Common, services: Services, edge: Edge, host: str, port: int
     ) -> None:
-        self._common = common
-        self._edge = edge
-        self._port, actual = edge.open_router(self, host, port)
-        self.address = f"[{host}]:{actual}" if ":" in host else f"{host}:{actual}"
-        self._connections = Connections()
-        self._departures = Departures(common, self._port, partial(edge.dirty, self), self._drop)
-        self._dispatcher = Dispatcher(common, services, self._departures, edge.wake_at)
+        super().__init__(common, edge)
+        self._services = services
+        self._router, self.address = edge.listen(self, host, port)
+        self._port = self._router
+        self._connections: dict[bytes, Inbound] = {}
+        self._current: dict[NodeId, IncarnationId] = {}
+        self._retired: dict[tuple[NodeId, IncarnationId], None] = {}
+        self._unsent: dict[Inbound, None] = {}
         self._sweep_due_us = common.now_us()
         edge.join(self)
         edge.wake_at(self._sweep_due_us)
 
-    def drain(self) -> bool:
-        """Take what arrived, up to a limit; say whether nothing is left."""
-        return self._port.drain(self.arrived, self._common.settings.drain_messages_max)
-
-    def readable(self) -> bool:
-        """Whether messages wait."""
-        return self._port.readable()
-
-    def on_ready(self) -> None:
-        """The socket's state changed."""
-        if not self.drain():
-            self._edge.dirty(self)
-
-    def flush(self) -> None:
-        """Write what was queued."""
-        self._departures.flush()
-
     def on_time(self, now_us: int) -> None:
         """Abandon requests past their deadline, and connections that nobody speaks on."""
-        self._dispatcher.on_time(now_us)
+        self._services.expire(now_us)
         if now_us < self._sweep_due_us:
             return
         silence_us = self._common.settings.silence_ms_max * 1000
         self._sweep_due_us = now_us + silence_us
-        for connection in self._connections.all():
+        for connection in list(self._connections.values()):
             if now_us - connection.heard_us > IDLE_FACTOR * silence_us:
                 self._drop(connection)
 
     def next_due_us(self) -> int:
         """When ``on_time`` is wanted."""
-        requests_us = self._dispatcher.next_due_us()
+        requests_us = self._services.next_due_us()
         return self._sweep_due_us if requests_us is None else min(self._sweep_due_us, requests_us)
 
     def close(self) -> None:
         """Abandon all requests and stop listening."""
-        for connection in self._connections.all():
+        for connection in list(self._connections.values()):
             self._drop(connection)
         self._edge.leave(self)
-        self._edge.close_port(self._port)
+        self._edge.close_port(self._router)
 
     def arrived(self, frames: list[Buffer]) -> None:
         """Take one message from the socket; ``frames[0]`` is the routing id."""
@@ -101,103 +108,160 @@ class Station:
                 self._first(routing_id, envelope)
                 return
             self._check(connection, envelope)
-            connection.received.add(cost)
+            if connection.credit.consume(cost):
+                connection.outbox.add(CREDIT)
             self._common.time.observe(envelope.timestamp)
         except StelaeError as error:
-            self._departures.refuse_message(routing_id, envelope, error)
+            self._refuse_message(routing_id, envelope, error)
             return
-        self._common.receive_through(
-            connection.sender, partial(self._use, connection, envelope, bodies)
-        )
+        use = partial(self._use, connection, envelope, bodies)
+        self._common.through(connection.sender, Direction.INBOUND, use)
 
     # -- hello ------------------------------------------------------------------------------------
 
     def _first(self, routing_id: bytes, envelope: Envelope) -> None:
         """The first message of a connection: a hello, or it is refused."""
-        sender, incarnation = NodeId(envelope.sender), IncarnationId(envelope.sender_incarnation)
-        if self._connections.is_retired(sender, incarnation):
-            raise StaleSender(f"run {incarnation} of node {sender} has been superseded")
-        parcels = envelope.parcels
-        if not parcels or parcels[0].kind != HELLO:
+        sender, run = NodeId(envelope.sender), IncarnationId(envelope.sender_incarnation)
+        if (sender, run) in self._retired:
+            raise StaleSender(f"run {run} of node {sender} has been superseded")
+        if not envelope.parcels or envelope.parcels[0].kind != HELLO:
             raise HelloFirst("this connection has not said hello")
-        greeting = read_greeting(envelope, parcels[0], self._common, expected=None)
+        lane, window_bytes = check_hello(envelope, self._common.identity, None)
         if sender == self._common.identity.node_id:
             raise Malformed("a hello in this node's own name")
         self._common.time.observe(envelope.timestamp)
         if len(self._connections) >= self._common.settings.connections_max:
             raise Overloaded("this node has as many connections as it takes")
-        self._common.receive_through(
-            sender, partial(self._welcome, routing_id, sender, incarnation, greeting)
-        )
+        welcome = partial(self._welcome, routing_id, sender, run, lane, window_bytes)
+        self._common.through(sender, Direction.INBOUND, welcome)
 
     def _welcome(
-        self, routing_id: bytes, sender: NodeId, incarnation: IncarnationId, greeting: Greeting
+        self, routing_id: bytes, sender: NodeId, run: IncarnationId, lane: Lane, window_bytes: int
     ) -> None:
-        if self._connections.get(routing_id) is not None:
+        if routing_id in self._connections:
             return
-        window_bytes = self._common.settings.window_bytes(greeting.lane)
+        # What this hello supersedes: the sender's connection of this lane, and its earlier runs.
+        for old in list(self._connections.values()):
+            if old.sender == sender and (old.lane is lane or old.incarnation != run):
+                self._drop(old)
+        previous = self._current.pop(sender, run)
+        if previous != run:
+            self._retired[(sender, previous)] = None
+        self._current[sender] = run
+        _trim(self._retired)
+        _trim(self._current)
+        receive_window_bytes = self._common.settings.window_bytes(lane)
         connection = Inbound(
             routing_id=routing_id,
             sender=sender,
-            incarnation=incarnation,
-            lane=greeting.lane,
-            credit=SendCredit(min(window_bytes, greeting.window_bytes)),
-            received=ReceiveCredit(window_bytes),
-            outbox=self._common.outbox(),
+            incarnation=run,
+            lane=lane,
+            credit=Credit(min(window_bytes, receive_window_bytes), receive_window_bytes),
             heard_us=self._common.now_us(),
         )
-        for superseded in self._connections.add(connection):
-            self._drop(superseded)
+        connection.outbox = Outbox(self._common.settings, partial(self._mark, connection))
+        self._connections[routing_id] = connection
         self._answer_hello(connection)
 
     def _answer_hello(self, connection: Inbound) -> None:
-        fields = hello_fields(connection.lane, self._common.settings)
-        self._departures.add(connection, HELLO, fields=fields)
+        connection.outbox.add(HELLO, fields=hello_fields(connection.lane, self._common.settings))
 
     # -- everything after it ----------------------------------------------------------------------
 
     def _check(self, connection: Inbound, envelope: Envelope) -> None:
-        if (
-            envelope.sender != connection.sender
-            or envelope.sender_incarnation != connection.incarnation
-        ):
+        speaker = envelope.sender, envelope.sender_incarnation
+        if speaker != (connection.sender, connection.incarnation):
             raise StaleSender(f"this connection is not that of this run of {envelope.sender}")
-        parcels = envelope.parcels
-        if parcels and parcels[0].kind == HELLO:
-            read_greeting(envelope, parcels[0], self._common, expected=connection.sender)
+        if envelope.parcels and envelope.parcels[0].kind == HELLO:
+            check_hello(envelope, self._common.identity, connection.sender)
         else:
             check_addressee(envelope, self._common.identity)
 
     def _use(self, connection: Inbound, envelope: Envelope, bodies: list[list[Buffer]]) -> None:
         if self._connections.get(connection.routing_id) is not connection:
             return  # it was dropped while the fault seam held this message back
-        now_us = self._common.now_us()
-        connection.heard_us = now_us
-        if connection.credit.reported(envelope.credit) and connection.outbox:
-            self._departures.mark(connection)
+        connection.heard_us = now_us = self._common.now_us()
+        if connection.credit.freed(envelope.credit) and connection.outbox.peek():
+            self._mark(connection)
         for parcel, body in zip(envelope.parcels, bodies, strict=True):
             try:
                 self._use_parcel(connection, parcel, body, now_us)
             except StelaeError as error:
-                self._departures.refuse_parcel(connection, parcel, error)
-        if connection.received.report_due:
-            self._departures.add(connection, CREDIT)
+                self._common.refused(error)
+                kind = ERROR if parcel.request_id else REFUSED
+                connection.outbox.add(kind, parcel.request_id, fields=error_fields(error))
 
     def _use_parcel(
         self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
     ) -> None:
         kind = parcel.kind
         if kind == PING:
-            self._departures.add(connection, PONG)
+            connection.outbox.add(PONG)
         elif kind == CANCEL:
-            self._dispatcher.cancel(connection, parcel.request_id)
+            self._services.cancel(connection, parcel.request_id)
         elif kind == HELLO:
             self._answer_hello(connection)
         elif kind != CREDIT:
-            self._dispatcher.dispatch(connection, parcel, body, now_us)
+            self._services.dispatch(connection, parcel, body, now_us)
 
     def _drop(self, connection: Inbound) -> None:
         """Forget a connection; whoever speaks on it again is told to say hello."""
-        self._connections.remove(connection)
-        self._departures.forget(connection)
-        self._dispatcher.forget(connection)
+        self._connections.pop(connection.routing_id, None)
+        self._services.forget(connection)
+        self._unsent.pop(connection, None)
+        connection.outbox.clear()
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what was queued, as far as credit goes."""
+        unsent, self._unsent = self._unsent, {}
+        for connection in unsent:
+            self._flush_one(connection)
+
+    def _mark(self, connection: Inbound) -> None:
+        """Look at a connection's queue at the end of this turn."""
+        if not self._unsent:
+            self._edge.dirty(self)
+        self._unsent[connection] = None
+
+    def _flush_one(self, connection: Inbound) -> None:
+        outbox, credit = connection.outbox, connection.credit
+        put = partial(self._put, connection)
+        while (batch := outbox.peek()) is not None and credit.take(batch.cost):
+            outbox.take()
+            self._common.write(batch, connection.sender, connection.incarnation, credit, put)
+        if outbox.cost > self._common.settings.reply_backlog_bytes_max:
+            self._common.metrics.count("wire_connections_overrun")
+            self._drop(connection)
+
+    def _put(self, connection: Inbound, frames: list[Buffer]) -> None:
+        if not self._router.send([connection.routing_id, *frames]):
+            self._common.metrics.count("wire_connections_lost")
+            self._drop(connection)
+
+    def _refuse_message(
+        self, routing_id: bytes, envelope: Envelope | None, error: StelaeError
+    ) -> None:
+        """Answer a message that was refused whole: once for it, and once per call in it."""
+        self._common.refused(error)
+        fields = error_fields(error)
+        outbox = Outbox(self._common.settings, lambda: None)
+        outbox.add(REFUSED, fields=fields)
+        sender = run = ""
+        if envelope is not None:
+            sender, run = envelope.sender, envelope.sender_incarnation
+            calls = [p for p in envelope.parcels if p.request_id and p.kind not in FREE_KINDS]
+            for parcel in calls[:REFUSALS_MAX]:
+                outbox.add(ERROR, parcel.request_id, fields=fields)
+        while (batch := outbox.take()) is not None:
+            self._common.write(batch, sender, run, None, partial(self._put_refusal, routing_id))
+
+    def _put_refusal(self, routing_id: bytes, frames: list[Buffer]) -> None:
+        if not self._router.send([routing_id, *frames]):
+            self._common.metrics.count("wire_refusals_unsent")
+
+
+def _trim(runs: dict[Any, Any]) -> None:
+    while len(runs) > RUNS_MAX:
+        del runs[next(iter(runs))]

@@ -16,7 +16,7 @@ from stelae.spi.errors import (
     Unavailable,
 )
 from stelae.spi.ids import NodeId
-from stelae.wire.calls import Call, CallFuture, CallTable, Response, RetryPolicy
+from stelae.wire.calls import Call, CallTable, Response, RetryPolicy
 from stelae.wire.deadlines import BUCKET_US
 
 ANSWER = Response(sender=NodeId("b" * 32), body=[b"answer"], fields={})
@@ -43,10 +43,10 @@ class Wire:
 
     def call(
         self, request_id: int = 1, *, deadline_ms: int = 1000, retry: RetryPolicy | None = None
-    ) -> CallFuture:
-        future = CallFuture(loop=self.loop)
+    ) -> Call:
         call = Call(
-            request_id=request_id,
+            self.loop,
+            request_id,
             kind="echo",
             frames=(),
             lengths=[],
@@ -54,10 +54,9 @@ class Wire:
             trace_id="",
             deadline_us=deadline_ms * 1000,
             retry=retry,
-            future=future,
         )
         self.table.start(call, 0)
-        return future
+        return call
 
 
 @pytest.fixture

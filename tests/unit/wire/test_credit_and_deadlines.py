@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.wire.credit import ReceiveCredit, SendCredit
+from stelae.wire.credit import Credit
 from stelae.wire.deadlines import BUCKET_US, Deadlines
 
 WINDOW = 1000
@@ -14,39 +14,37 @@ WINDOW = 1000
 @given(st.lists(st.integers(1, 3 * WINDOW), max_size=60), st.randoms(use_true_random=False))
 def test_credit_bounds_what_is_under_way_and_never_locks_up(costs: list[int], rng: object) -> None:
     """Whatever the sizes, a receiver that reports only when it is due lets everything through."""
-    send, receive = SendCredit(WINDOW), ReceiveCredit(WINDOW)
+    send, receive = Credit(WINDOW, 1), Credit(1, WINDOW)
     under_way: list[int] = []
     for cost in costs:
         while not send.take(cost):
             assert under_way, "nothing is under way, and still nothing may go"
-            receive.add(under_way.pop(0))
-            if receive.report_due:
-                send.reported(receive.report())
+            if receive.consume(under_way.pop(0)):
+                send.freed(receive.report())
         under_way.append(cost)
         assert send.under_way_bytes <= max(WINDOW, WINDOW // 4 + cost)
 
 
 def test_a_repeated_old_or_boastful_report_frees_nothing_more() -> None:
-    send = SendCredit(WINDOW)
+    send = Credit(WINDOW, WINDOW)
     assert send.take(800)
-    assert send.reported(500)
-    assert not send.reported(500)
-    assert not send.reported(300)
+    assert send.freed(500)
+    assert not send.freed(500)
+    assert not send.freed(300)
     assert send.under_way_bytes == 300
-    assert send.reported(10**12)
+    assert send.freed(10**12)
     assert send.under_way_bytes == 0
     assert send.take(900)
     assert send.under_way_bytes == 900
 
 
 def test_a_report_is_due_after_a_quarter_of_the_window_and_not_again_at_once() -> None:
-    receive = ReceiveCredit(WINDOW)
-    receive.add(249)
-    assert not receive.report_due
-    receive.add(1)
-    assert receive.report_due
+    receive = Credit(WINDOW, WINDOW)
+    assert not receive.consume(249)
+    assert receive.consume(1)
     assert receive.report() == 250
-    assert not receive.report_due
+    assert not receive.consume(249)
+    assert receive.consume(1)
 
 
 @given(st.lists(st.integers(0, 50 * BUCKET_US), max_size=40), st.sets(st.integers(0, 39)))

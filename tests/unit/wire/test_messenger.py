@@ -68,10 +68,10 @@ def test_one_way_messages_arrive_in_order_and_a_turns_worth_is_one_message() -> 
         came: list[bytes] = []
         node.on_message("note", lambda message: came.append(bytes(message.body[0])))
         await joined(first, node, node.bind("127.0.0.1:0"))
-        link = first._peers.link(NODE, Lane.CONTROL)
+        link = first._link(NODE, Lane.CONTROL)
         assert link is not None
         written: list[int] = []
-        connection = link._connection
+        connection = link._port
         assert connection is not None
         send = connection.send
         connection.send = lambda frames: (written.append(1), send(frames))[1]  # type: ignore[method-assign]
@@ -307,7 +307,7 @@ def test_a_paused_process_finds_its_answers_before_its_timeouts() -> None:
         loop = asyncio.get_running_loop()
         held[0].reply([b"in time"])
         node._station.flush()  # type: ignore[union-attr]
-        loop.remove_reader(client._peers.link(NODE, Lane.CONTROL)._connection.fd)  # type: ignore[union-attr]
+        loop.remove_reader(client._link(NODE, Lane.CONTROL)._port.fd)  # type: ignore[union-attr]
         await until(call.done)
         assert (await call).body == [b"in time"]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.wire.envelope import Parcel
-from stelae.wire.parcels import PACK_BELOW, PING, Batch, Outbox, frame_length, unpack
+from stelae.wire.envelope import PING, Parcel
+from stelae.wire.parcels import PACK_BELOW, SPARE_FRAMES, Batch, Outbox, frame_length, unpack
 from stelae.wire.refusals import Malformed
-from stelae.wire.settings import PARCEL_COST
+from stelae.wire.settings import PARCEL_COST, WireSettings
 
 LENGTHS = st.one_of(
     st.integers(0, 60), st.sampled_from([PACK_BELOW - 1, PACK_BELOW, PACK_BELOW + 1])
@@ -20,7 +20,10 @@ BODIES = st.lists(st.lists(LENGTHS, max_size=4), max_size=12)
 
 
 def outbox(*, batch_bytes: int = 1 << 20, parcels_max: int = 1000, large_max: int = 100) -> Outbox:
-    return Outbox(batch_bytes=batch_bytes, parcels_max=parcels_max, large_max=large_max)
+    settings = WireSettings(
+        message_bytes=batch_bytes, parcels_max=parcels_max, frames_max=large_max + SPARE_FRAMES
+    )
+    return Outbox(settings, lambda: None)
 
 
 def fill(box: Outbox, bodies: list[list[int]]) -> list[list[bytes]]:
@@ -60,7 +63,7 @@ def test_what_went_in_comes_out_in_order_whatever_the_limits(
         total -= cost
     assert came == sent
     assert total == box.cost == 0
-    assert not box
+    assert box.peek() is None
 
 
 @given(st.lists(st.lists(LENGTHS, max_size=3), min_size=1, max_size=4), st.data())

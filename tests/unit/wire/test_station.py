@@ -10,12 +10,21 @@ import pytest
 
 from stelae.spi.errors import NotLeader
 from stelae.spi.services import Buffer
-from stelae.wire.envelope import Envelope, encode_envelope
-from stelae.wire.parcels import CANCEL, CREDIT, ERROR, HELLO, PACK_BELOW, PING, PONG, REFUSED, REPLY
-from stelae.wire.requests import Message, Request
-from stelae.wire.services import Service, Services
+from stelae.wire.envelope import (
+    CANCEL,
+    CREDIT,
+    ERROR,
+    HELLO,
+    PING,
+    PONG,
+    REFUSED,
+    REPLY,
+    Envelope,
+    encode_envelope,
+)
+from stelae.wire.parcels import PACK_BELOW
+from stelae.wire.requests import Message, Request, Service, Services
 from stelae.wire.settings import FRAMES_MAX, Lane, WireSettings
-from stelae.wire.sockets import SendResult
 from stelae.wire.station import IDLE_FACTOR, Station
 from tests.unit.wire.worlds import CLOCK_LIMIT, Edge, common, identity
 
@@ -27,16 +36,16 @@ class Port:
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, list[Buffer]]] = []
-        self.result = SendResult.SENT
+        self.reachable = True
         self.closed = False
 
     def close(self) -> None:
         self.closed = True
 
-    def send(self, routing_id: bytes, frames: Any) -> SendResult:
-        if self.result is SendResult.SENT:
-            self.sent.append((routing_id, list(frames)))
-        return self.result
+    def send(self, frames: Any) -> bool:
+        if self.reachable:
+            self.sent.append((frames[0], list(frames[1:])))
+        return self.reachable
 
 
 class World:
@@ -47,11 +56,14 @@ class World:
         self.port = Port()
         self.requests: list[Request] = []
         self.messages: list[Message] = []
-        services = Services()
+        services = self.services()
         services.add("ask", Service(lane=Lane.CONTROL, on_request=self.requests.append))
         services.add("ask.bulk", Service(lane=Lane.BULK, on_request=self.requests.append))
         services.add("tell", Service(lane=Lane.CONTROL, on_message=self.messages.append))
         self.listen(services)
+
+    def services(self) -> Services:
+        return Services(self.common, lambda due_us: self.edge.wake_at(due_us))
 
     def listen(self, services: Services) -> None:
         self.edge = Edge(self.port)
@@ -214,7 +226,7 @@ def test_more_open_requests_than_allowed_are_overload() -> None:
 
 def test_a_handler_that_raises_ends_its_request_and_nothing_else() -> None:
     world = World()
-    services = Services()
+    services = world.services()
 
     def handle(request: Request) -> None:
         raise NotLeader("c" * 32) if request.request_id == 1 else ValueError("a bug")
@@ -340,14 +352,13 @@ def test_a_ping_is_answered_and_silence_ends_a_connection() -> None:
     assert world.say([ask(1)])[0][2]["code"] == "HELLO_FIRST"
 
 
-@pytest.mark.parametrize("result", [SendResult.GONE, SendResult.FULL])
-def test_a_caller_that_cannot_be_reached_is_forgotten(result: SendResult) -> None:
+def test_a_caller_that_cannot_be_reached_is_forgotten() -> None:
     world = World()
     world.hello()
     world.say([ask(1), ask(2)])
     told: list[int] = []
     world.requests[1].on_cancel(lambda: told.append(2))
-    world.port.result = result
+    world.port.reachable = False
     world.requests[0].reply()
     world.station.flush()
     assert told == [2]

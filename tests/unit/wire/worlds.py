@@ -104,10 +104,10 @@ class Edge:
     def leave(self, party: Any) -> None:
         self.parties.pop(party)
 
-    def open_router(self, party: Any, host: str, port: int) -> tuple[Any, int]:
-        return self.port, port
+    def listen(self, party: Any, host: str, port: int) -> tuple[Any, str]:
+        return self.port, f"{host}:{port}"
 
-    def open_dealer(self, party: Any, lane: Any) -> Any:
+    def dial(self, party: Any, lane: Any) -> Any:
         return self.port
 
     def close_port(self, port: Any) -> None:
