@@ -25,16 +25,7 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from stelae.wire.envelope import (
-    ERROR,
-    HELLO,
-    PING,
-    PONG,
-    REFUSED,
-    Envelope,
-    Identity,
-    encode_envelope,
-)
+from stelae.wire.envelope import Envelope, Identity, Kind, encode_envelope
 
 ANSWER_TIMEOUT_MS: Final = 5000
 """How long an answer that must come is waited for; a node that never answers has failed."""
@@ -111,7 +102,7 @@ class Attacker:
     def hello(self, **changes: Any) -> Envelope:
         """Say hello, properly but for ``changes`` to the header; return the answer's envelope."""
         fields = {"lane": self._lane, "window_bytes": 1 << 20}
-        self.send([self.header([(HELLO, 1, 0, "", fields, [])], recipient="", **changes)])
+        self.send([self.header([(Kind.HELLO, 1, 0, "", fields, [])], recipient="", **changes)])
         return self.answer()
 
     def header(self, parcels: list[tuple[object, ...]], *, recipient: str, **changes: Any) -> bytes:
@@ -145,7 +136,7 @@ class Attacker:
     def ping(self, node: Node) -> None:
         """Send a proper ping; its answer shows that the node has taken all that was sent before."""
         ping = self.header(
-            [(PING, 0, 0, "", None, [])],
+            [(Kind.PING, 0, 0, "", None, [])],
             recipient=node.node_id,
             recipient_incarnation=node.incarnation_id,
         )
@@ -160,13 +151,13 @@ class Attacker:
 
 
 def codes_of(envelope: Envelope) -> set[str]:
-    """Return the codes of the refusals in a message, and ``PONG`` for the answer to a ping."""
+    """Return the codes of the refusals in a message, and ``Kind.PONG`` for the answer to a ping."""
     codes = {
         str((parcel.fields or {}).get("code"))
         for parcel in envelope.parcels
-        if parcel.kind in (REFUSED, ERROR)
+        if parcel.kind in (Kind.REFUSED, Kind.ERROR)
     }
-    return codes | {"PONG" for parcel in envelope.parcels if parcel.kind == PONG}
+    return codes | {"PONG" for parcel in envelope.parcels if parcel.kind == Kind.PONG}
 
 
 def identity(rng: random.Random, cluster_id: str) -> Identity:
@@ -189,7 +180,7 @@ def meet(address: str, rng: random.Random, cluster_id: str) -> Node:
     """
     with Attacker(address, identity(rng, cluster_id)) as newcomer:
         answer = newcomer.hello()
-    assert answer.parcels[0].kind == HELLO, f"no hello but {answer.parcels[0]}"
+    assert answer.parcels[0].kind == Kind.HELLO, f"no hello but {answer.parcels[0]}"
     return Node(
         node_id=answer.sender,
         incarnation_id=answer.sender_incarnation,

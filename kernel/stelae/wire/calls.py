@@ -70,46 +70,47 @@ class Call(asyncio.Future[Response]):
         self.attempts = self.bucket = 0
         self.sent = False  # whether an attempt is on the present connection
         self.hindrance: StelaeError | None = None  # what the last attempt met
-        self.on_cancel: Callable[[Call], None] | None = None
+        self.table: CallTable | None = None
 
     def cancel(self, msg: object | None = None) -> bool:
         """Cancel the call; the peer is told, and an answer that still comes is dropped."""
         cancelled = super().cancel(msg)
-        if cancelled and self.on_cancel is not None:
-            self.on_cancel(self)
+        if cancelled and self.table is not None:
+            self.table.give_up(self)
         return cancelled
+
+    def on_due(self, now_us: int) -> None:
+        """The deadline has come, or the time for another attempt."""
+        if self.table is not None:
+            self.table.due(self, now_us)
 
 
 class CallTable:
     """The calls of one link.
 
     ``transmit(call, now_us)`` queues an attempt and returns the error that prevents it, if any;
-    ``cancel(request_id)`` tells the peer that nobody waits any more; ``wake_at(due_us)`` asks for
-    ``expire`` to be called then.
+    ``cancel(request_id)`` tells the peer that nobody waits any more.
     """
 
     def __init__(
         self,
         transmit: Callable[[Call, int], StelaeError | None],
         cancel: Callable[[int], None],
-        wake_at: Callable[[int], None],
+        deadlines: Deadlines,
         rng: random.Random,
     ) -> None:
         self._transmit = transmit
         self._cancel = cancel
-        self._wake_at = wake_at
+        self._deadlines = deadlines
         self._rng = rng
         self._calls: dict[int, Call] = {}
-        self._deadlines: Deadlines[Call] = Deadlines()
-        self.next_due_us = self._deadlines.next_due_us
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def start(self, call: Call, now_us: int) -> None:
-        """Begin a call."""
         self._calls[call.request_id] = call
-        call.on_cancel = self._cancelled
+        call.table = self
         self._attempt(call, now_us)
 
     def answer(self, request_id: int, response: Response) -> bool:
@@ -138,16 +139,21 @@ class CallTable:
             if not call.sent:
                 self._attempt(call, now_us)
 
-    def expire(self, now_us: int) -> None:
-        """Fail what is past its deadline, and repeat what is due. Drain the socket first."""
-        for call in self._deadlines.pop_due(now_us):
-            if now_us < call.deadline_us:
-                self._attempt(call, now_us)
-                continue
-            if call.sent:
-                self._cancel(call.request_id)
-            why = f" (last hindrance: {call.hindrance})" if call.hindrance is not None else ""
-            self._fail(call, DeadlineExceeded(f"no answer to {call.kind} within its deadline{why}"))
+    def due(self, call: Call, now_us: int) -> None:
+        """Fail a call that is past its deadline, or repeat it. Drain the socket first."""
+        if now_us < call.deadline_us:
+            self._attempt(call, now_us)
+            return
+        if call.sent:
+            self._cancel(call.request_id)
+        why = f" (last hindrance: {call.hindrance})" if call.hindrance is not None else ""
+        self._fail(call, DeadlineExceeded(f"no answer to {call.kind} within its deadline{why}"))
+
+    def give_up(self, call: Call) -> None:
+        """Forget a call that was cancelled, and tell the peer."""
+        self._forget(call)
+        if call.sent:
+            self._cancel(call.request_id)
 
     def fail_all(self, error: StelaeError) -> None:
         """Fail every call: the messenger is closing or the peer was removed."""
@@ -174,11 +180,7 @@ class CallTable:
         self._wait(call, now_us + call.retry.backoff_us(call.attempts, self._rng))
 
     def _wait(self, call: Call, until_us: int) -> None:
-        if call.bucket:
-            self._deadlines.discard(call.bucket, call)
-        due_us = min(until_us, call.deadline_us)
-        call.bucket = self._deadlines.add(due_us, call)
-        self._wake_at(due_us)
+        self._deadlines.set(call, min(until_us, call.deadline_us))
 
     def _fail(self, call: Call, error: StelaeError) -> None:
         if self._forget(call):
@@ -187,11 +189,6 @@ class CallTable:
     def _forget(self, call: Call) -> bool:
         """Remove a call; say whether its future still waits."""
         del self._calls[call.request_id]
-        self._deadlines.discard(call.bucket, call)
-        call.on_cancel = None
+        self._deadlines.drop(call)
+        call.table = None
         return not call.done()
-
-    def _cancelled(self, call: Call) -> None:
-        self._forget(call)
-        if call.sent:
-            self._cancel(call.request_id)

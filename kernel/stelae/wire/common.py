@@ -32,7 +32,7 @@ class TimeSource(Protocol):
         """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Common:
     """Handed to every part of one messenger. ``identity`` changes once, if it had no cluster."""
 
@@ -53,11 +53,11 @@ class Common:
         self,
         batch: Batch,
         peer: str,
-        incarnation: str,
+        run: str,
         credit: Credit | None,
         put: Callable[[list[Buffer]], None],
     ) -> None:
-        """Put a message with ``batch`` on the wire, as the fault seam decides.
+        """Put a message for a run of a peer on the wire, as the fault seam decides.
 
         What it loses was never under way, and what it repeats is under way twice, so ``credit``,
         from which the batch was taken, still agrees with what the peer will count.
@@ -65,14 +65,14 @@ class Common:
         header = encode_envelope(
             self.identity,
             recipient=peer,
-            recipient_incarnation=incarnation,
+            recipient_incarnation=run,
             timestamp=self.time.now(),
-            credit=credit.report() if credit is not None else 0,
+            credit=credit.report() if credit else 0,
             parcels=batch.parcels,
         )
-        send = partial(put, [header, *batch.body()])
-        copies = self.through(peer, Direction.OUTBOUND, send)
-        if credit is not None and copies != 1:
+        frames = [header, *batch.body()]
+        copies = self.through(peer, Direction.OUTBOUND, partial(put, frames))
+        if credit and copies != 1:
             credit.adjust((copies - 1) * batch.cost)
 
     def through(self, peer: str, direction: Direction, deliver: Callable[[], None]) -> int:

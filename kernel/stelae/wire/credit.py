@@ -11,20 +11,14 @@ from __future__ import annotations
 
 
 class Credit:
-    """Both directions of one connection, seen from one side; windows in bytes."""
+    """Both directions of one connection; the window is the smaller of what both sides will take."""
 
-    __slots__ = ("_consumed", "_freed", "_reported", "_sent", "_step", "window_bytes")
+    __slots__ = ("_consumed", "_freed", "_reported", "_sent", "window_bytes")
 
-    def __init__(self, window_bytes: int, receive_window_bytes: int) -> None:
+    def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
-        self._step = max(1, receive_window_bytes // 4)
         self._sent = self._freed = 0
         self._consumed = self._reported = 0
-
-    @property
-    def under_way_bytes(self) -> int:
-        """Bytes sent and not yet reported as consumed."""
-        return self._sent - self._freed
 
     def take(self, cost: int) -> bool:
         """Count ``cost`` bytes as sent if they fit; say whether they did."""
@@ -46,7 +40,7 @@ class Credit:
     def consume(self, cost: int) -> bool:
         """Count bytes that arrived; say whether the peer is to be told now, a quarter later."""
         self._consumed += cost
-        return self._consumed - self._reported >= self._step and bool(self.report())
+        return (self._consumed - self._reported) * 4 >= self.window_bytes and bool(self.report())
 
     def report(self) -> int:
         """Return the sum for a header that is being written."""

@@ -1,42 +1,55 @@
 """A table of deadlines that costs next to nothing when, as nearly always, none of them is reached.
 
-Items stand in buckets of ten milliseconds; completing one removes it from its bucket, and nobody
-wakes for an empty bucket. An item may be reported up to one bucket late, never early.
+Items stand in buckets of ten milliseconds; dropping one removes it from its bucket, and nobody
+wakes for an empty bucket. An item may be called up to one bucket late, never early.
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import Final, Protocol
 
 BUCKET_US: Final = 10_000
 
-Item = TypeVar("Item")
+
+class Timed(Protocol):
+    """What can be due. ``bucket`` belongs to the table, and is 0 when the item is not in it."""
+
+    bucket: int
+
+    def on_due(self, now_us: int) -> None:
+        """The time has come; the item is no longer in the table."""
 
 
-class Deadlines(Generic[Item]):
-    """Items by the monotonic microsecond at which each is due, rounded up to a bucket."""
+class Deadlines:
+    """Items by the monotonic microsecond at which each is due; ``wake_at`` asks for ``expire``."""
 
-    __slots__ = ("_buckets", "_order")
+    __slots__ = ("_buckets", "_order", "_wake_at")
 
-    def __init__(self) -> None:
-        self._buckets: dict[int, dict[Item, None]] = {}
+    def __init__(self, wake_at: Callable[[int], None]) -> None:
+        self._buckets: dict[int, dict[Timed, None]] = {}
         self._order: list[int] = []
+        self._wake_at = wake_at
 
-    def add(self, due_us: int, item: Item) -> int:
-        """Enter an item; return the bucket, which ``discard`` wants back."""
-        bucket = -(-due_us // BUCKET_US)
+    def set(self, item: Timed, due_us: int) -> None:
+        """Call an item at ``due_us``, instead of when it was to be called before."""
+        if item.bucket:
+            self.drop(item)
+        bucket = item.bucket = -(-due_us // BUCKET_US)
         items = self._buckets.get(bucket)
         if items is None:
             items = self._buckets[bucket] = {}
             heapq.heappush(self._order, bucket)
         items[item] = None
-        return bucket
+        self._wake_at(due_us)
 
-    def discard(self, bucket: int, item: Item) -> None:
-        """Remove an item; harmless when it is no longer there."""
-        if bucket in self._buckets:
-            self._buckets[bucket].pop(item, None)
+    def drop(self, item: Timed) -> None:
+        """Forget an item; harmless when it is not in the table."""
+        items = self._buckets.get(item.bucket)
+        if items is not None:
+            items.pop(item, None)
+        item.bucket = 0
 
     def next_due_us(self) -> int | None:
         """Return when the next item is due, or ``None`` when there is none."""
@@ -47,9 +60,13 @@ class Deadlines(Generic[Item]):
             del self._buckets[heapq.heappop(self._order)]
         return None
 
-    def pop_due(self, now_us: int) -> list[Item]:
-        """Remove and return the items that are due, earliest bucket first, in order of entry."""
-        due: list[Item] = []
+    def expire(self, now_us: int) -> None:
+        """Call the items that are due, earliest bucket first, in order of entry."""
+        due: list[tuple[int, Timed]] = []
         while self._order and self._order[0] * BUCKET_US <= now_us:
-            due.extend(self._buckets.pop(heapq.heappop(self._order)))
-        return due
+            bucket = heapq.heappop(self._order)
+            due.extend((bucket, item) for item in self._buckets.pop(bucket))
+        for bucket, item in due:
+            if item.bucket == bucket:  # else one before it has dropped it, or set it anew
+                item.bucket = 0
+                item.on_due(now_us)

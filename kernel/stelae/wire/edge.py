@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import zmq
 
 from stelae.spi.services import Buffer
 from stelae.wire.common import Common
+from stelae.wire.deadlines import Deadlines
 from stelae.wire.settings import Lane
 from stelae.wire.sockets import Context, DealerPort, Port, RouterPort
+
+AnyPort = TypeVar("AnyPort", RouterPort, DealerPort)
 
 SOCKETS_MAX: Final = 8192
 TIMER_SLACK_US: Final = 1000
@@ -31,6 +34,8 @@ class Party(ABC):
         self._common = common
         self._edge = edge
         self._port: Port | None = None
+        self.bucket = 0
+        edge.join(self)
 
     @abstractmethod
     def arrived(self, frames: list[Buffer]) -> None:
@@ -41,12 +46,8 @@ class Party(ABC):
         """Write what the turn produced."""
 
     @abstractmethod
-    def on_time(self, now_us: int) -> None:
-        """Judge time-outs, at or after ``next_due_us``; the sockets have just been drained."""
-
-    @abstractmethod
-    def next_due_us(self) -> int:
-        """When ``on_time`` is wanted."""
+    def on_due(self, now_us: int) -> None:
+        """Judge time-outs; the sockets have just been drained."""
 
     def on_ready(self) -> None:
         """The socket's state changed."""
@@ -69,6 +70,7 @@ class Edge:
     def __init__(self, common: Common, defer: Callable[[Callable[[], None]], None]) -> None:
         self.loop = asyncio.get_running_loop()
         self.closed = False
+        self.deadlines = Deadlines(self._wake_at)
         self._context: Context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self._common = common
@@ -79,38 +81,18 @@ class Edge:
         self._timer_due_us = 0
 
     def join(self, party: Party) -> None:
-        """Begin to serve a party."""
         self._parties[party] = None
 
     def leave(self, party: Party) -> None:
-        """Serve a party no longer."""
         self._parties.pop(party, None)
-        self._dirty.pop(party, None)
+        self.deadlines.drop(party)
 
-    def listen(self, party: Party, host: str, port: int) -> tuple[RouterPort, str]:
-        """Listen for a party; return the socket and the actual address.
-
-        Raises:
-            ConfigError: the address is taken or not one of this machine.
-        """
+    def open(self, party: Party, kind: type[AnyPort], lane: Lane) -> AnyPort:
+        """Return a socket that is watched for a party."""
         settings = self._common.settings
-        mark = settings.messages_max(Lane.CONTROL)
-        router = RouterPort(self._context, settings.frame_bytes_max, mark)
-        try:
-            address = router.bind(host, port)
-        except BaseException:
-            router.close()
-            raise
-        self.loop.add_reader(router.fd, party.on_ready)
-        return router, address
-
-    def dial(self, party: Party, lane: Lane) -> DealerPort:
-        """Return a socket for a party that is going to connect."""
-        settings = self._common.settings
-        mark = settings.messages_max(lane)
-        dealer = DealerPort(self._context, settings.frame_bytes_max, mark)
-        self.loop.add_reader(dealer.fd, party.on_ready)
-        return dealer
+        port = kind(self._context, settings.frame_bytes_max, settings.messages_max(lane))
+        self.loop.add_reader(port.fd, party.on_ready)
+        return port
 
     def close_port(self, port: Port) -> None:
         """Stop watching, before the descriptor can be used again, and close."""
@@ -123,8 +105,7 @@ class Edge:
             self._defer(self._flush)
         self._dirty[party] = None
 
-    def wake_at(self, due_us: int) -> None:
-        """Judge time-outs at or soon after ``due_us``."""
+    def _wake_at(self, due_us: int) -> None:
         if self.closed:
             return
         if self._timer is not None:
@@ -138,7 +119,6 @@ class Edge:
     def close(self) -> None:
         """Stop. The sockets are closed by their owners before."""
         self.closed = True
-        self._dirty.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._context.destroy(linger=0)
@@ -146,14 +126,9 @@ class Edge:
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, {}
         for party in dirty:
-            if party in self._parties:
-                party.flush()
-                if party.readable():
-                    self.loop.call_soon(self._again, party)
-
-    def _again(self, party: Party) -> None:
-        if party in self._parties:
-            party.on_ready()
+            party.flush()
+            if party.readable():
+                self.loop.call_soon(party.on_ready)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -163,9 +138,6 @@ class Edge:
         if not all(drained):
             self.loop.call_soon(self._on_timer)
             return
-        now_us = self._common.now_us()
-        for party in list(self._parties):
-            if party in self._parties and party.next_due_us() <= now_us:
-                party.on_time(now_us)
-        if self._parties:
-            self.wake_at(min(party.next_due_us() for party in self._parties))
+        self.deadlines.expire(self._common.now_us())
+        if (due_us := self.deadlines.next_due_us()) is not None:
+            self._wake_at(due_us)

@@ -34,18 +34,23 @@ from stelae.wire.settings import Lane, WireSettings
 PROTOCOL_VERSION: Final = 1
 """Version of the envelope and of the rules in this package; a peer of another one is refused."""
 
-HELLO: Final = "hello"
-PING: Final = "wire.ping"
-PONG: Final = "wire.pong"
-CREDIT: Final = "wire.credit"
-CANCEL: Final = "wire.cancel"
-REFUSED: Final = "wire.refused"
-REPLY: Final = "wire.reply"
-ERROR: Final = "wire.error"
-RESERVED_PREFIX: Final = "wire."
 
-FREE_KINDS: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})
-"""Kinds that keep a connection going; they carry no body and cost no credit."""
+class Kind:
+    """Kinds of parcels that are the messenger's own."""
+
+    HELLO: Final = "hello"
+    PING: Final = "wire.ping"
+    PONG: Final = "wire.pong"
+    CREDIT: Final = "wire.credit"
+    CANCEL: Final = "wire.cancel"
+    REFUSED: Final = "wire.refused"
+    REPLY: Final = "wire.reply"
+    ERROR: Final = "wire.error"
+    RESERVED_PREFIX: Final = "wire."
+
+    FREE: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})
+    """Those that keep a connection going; they carry no body and cost no credit."""
+
 
 _Text = Annotated[str, msgspec.Meta(max_length=64)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
@@ -194,7 +199,7 @@ def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tu
         raise Malformed(str(error)) from error
     if expected is not None and envelope.sender != expected:
         raise WrongRecipient(f"expected node {expected}; {envelope.sender} answers here")
-    if len(envelope.parcels) != 1 or envelope.parcels[0].kind != HELLO:
+    if len(envelope.parcels) != 1 or envelope.parcels[0].kind != Kind.HELLO:
         raise Malformed("a hello travels alone")
     fields = envelope.parcels[0].fields or {}
     lane, window_bytes = fields.get("lane"), fields.get("window_bytes")

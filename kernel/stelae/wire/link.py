@@ -24,21 +24,7 @@ from stelae.wire.calls import Call, CallTable, Response
 from stelae.wire.common import Common
 from stelae.wire.credit import Credit
 from stelae.wire.edge import Edge, Party
-from stelae.wire.envelope import (
-    CANCEL,
-    CREDIT,
-    ERROR,
-    HELLO,
-    PING,
-    PONG,
-    REFUSED,
-    REPLY,
-    Envelope,
-    Parcel,
-    check_addressee,
-    check_hello,
-    hello_fields,
-)
+from stelae.wire.envelope import Envelope, Kind, Parcel, check_addressee, check_hello, hello_fields
 from stelae.wire.faults import Direction
 from stelae.wire.parcels import Outbox, parcel_cost, read_message, unpack
 from stelae.wire.refusals import (
@@ -50,7 +36,7 @@ from stelae.wire.refusals import (
     error_of,
 )
 from stelae.wire.settings import Lane
-from stelae.wire.sockets import Port
+from stelae.wire.sockets import DealerPort, Port
 
 _log = logging.getLogger(__name__)
 
@@ -93,21 +79,17 @@ class Link(Party):
         self.state = LinkState.IDLE
         self.last_failure: StelaeError | None = None
         self._opened = self._failures = 0
-        self._due_us = self._heard_us = 0
-        self._window_bytes = common.settings.window_bytes(lane)
-        self._credit = Credit(self._window_bytes, self._window_bytes)
+        self._heard_us = 0
+        self._credit = Credit(common.settings.window_bytes(lane))
         self._outbox = Outbox(common.settings, partial(edge.dirty, self))
-        self.calls = CallTable(self._transmit, self._cancel, edge.wake_at, common.rng)
+        self.calls = CallTable(self._transmit, self._cancel, edge.deadlines, common.rng)
 
     @property
     def up(self) -> bool:
         """Whether messages can be sent."""
         return self.state is LinkState.UP
 
-    # -- what the messenger asks ------------------------------------------------------------------
-
     def open(self) -> None:
-        """Begin, or begin again, to connect."""
         self._opened += 1
         self.state = LinkState.RESOLVING
         self._set_due(self._common.settings.connect_timeout_ms)
@@ -139,13 +121,9 @@ class Link(Party):
         self._drop_connection()
         self.calls.fail_all(error)
 
-    # -- what the edge asks -----------------------------------------------------------------------
-
     def flush(self) -> None:
-        """Write what was queued."""
         while self.state in (LinkState.UP, LinkState.GREETING):
-            batch = self._outbox.take()
-            if batch is None:
+            if (batch := self._outbox.take()) is None:
                 return
             peer, run = self.peer or "", self.peer_incarnation or ""
             self._common.write(batch, peer, run, self._credit, partial(self._put, self._port))
@@ -158,16 +136,12 @@ class Link(Party):
         writable = self._port.writable()
         if self.state is LinkState.CONNECTING and writable:
             self.state = LinkState.GREETING
-            self._credit = Credit(self._window_bytes, self._window_bytes)
-            self._outbox.add(HELLO, fields=hello_fields(self.lane, self._common.settings))
+            self._credit = Credit(self._common.settings.window_bytes(self.lane))
+            self._outbox.add(Kind.HELLO, fields=hello_fields(self.lane, self._common.settings))
         elif self.state in (LinkState.GREETING, LinkState.UP) and not writable:
             self.restart("the connection was closed, or the peer does not read")
 
-    def on_time(self, now_us: int) -> None:
-        """Judge time-outs."""
-        self.calls.expire(now_us)
-        if now_us < self._due_us or self.state is LinkState.CLOSED:
-            return
+    def on_due(self, now_us: int) -> None:
         settings, silence_us = self._common.settings, now_us - self._heard_us
         if self.state is LinkState.IDLE:
             self.open()
@@ -177,13 +151,8 @@ class Link(Party):
             self.restart("the peer is silent")
         else:
             if silence_us >= settings.ping_ms * 1000:
-                self._outbox.add(PING)
+                self._outbox.add(Kind.PING)
             self._set_due(settings.ping_ms)
-
-    def next_due_us(self) -> int:
-        """When ``on_time`` is wanted."""
-        calls_us = self.calls.next_due_us()
-        return self._due_us if calls_us is None else min(self._due_us, calls_us)
 
     def arrived(self, frames: list[Buffer]) -> None:
         """Check one message and use it. The peer that answers is checked like one that asks."""
@@ -198,7 +167,7 @@ class Link(Party):
                 raise StaleSender(f"an answer of {envelope.sender} on the link to {self.peer}")
             bodies, cost = unpack(envelope.parcels, frames[1:])
             if self._credit.consume(cost):
-                self._outbox.add(CREDIT)
+                self._outbox.add(Kind.CREDIT)
             self._common.time.observe(envelope.timestamp)
         except StelaeError as error:
             self._common.refused(error)
@@ -208,15 +177,13 @@ class Link(Party):
         use = partial(self._use, connection, envelope, bodies)
         self._common.through(envelope.sender, Direction.INBOUND, use)
 
-    # -- connecting -------------------------------------------------------------------------------
-
     def _resolved(self, opened: int, resolved: Resolved | None) -> None:
         if opened != self._opened or self.state is not LinkState.RESOLVING:
             return
         if resolved is None:
             self.restart(f"the name in {self.address} cannot be resolved")
             return
-        self._port = connection = self._edge.dial(self, self.lane)
+        self._port = connection = self._edge.open(self, DealerPort, self.lane)
         self.state = LinkState.CONNECTING
         connection.connect(*resolved)
         self.on_ready()
@@ -225,7 +192,7 @@ class Link(Party):
         """The first answer on a connection: a hello, or a refusal, which is raised."""
         if not envelope.parcels:
             raise Malformed("an empty answer to hello")
-        if envelope.parcels[0].kind == REFUSED:
+        if envelope.parcels[0].kind == Kind.REFUSED:
             raise error_of(envelope.parcels[0].fields)
         _, window_bytes = check_hello(envelope, self._common.identity, self.peer)
         self._common.time.observe(envelope.timestamp)
@@ -238,7 +205,7 @@ class Link(Party):
         self.peer = NodeId(envelope.sender)
         self.peer_incarnation = IncarnationId(envelope.sender_incarnation)
         self._common.learn_cluster(envelope.cluster_id)
-        self._credit.window_bytes = min(self._window_bytes, window_bytes)
+        self._credit.window_bytes = min(self._credit.window_bytes, window_bytes)
         self.state = LinkState.UP
         self._failures = 0
         self._heard_us = now_us = self._common.now_us()
@@ -274,10 +241,7 @@ class Link(Party):
             self._port = None
 
     def _set_due(self, delay_ms: float) -> None:
-        self._due_us = self._common.now_us() + int(delay_ms * 1000)
-        self._edge.wake_at(self._due_us)
-
-    # -- sending and receiving --------------------------------------------------------------------
+        self._edge.deadlines.set(self, self._common.now_us() + int(delay_ms * 1000))
 
     def _transmit(self, call: Call, now_us: int) -> StelaeError | None:
         if self.state is not LinkState.UP:
@@ -298,7 +262,7 @@ class Link(Party):
 
     def _cancel(self, request_id: int) -> None:
         if self.state is LinkState.UP:
-            self._outbox.add(CANCEL, request_id)
+            self._outbox.add(Kind.CANCEL, request_id)
 
     def _put(self, connection: Port | None, frames: Sequence[Buffer]) -> None:
         if connection is self._port and connection is not None and not connection.send(frames):
@@ -314,17 +278,17 @@ class Link(Party):
 
     def _use_parcel(self, sender: NodeId, parcel: Parcel, body: list[Buffer]) -> None:
         kind, fields, awaited = parcel.kind, parcel.fields or {}, True
-        if kind == REPLY:
+        if kind == Kind.REPLY:
             response = Response(sender=sender, body=body, fields=fields)
             awaited = self.calls.answer(parcel.request_id, response)
-        elif kind == ERROR:
+        elif kind == Kind.ERROR:
             awaited = self.calls.refuse(parcel.request_id, error_of(fields), self._heard_us)
-        elif kind == REFUSED:
+        elif kind == Kind.REFUSED:
             error = error_of(fields)
             self._common.metrics.count(f"wire_refused_by_peer_{error.code.lower()}")
             if isinstance(error, Misdirected):
                 self._lose(error)
-        elif kind not in (PONG, CREDIT, HELLO):
+        elif kind not in (Kind.PONG, Kind.CREDIT, Kind.HELLO):
             self._common.refused(UnknownKind(f"{kind!r} is no answer"))
         if not awaited:
             self._common.metrics.count("wire_answers_unawaited")

@@ -19,7 +19,6 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import IncarnationId, NodeId
@@ -52,9 +51,6 @@ class PeerChange:
     up: bool
 
 
-PeerHandler: TypeAlias = Callable[[PeerChange], None]
-
-
 class Messenger:
     """See the module; it must be made on the running loop.
 
@@ -83,31 +79,21 @@ class Messenger:
         rng: random.Random,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._common = Common(
-            identity=identity,
-            settings=settings,
-            clock=clock,
-            time=time,
-            metrics=metrics,
-            faults=faults,
-            rng=rng,
-            call_later=self._loop.call_later,
-        )
+        later = self._loop.call_later
+        self._common = Common(identity, settings, clock, time, metrics, faults, rng, later)
         self._edge = Edge(self._common, defer)
-        self._services = Services(self._common, self._edge.wake_at)
+        self._services = Services(self._common, self._edge.deadlines)
         self._resolve = resolver(self._loop)
         self._station: Station | None = None
         self._links: dict[NodeId, dict[Lane, Link]] = {}
         self._strangers: dict[Link, asyncio.Future[NodeId]] = {}
-        self._handlers: list[PeerHandler] = []
+        self._watchers: list[Callable[[PeerChange], None]] = []
         self._last_request_id = 0
 
     @property
     def identity(self) -> Identity:
         """Who this process is; the cluster id may have been learned at the first hello."""
         return self._common.identity
-
-    # -- serving ----------------------------------------------------------------------------------
 
     def bind(self, address: str) -> str:
         """Listen on ``host:port`` (0: any free port); return the actual address.
@@ -136,8 +122,6 @@ class Messenger:
     def on_message(self, kind: str, handler: MessageHandler, *, lane: Lane = Lane.CONTROL) -> None:
         """Take one-way messages of a kind, on one lane; handler and errors as for ``serve``."""
         self._services.add(kind, Service(lane=lane, on_message=handler))
-
-    # -- peers ------------------------------------------------------------------------------------
 
     def add_peer(self, node_id: NodeId, address: str) -> None:
         """Keep links to a node; if there are some, move them to ``address``.
@@ -197,16 +181,14 @@ class Messenger:
         found.add_done_callback(settled)
         return found
 
-    def on_peer_change(self, handler: PeerHandler) -> None:
+    def on_peer_change(self, handler: Callable[[PeerChange], None]) -> None:
         """Call ``handler`` whenever a lane to a peer comes up or goes down."""
-        self._handlers.append(handler)
+        self._watchers.append(handler)
 
     def connected(self, node_id: NodeId, lane: Lane = Lane.CONTROL) -> IncarnationId | None:
         """Return the run of a peer that a lane leads to, or ``None`` when it is down."""
         link = self._link(node_id, lane)
         return link.peer_incarnation if link is not None and link.up else None
-
-    # -- sending ----------------------------------------------------------------------------------
 
     def send(
         self,
@@ -295,15 +277,12 @@ class Messenger:
             self._station.close()
         self._edge.close()
 
-    # -- links ------------------------------------------------------------------------------------
-
     def _link(self, node_id: NodeId, lane: Lane) -> Link | None:
         lanes = self._links.get(node_id)
         return None if lanes is None else lanes[lane]
 
     def _open_link(self, lane: Lane, address: str, peer: NodeId | None) -> Link:
         link = Link(self._common, self._edge, self._resolve, self._changed, lane, address, peer)
-        self._edge.join(link)
         link.open()
         return link
 
@@ -349,7 +328,7 @@ class Messenger:
         change = PeerChange(
             node_id=link.peer, incarnation=link.peer_incarnation, lane=link.lane, up=up
         )
-        for handler in self._handlers:
+        for handler in self._watchers:
             try:
                 handler(change)
             except Exception:

@@ -14,7 +14,8 @@ from typing import Final
 
 from stelae.spi.errors import TooLarge
 from stelae.spi.services import Buffer
-from stelae.wire.envelope import FREE_KINDS, Envelope, Parcel, decode_envelope
+from stelae.wire.credit import Credit
+from stelae.wire.envelope import Envelope, Kind, Parcel, decode_envelope
 from stelae.wire.refusals import Fields, Malformed
 from stelae.wire.settings import FRAMES_MAX, PARCEL_COST, PARCELS_MAX, WireSettings
 
@@ -38,29 +39,22 @@ class Batch:
 
     def body(self) -> list[Buffer]:
         """Return the frames that follow the envelope."""
-        if not self.packed and not self.large:
-            return []
-        return [b"".join(self.packed), *self.large]
+        return [b"".join(self.packed), *self.large] if self.packed or self.large else []
 
 
 class Outbox:
     """Collects the parcels for one destination, in order, into batches within the limits.
 
-    ``filled`` is called whenever something was added.
+    ``filled`` is called whenever something was added; ``cost`` is that of all that waits.
     """
 
-    __slots__ = ("_batch", "_bytes_max", "_filled", "_full", "_large_max", "_parcels_max", "cost")
+    __slots__ = ("_batches", "_bytes_max", "_filled", "_large_max", "_parcels_max", "cost")
 
     def __init__(self, settings: WireSettings, filled: Callable[[], None]) -> None:
         self._bytes_max, self._parcels_max = settings.message_bytes, settings.parcels_max
         self._large_max = settings.frames_max - SPARE_FRAMES
         self._filled = filled
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything: the destination is gone."""
-        self._full: deque[Batch] = deque()
-        self._batch = Batch()
+        self._batches: deque[Batch] = deque()
         self.cost = 0
 
     def add(
@@ -74,16 +68,17 @@ class Outbox:
         lengths: Sequence[int] = (),
     ) -> None:
         """Append one parcel; ``lengths`` are those of ``frames`` in bytes."""
-        batch = self._batch
-        if batch.parcels and (
-            batch.size >= self._bytes_max
+        batch = self._batches[-1] if self._batches else None
+        if (
+            batch is None
+            or batch.size >= self._bytes_max
             or len(batch.parcels) >= self._parcels_max
             or len(batch.large) + len(frames) > self._large_max
         ):
-            self._full.append(batch)
-            batch = self._batch = Batch()
+            batch = Batch()
+            self._batches.append(batch)
         batch.parcels.append((kind, request_id, deadline_ms, trace_id, fields, lengths))
-        cost = 0 if kind in FREE_KINDS else PARCEL_COST
+        cost = 0 if kind in Kind.FREE else PARCEL_COST
         for frame, length in zip(frames, lengths, strict=True):
             (batch.packed if length < PACK_BELOW else batch.large).append(frame)
             batch.size += length
@@ -92,23 +87,18 @@ class Outbox:
         self.cost += cost
         self._filled()
 
-    def take(self) -> Batch | None:
-        """Remove and return the oldest batch, if there is one."""
-        batch = self.peek()
-        if batch is None:
+    def take(self, credit: Credit | None = None) -> Batch | None:
+        """Remove and return the oldest batch, if there is one, and ``credit`` has room for it."""
+        if not self._batches or (credit and not credit.take(self._batches[0].cost)):
             return None
-        if self._full:
-            self._full.popleft()
-        else:
-            self._batch = Batch()
+        batch = self._batches.popleft()
         self.cost -= batch.cost
         return batch
 
-    def peek(self) -> Batch | None:
-        """Return the oldest batch without removing it. Adding may still make it grow."""
-        if self._full:
-            return self._full[0]
-        return self._batch if self._batch.parcels else None
+    def clear(self) -> None:
+        """Forget everything: the destination is gone."""
+        self._batches.clear()
+        self.cost = 0
 
 
 def frame_length(frame: Buffer) -> int:
@@ -179,7 +169,7 @@ def unpack(parcels: Sequence[Parcel], body: Sequence[Buffer]) -> tuple[list[list
                 frames.append(body[large])
                 large += 1
             cost += length
-        if parcel.kind not in FREE_KINDS:
+        if parcel.kind not in Kind.FREE:
             cost += PARCEL_COST
         elif parcel.lengths:
             raise Malformed(f"{parcel.kind} carries no body")

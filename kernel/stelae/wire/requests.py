@@ -21,7 +21,7 @@ from stelae.spi.services import Buffer
 from stelae.wire.common import Common
 from stelae.wire.credit import Credit
 from stelae.wire.deadlines import Deadlines
-from stelae.wire.envelope import ERROR, HELLO, REPLY, RESERVED_PREFIX, Parcel
+from stelae.wire.envelope import Kind, Parcel
 from stelae.wire.parcels import Outbox, measure
 from stelae.wire.refusals import Fields, HandlerFailed, UnknownKind, error_fields
 from stelae.wire.settings import Lane
@@ -29,7 +29,7 @@ from stelae.wire.settings import Lane
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Inbound:
     """A connection that somebody else opened and that has said hello."""
 
@@ -37,13 +37,13 @@ class Inbound:
     sender: NodeId
     incarnation: IncarnationId
     lane: Lane
-    credit: Credit
     heard_us: int
+    credit: Credit
     outbox: Outbox = field(init=False)
     requests: dict[int, Request] = field(default_factory=dict)
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True):
     """A one-way message. Frames of 16 KiB and more are views that stay valid while referenced."""
 
     sender: NodeId
@@ -53,7 +53,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     fields: Fields
 
 
-class Request(msgspec.Struct, kw_only=True, eq=False):
+class Request(msgspec.Struct, eq=False):
     """One request: answered now or later, once, unless its caller gives up before.
 
     ``deadline_us`` is on this node's monotonic clock; ``body`` as in ``Message``.
@@ -82,15 +82,19 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         Raises:
             TooLarge: a frame, or their number, is above the limit; the request is still open.
         """
-        return self.open and self.services.answer(self, REPLY, fields, frames)
+        return self.open and self.services.answer(self, Kind.REPLY, fields, frames)
 
     def refuse(self, error: StelaeError) -> bool:
         """Answer with an error, which reaches the caller as one of its class; see ``reply``."""
-        return self.open and self.services.answer(self, ERROR, error_fields(error))
+        return self.open and self.services.answer(self, Kind.ERROR, error_fields(error))
 
     def on_cancel(self, call: Callable[[], None]) -> None:
         """Run ``call`` if the caller gives up, vanishes, or the deadline passes unanswered."""
         self.cancelled = call
+
+    def on_due(self, now_us: int) -> None:
+        """The deadline has passed."""
+        self.services.abandon(self)
 
 
 RequestHandler: TypeAlias = Callable[[Request], None]
@@ -109,12 +113,10 @@ class Service:
 class Services:
     """The kinds that a process serves, and the open requests of all its connections."""
 
-    def __init__(self, common: Common, wake_at: Callable[[int], None]) -> None:
+    def __init__(self, common: Common, deadlines: Deadlines) -> None:
         self._common = common
-        self._wake_at = wake_at
+        self._deadlines = deadlines
         self._services: dict[str, Service] = {}
-        self._deadlines: Deadlines[Request] = Deadlines()
-        self.next_due_us = self._deadlines.next_due_us
 
     def add(self, kind: str, service: Service) -> None:
         """Register a kind.
@@ -124,10 +126,10 @@ class Services:
         """
         if kind in self._services:
             raise PluginError(f"message kind {kind!r} is registered twice")
-        if kind == HELLO or kind.startswith(RESERVED_PREFIX) or not 0 < len(kind) <= 64:
+        if kind == Kind.HELLO or kind.startswith(Kind.RESERVED_PREFIX) or not 0 < len(kind) <= 64:
             raise PluginError(
                 f"message kind {kind!r} cannot be registered: 1 to 64 characters, "
-                f"not {HELLO!r}, not beginning with {RESERVED_PREFIX!r}"
+                f"not {Kind.HELLO!r}, not beginning with {Kind.RESERVED_PREFIX!r}"
             )
         self._services[kind] = service
 
@@ -141,13 +143,8 @@ class Services:
         """
         service = self._find(parcel, connection.lane)
         if service.on_message is not None:
-            message = Message(
-                sender=connection.sender,
-                sender_incarnation=connection.incarnation,
-                kind=parcel.kind,
-                body=body,
-                fields=parcel.fields or {},
-            )
+            run = connection.incarnation
+            message = Message(connection.sender, run, parcel.kind, body, parcel.fields or {})
             error = self._guard(parcel.kind, partial(service.on_message, message))
             if error is not None:
                 raise error
@@ -168,22 +165,6 @@ class Services:
         request.connection.outbox.add(kind, request.request_id, 0, "", fields, frames, lengths)
         return True
 
-    def cancel(self, connection: Inbound, request_id: int) -> None:
-        """The caller gave up."""
-        request = connection.requests.get(request_id)
-        if request is not None:
-            self._abandon(request)
-
-    def forget(self, connection: Inbound) -> None:
-        """The connection is gone, and nobody waits for the answers to its requests."""
-        for request in list(connection.requests.values()):
-            self._abandon(request)
-
-    def expire(self, now_us: int) -> None:
-        """Abandon the requests that are past their deadline."""
-        for request in self._deadlines.pop_due(now_us):
-            self._abandon(request)
-
     def _find(self, parcel: Parcel, lane: Lane) -> Service:
         service = self._services.get(parcel.kind)
         deadline_ms_max = self._common.settings.deadline_ms_max
@@ -200,38 +181,40 @@ class Services:
             raise CallerError(f"a request's deadline is from 1 to {deadline_ms_max} ms")
         return service
 
+    def abandon(self, request: Request | None) -> None:
+        """Nobody waits for its answer: the caller gave up, is gone, or had no time left."""
+        if request is None:
+            return
+        self._close(request)
+        self._common.metrics.count("wire_requests_abandoned")
+        if request.cancelled is not None:
+            self._guard(request.kind, request.cancelled)
+
     def _open(
         self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
     ) -> Request:
         if len(connection.requests) >= self._common.settings.requests_open_max:
             raise Overloaded("too many unanswered requests on this connection")
         request = Request(
-            sender=connection.sender,
-            sender_incarnation=connection.incarnation,
-            kind=parcel.kind,
-            request_id=parcel.request_id,
-            deadline_us=now_us + parcel.deadline_ms * 1000,
-            trace_id=parcel.trace_id,
-            fields=parcel.fields or {},
-            body=body,
-            connection=connection,
-            services=self,
+            connection.sender,
+            connection.incarnation,
+            parcel.kind,
+            parcel.request_id,
+            now_us + parcel.deadline_ms * 1000,
+            parcel.trace_id,
+            parcel.fields or {},
+            body,
+            connection,
+            self,
         )
-        request.bucket = self._deadlines.add(request.deadline_us, request)
         connection.requests[parcel.request_id] = request
-        self._wake_at(request.deadline_us)
+        self._deadlines.set(request, request.deadline_us)
         return request
 
     def _close(self, request: Request) -> None:
         request.open = False
         request.connection.requests.pop(request.request_id, None)
-        self._deadlines.discard(request.bucket, request)
-
-    def _abandon(self, request: Request) -> None:
-        self._close(request)
-        self._common.metrics.count("wire_requests_abandoned")
-        if request.cancelled is not None:
-            self._guard(request.kind, request.cancelled)
+        self._deadlines.drop(request)
 
     def _guard(self, kind: str, handle: Callable[[], None]) -> StelaeError | None:
         """Run a handler. Whatever it raises ends the request, never the node."""

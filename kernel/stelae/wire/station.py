@@ -21,26 +21,13 @@ from stelae.spi.services import Buffer
 from stelae.wire.common import Common
 from stelae.wire.credit import Credit
 from stelae.wire.edge import Edge, Party
-from stelae.wire.envelope import (
-    CANCEL,
-    CREDIT,
-    ERROR,
-    FREE_KINDS,
-    HELLO,
-    PING,
-    PONG,
-    REFUSED,
-    Envelope,
-    Parcel,
-    check_addressee,
-    check_hello,
-    hello_fields,
-)
+from stelae.wire.envelope import Envelope, Kind, Parcel, check_addressee, check_hello, hello_fields
 from stelae.wire.faults import Direction
 from stelae.wire.parcels import Outbox, read_message, unpack
 from stelae.wire.refusals import HelloFirst, Malformed, StaleSender, error_fields
 from stelae.wire.requests import Inbound, Services
 from stelae.wire.settings import Lane
+from stelae.wire.sockets import RouterPort
 
 IDLE_FACTOR: Final = 3
 """A connection silent for this many times ``silence_ms_max`` belongs to nobody any more."""
@@ -63,38 +50,35 @@ class Station(Party):
     ) -> None:
         super().__init__(common, edge)
         self._services = services
-        self._router, self.address = edge.listen(self, host, port)
-        self._port = self._router
+        self._port = self._router = edge.open(self, RouterPort, Lane.CONTROL)
+        try:
+            self.address = self._router.bind(host, port)
+        except BaseException:
+            self._leave()
+            raise
         self._connections: dict[bytes, Inbound] = {}
         self._current: dict[NodeId, IncarnationId] = {}
         self._retired: dict[tuple[NodeId, IncarnationId], None] = {}
         self._unsent: dict[Inbound, None] = {}
-        self._sweep_due_us = common.now_us()
-        edge.join(self)
-        edge.wake_at(self._sweep_due_us)
+        edge.deadlines.set(self, common.now_us())
 
-    def on_time(self, now_us: int) -> None:
-        """Abandon requests past their deadline, and connections that nobody speaks on."""
-        self._services.expire(now_us)
-        if now_us < self._sweep_due_us:
-            return
+    def _leave(self) -> None:
+        self._edge.leave(self)
+        self._edge.close_port(self._router)
+
+    def on_due(self, now_us: int) -> None:
+        """Forget the connections that nobody speaks on."""
         silence_us = self._common.settings.silence_ms_max * 1000
-        self._sweep_due_us = now_us + silence_us
+        self._edge.deadlines.set(self, now_us + silence_us)
         for connection in list(self._connections.values()):
             if now_us - connection.heard_us > IDLE_FACTOR * silence_us:
                 self._drop(connection)
-
-    def next_due_us(self) -> int:
-        """When ``on_time`` is wanted."""
-        requests_us = self._services.next_due_us()
-        return self._sweep_due_us if requests_us is None else min(self._sweep_due_us, requests_us)
 
     def close(self) -> None:
         """Abandon all requests and stop listening."""
         for connection in list(self._connections.values()):
             self._drop(connection)
-        self._edge.leave(self)
-        self._edge.close_port(self._router)
+        self._leave()
 
     def arrived(self, frames: list[Buffer]) -> None:
         """Take one message from the socket; ``frames[0]`` is the routing id."""
@@ -102,14 +86,21 @@ class Station(Party):
         envelope: Envelope | None = None
         try:
             envelope = read_message(frames[1:], self._common.settings)
-            connection = self._connections.get(routing_id)
             bodies, cost = unpack(envelope.parcels, frames[2:])
-            if connection is None:
-                self._first(routing_id, envelope)
+            connection = self._connections.get(routing_id)
+            speaker = envelope.sender, envelope.sender_incarnation
+            if connection is not None and speaker != (connection.sender, connection.incarnation):
+                raise StaleSender(f"this connection is not that of this run of {envelope.sender}")
+            if speaker in self._retired:
+                raise StaleSender(f"run {speaker[1]} of node {speaker[0]} has been superseded")
+            if envelope.parcels and envelope.parcels[0].kind == Kind.HELLO:
+                self._greeted(routing_id, envelope)
                 return
-            self._check(connection, envelope)
+            if connection is None:
+                raise HelloFirst("this connection has not said hello")
+            check_addressee(envelope, self._common.identity)
             if connection.credit.consume(cost):
-                connection.outbox.add(CREDIT)
+                connection.outbox.add(Kind.CREDIT)
             self._common.time.observe(envelope.timestamp)
         except StelaeError as error:
             self._refuse_message(routing_id, envelope, error)
@@ -117,20 +108,14 @@ class Station(Party):
         use = partial(self._use, connection, envelope, bodies)
         self._common.through(connection.sender, Direction.INBOUND, use)
 
-    # -- hello ------------------------------------------------------------------------------------
-
-    def _first(self, routing_id: bytes, envelope: Envelope) -> None:
-        """The first message of a connection: a hello, or it is refused."""
-        sender, run = NodeId(envelope.sender), IncarnationId(envelope.sender_incarnation)
-        if (sender, run) in self._retired:
-            raise StaleSender(f"run {run} of node {sender} has been superseded")
-        if not envelope.parcels or envelope.parcels[0].kind != HELLO:
-            raise HelloFirst("this connection has not said hello")
+    def _greeted(self, routing_id: bytes, envelope: Envelope) -> None:
         lane, window_bytes = check_hello(envelope, self._common.identity, None)
+        sender, run = NodeId(envelope.sender), IncarnationId(envelope.sender_incarnation)
         if sender == self._common.identity.node_id:
             raise Malformed("a hello in this node's own name")
         self._common.time.observe(envelope.timestamp)
-        if len(self._connections) >= self._common.settings.connections_max:
+        full = len(self._connections) >= self._common.settings.connections_max
+        if full and routing_id not in self._connections:
             raise Overloaded("this node has as many connections as it takes")
         welcome = partial(self._welcome, routing_id, sender, run, lane, window_bytes)
         self._common.through(sender, Direction.INBOUND, welcome)
@@ -138,7 +123,9 @@ class Station(Party):
     def _welcome(
         self, routing_id: bytes, sender: NodeId, run: IncarnationId, lane: Lane, window_bytes: int
     ) -> None:
-        if routing_id in self._connections:
+        hello = hello_fields(lane, self._common.settings)
+        if routing_id in self._connections:  # a hello that the network repeated
+            self._connections[routing_id].outbox.add(Kind.HELLO, fields=hello)
             return
         # What this hello supersedes: the sender's connection of this lane, and its earlier runs.
         for old in list(self._connections.values()):
@@ -150,71 +137,46 @@ class Station(Party):
         self._current[sender] = run
         _trim(self._retired)
         _trim(self._current)
-        receive_window_bytes = self._common.settings.window_bytes(lane)
-        connection = Inbound(
-            routing_id=routing_id,
-            sender=sender,
-            incarnation=run,
-            lane=lane,
-            credit=Credit(min(window_bytes, receive_window_bytes), receive_window_bytes),
-            heard_us=self._common.now_us(),
-        )
+        credit = Credit(min(window_bytes, self._common.settings.window_bytes(lane)))
+        connection = Inbound(routing_id, sender, run, lane, self._common.now_us(), credit)
         connection.outbox = Outbox(self._common.settings, partial(self._mark, connection))
         self._connections[routing_id] = connection
-        self._answer_hello(connection)
-
-    def _answer_hello(self, connection: Inbound) -> None:
-        connection.outbox.add(HELLO, fields=hello_fields(connection.lane, self._common.settings))
-
-    # -- everything after it ----------------------------------------------------------------------
-
-    def _check(self, connection: Inbound, envelope: Envelope) -> None:
-        speaker = envelope.sender, envelope.sender_incarnation
-        if speaker != (connection.sender, connection.incarnation):
-            raise StaleSender(f"this connection is not that of this run of {envelope.sender}")
-        if envelope.parcels and envelope.parcels[0].kind == HELLO:
-            check_hello(envelope, self._common.identity, connection.sender)
-        else:
-            check_addressee(envelope, self._common.identity)
+        connection.outbox.add(Kind.HELLO, fields=hello)
 
     def _use(self, connection: Inbound, envelope: Envelope, bodies: list[list[Buffer]]) -> None:
         if self._connections.get(connection.routing_id) is not connection:
             return  # it was dropped while the fault seam held this message back
         connection.heard_us = now_us = self._common.now_us()
-        if connection.credit.freed(envelope.credit) and connection.outbox.peek():
+        if connection.credit.freed(envelope.credit):
             self._mark(connection)
         for parcel, body in zip(envelope.parcels, bodies, strict=True):
             try:
                 self._use_parcel(connection, parcel, body, now_us)
             except StelaeError as error:
                 self._common.refused(error)
-                kind = ERROR if parcel.request_id else REFUSED
+                kind = Kind.ERROR if parcel.request_id else Kind.REFUSED
                 connection.outbox.add(kind, parcel.request_id, fields=error_fields(error))
 
     def _use_parcel(
         self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
     ) -> None:
         kind = parcel.kind
-        if kind == PING:
-            connection.outbox.add(PONG)
-        elif kind == CANCEL:
-            self._services.cancel(connection, parcel.request_id)
-        elif kind == HELLO:
-            self._answer_hello(connection)
-        elif kind != CREDIT:
+        if kind == Kind.PING:
+            connection.outbox.add(Kind.PONG)
+        elif kind == Kind.CANCEL:
+            self._services.abandon(connection.requests.get(parcel.request_id))
+        elif kind != Kind.CREDIT:
             self._services.dispatch(connection, parcel, body, now_us)
 
     def _drop(self, connection: Inbound) -> None:
         """Forget a connection; whoever speaks on it again is told to say hello."""
         self._connections.pop(connection.routing_id, None)
-        self._services.forget(connection)
+        for request in list(connection.requests.values()):
+            self._services.abandon(request)
         self._unsent.pop(connection, None)
         connection.outbox.clear()
 
-    # -- sending ----------------------------------------------------------------------------------
-
     def flush(self) -> None:
-        """Write what was queued, as far as credit goes."""
         unsent, self._unsent = self._unsent, {}
         for connection in unsent:
             self._flush_one(connection)
@@ -226,12 +188,10 @@ class Station(Party):
         self._unsent[connection] = None
 
     def _flush_one(self, connection: Inbound) -> None:
-        outbox, credit = connection.outbox, connection.credit
-        put = partial(self._put, connection)
-        while (batch := outbox.peek()) is not None and credit.take(batch.cost):
-            outbox.take()
+        credit, put = connection.credit, partial(self._put, connection)
+        while (batch := connection.outbox.take(credit)) is not None:
             self._common.write(batch, connection.sender, connection.incarnation, credit, put)
-        if outbox.cost > self._common.settings.reply_backlog_bytes_max:
+        if connection.outbox.cost > self._common.settings.reply_backlog_bytes_max:
             self._common.metrics.count("wire_connections_overrun")
             self._drop(connection)
 
@@ -247,13 +207,13 @@ class Station(Party):
         self._common.refused(error)
         fields = error_fields(error)
         outbox = Outbox(self._common.settings, lambda: None)
-        outbox.add(REFUSED, fields=fields)
+        outbox.add(Kind.REFUSED, fields=fields)
         sender = run = ""
         if envelope is not None:
             sender, run = envelope.sender, envelope.sender_incarnation
-            calls = [p for p in envelope.parcels if p.request_id and p.kind not in FREE_KINDS]
+            calls = [p for p in envelope.parcels if p.request_id and p.kind not in Kind.FREE]
             for parcel in calls[:REFUSALS_MAX]:
-                outbox.add(ERROR, parcel.request_id, fields=fields)
+                outbox.add(Kind.ERROR, parcel.request_id, fields=fields)
         while (batch := outbox.take()) is not None:
             self._common.write(batch, sender, run, None, partial(self._put_refusal, routing_id))
 

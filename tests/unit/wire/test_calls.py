@@ -17,7 +17,7 @@ from stelae.spi.errors import (
 )
 from stelae.spi.ids import NodeId
 from stelae.wire.calls import Call, CallTable, Response, RetryPolicy
-from stelae.wire.deadlines import BUCKET_US
+from stelae.wire.deadlines import BUCKET_US, Deadlines
 
 ANSWER = Response(sender=NodeId("b" * 32), body=[b"answer"], fields={})
 RETRY = RetryPolicy(attempt_ms=100, backoff_ms_min=10, backoff_ms_max=80)
@@ -32,8 +32,9 @@ class Wire:
         self.cancelled: list[int] = []
         self.hindrance: StelaeError | None = None
         self.woken: list[int] = []
+        self.deadlines = Deadlines(self.woken.append)
         self.table = CallTable(
-            self._transmit, self.cancelled.append, self.woken.append, random.Random(3)
+            self._transmit, self.cancelled.append, self.deadlines, random.Random(3)
         )
 
     def _transmit(self, call: Call, now_us: int) -> StelaeError | None:
@@ -69,7 +70,7 @@ def closed(wire: Wire) -> Callable[[], None]:
     yield
     wire.table.fail_all(Unavailable("end of test"))
     assert len(wire.table) == 0
-    assert wire.table.next_due_us() is None
+    assert wire.deadlines.next_due_us() is None
     wire.loop.close()
 
 
@@ -97,9 +98,9 @@ def test_a_call_without_retry_fails_when_its_connection_is_lost(wire: Wire) -> N
 
 def test_at_its_deadline_a_call_fails_and_the_peer_is_told(wire: Wire) -> None:
     future = wire.call(deadline_ms=200)
-    wire.table.expire(199_999)
+    wire.deadlines.expire(199_999)
     assert not future.done()
-    wire.table.expire(200_000)
+    wire.deadlines.expire(200_000)
     with pytest.raises(DeadlineExceeded):
         future.result()
     assert wire.cancelled == [1]
@@ -109,11 +110,11 @@ def test_an_idempotent_call_is_repeated_under_its_id_until_its_deadline(wire: Wi
     future = wire.call(deadline_ms=1000, retry=RETRY)
     now_us = 0
     while not future.done():
-        due_us = wire.table.next_due_us()
+        due_us = wire.deadlines.next_due_us()
         assert due_us is not None
         assert due_us > now_us
         now_us = due_us
-        wire.table.expire(now_us)
+        wire.deadlines.expire(now_us)
     assert wire.sent == [1] * 10
     assert now_us == 1_000_000
     with pytest.raises(DeadlineExceeded):
@@ -122,7 +123,7 @@ def test_an_idempotent_call_is_repeated_under_its_id_until_its_deadline(wire: Wi
 
 def test_any_attempts_answer_completes_an_idempotent_call(wire: Wire) -> None:
     future = wire.call(retry=RETRY)
-    wire.table.expire(100_000)
+    wire.deadlines.expire(100_000)
     assert wire.sent == [1, 1]
     assert wire.table.answer(1, ANSWER)
     assert future.result() is ANSWER
@@ -135,12 +136,12 @@ def test_overload_and_unavailability_are_retried_after_a_growing_jittered_pause(
     now_us, pauses_ms = 0, []
     for _ in range(12):
         wire.table.refuse(1, Overloaded("busy"), now_us)
-        due_us = wire.table.next_due_us()
+        due_us = wire.deadlines.next_due_us()
         assert due_us is not None
         pauses_ms.append((due_us - now_us) / 1000)
         assert due_us - BUCKET_US < wire.woken[-1] <= due_us
         now_us = due_us
-        wire.table.expire(now_us)
+        wire.deadlines.expire(now_us)
     assert not future.done()
     assert all(10 <= pause <= 90 for pause in pauses_ms)
     assert max(pauses_ms[:2]) < max(pauses_ms)
@@ -161,7 +162,7 @@ def test_an_idempotent_call_waits_out_a_lost_link_and_goes_as_soon_as_one_is_up(
     wire.call(retry=RETRY)
     wire.hindrance = Unavailable("not connected")
     wire.table.link_lost(Unavailable("lost"), 5)
-    wire.table.expire(90_000)
+    wire.deadlines.expire(90_000)
     assert wire.sent == [1]
     wire.hindrance = None
     wire.table.link_up(95_000)
@@ -174,7 +175,7 @@ def test_the_error_at_the_deadline_names_the_last_hindrance(wire: Wire) -> None:
     wire.hindrance = Unavailable("not connected to x")
     future = wire.call(deadline_ms=50, retry=RETRY)
     while not future.done():
-        wire.table.expire(wire.table.next_due_us() or 0)
+        wire.deadlines.expire(wire.deadlines.next_due_us() or 0)
     with pytest.raises(DeadlineExceeded, match="not connected to x"):
         future.result()
     assert wire.cancelled == []

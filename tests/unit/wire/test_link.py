@@ -11,18 +11,7 @@ import pytest
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
-from stelae.wire.envelope import (
-    CREDIT,
-    HELLO,
-    PING,
-    PONG,
-    REFUSED,
-    REPLY,
-    Envelope,
-    Identity,
-    encode_envelope,
-    hello_fields,
-)
+from stelae.wire.envelope import Envelope, Identity, Kind, encode_envelope, hello_fields
 from stelae.wire.faults import FaultRule, Faults
 from stelae.wire.link import Link, LinkState
 from stelae.wire.settings import Lane, WireSettings
@@ -131,7 +120,7 @@ class World:
     def welcome(self, **how: Any) -> None:
         self.connect()
         fields = hello_fields(Lane.CONTROL, self.common.settings)
-        self.hear([(HELLO, 1, 0, "", fields, [])], **how)
+        self.hear([(Kind.HELLO, 1, 0, "", fields, [])], **how)
 
     def said(self) -> list[str]:
         self.link.flush()
@@ -144,7 +133,7 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         self.common.clock.now_us += ms * 1000  # type: ignore[attr-defined]
-        self.link.on_time(self.common.now_us())
+        self.edge.deadlines.expire(self.common.now_us())
 
     def reopen(self) -> None:
         """Let the pause pass and the name resolve again, on a new connection."""
@@ -161,8 +150,8 @@ def test_a_link_comes_up_by_name_connection_and_hello() -> None:
     assert world.port.connected == [("127.0.0.1", 7051)]
     world.connect()
     assert world.link.state is LinkState.GREETING
-    assert world.said() == [HELLO]
-    world.hear([(HELLO, 1, 0, "", hello_fields(Lane.CONTROL, WireSettings()), [])])
+    assert world.said() == [Kind.HELLO]
+    world.hear([(Kind.HELLO, 1, 0, "", hello_fields(Lane.CONTROL, WireSettings()), [])])
     assert world.link.up
     assert world.link.peer_incarnation == PEER.incarnation_id
     assert world.changes == ["up"]
@@ -175,7 +164,7 @@ def test_nothing_is_queued_while_a_link_is_not_up() -> None:
     assert not world.link.send("note", [b"x"], [1], None)
     world.welcome()
     assert world.link.send("note", [b"x"], [1], None)
-    assert world.said() == [HELLO, "note"]
+    assert world.said() == [Kind.HELLO, "note"]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +208,7 @@ def test_an_answer_that_fails_the_envelopes_checks_is_refused_and_counted(
 ) -> None:
     world = World()
     world.welcome()
-    world.hear([(REPLY, 1, 0, "", None, [])], **how)
+    world.hear([(Kind.REPLY, 1, 0, "", None, [])], **how)
     assert world.metrics[f"wire_refused_{code}"] == 1
     assert world.metrics["wire_answers_unawaited"] == 0
     assert world.link.up
@@ -236,7 +225,7 @@ def test_a_request_where_answers_are_due_is_refused() -> None:
 def test_a_refusal_of_the_connection_itself_reopens_it(code: str) -> None:
     world = World()
     world.welcome()
-    world.hear([(REFUSED, 0, 0, "", {"code": code, "text": "told so"}, [])])
+    world.hear([(Kind.REFUSED, 0, 0, "", {"code": code, "text": "told so"}, [])])
     assert world.link.state is LinkState.IDLE
     assert world.metrics[f"wire_refused_by_peer_{code.lower()}"] == 1
     assert "told so" in world.changes[-1]
@@ -245,7 +234,7 @@ def test_a_refusal_of_the_connection_itself_reopens_it(code: str) -> None:
 def test_a_refusal_of_one_message_leaves_the_link_up() -> None:
     world = World()
     world.welcome()
-    world.hear([(REFUSED, 0, 0, "", {"code": "UNKNOWN_KIND", "text": "?"}, [])])
+    world.hear([(Kind.REFUSED, 0, 0, "", {"code": "UNKNOWN_KIND", "text": "?"}, [])])
     assert world.link.up
     assert world.metrics["wire_refused_by_peer_unknown_kind"] == 1
 
@@ -255,8 +244,8 @@ def test_an_idle_link_is_pinged_and_a_silent_one_is_given_up() -> None:
     world.welcome()
     world.said()
     world.pass_time(100)
-    assert world.said() == [PING]
-    world.hear([(PONG, 0, 0, "", None, [])])
+    assert world.said() == [Kind.PING]
+    world.hear([(Kind.PONG, 0, 0, "", None, [])])
     for _ in range(4):
         world.pass_time(100)
         assert world.link.up == (_ < 3)
@@ -286,7 +275,7 @@ def test_a_connection_without_a_hello_in_time_is_given_up_and_pauses_grow_with_j
     for _ in range(9):
         world.pass_time(200)
         assert world.link.state is LinkState.IDLE
-        pauses.append((world.link.next_due_us() - world.common.now_us()) / 1000)
+        pauses.append((world.edge.woken[-1] - world.common.now_us()) / 1000)
         world.reopen()
         assert world.link.state is LinkState.CONNECTING
     assert 10 <= pauses[0] <= 20
@@ -317,12 +306,12 @@ def test_a_late_answer_of_the_name_server_to_an_earlier_question_is_ignored() ->
 def test_the_smaller_of_both_windows_counts_and_credit_comes_with_any_answer() -> None:
     world = World()
     world.connect()
-    world.hear([(HELLO, 1, 0, "", {"lane": 0, "window_bytes": 2000}, [])])
+    world.hear([(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 2000}, [])])
     taken = 0
     while world.link.send("note", [bytes(244)], [244], None):
         taken += 1
     assert taken == 4
-    world.hear([(CREDIT, 0, 0, "", None, [])], credit=2000)
+    world.hear([(Kind.CREDIT, 0, 0, "", None, [])], credit=2000)
     assert world.link.send("note", [bytes(244)], [244], None)
 
 
@@ -331,7 +320,7 @@ def test_a_new_connection_begins_with_full_credit_and_empty_sums() -> None:
     world.welcome()
     while world.link.send("note", [bytes(1000)], [1000], None):
         pass
-    world.hear([(REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
+    world.hear([(Kind.REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
     world.link.restart("for the test")
     world.reopen()
     world.welcome()
@@ -346,8 +335,8 @@ def test_consumed_answers_are_reported_after_a_quarter_of_the_window() -> None:
     world.welcome()
     world.said()
     for _ in range(4):
-        world.hear([(REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
-    assert world.said() == [CREDIT]
+        world.hear([(Kind.REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
+    assert world.said() == [Kind.CREDIT]
     assert world.metrics["wire_answers_unawaited"] == 4
 
 
@@ -357,13 +346,13 @@ def test_what_the_seam_holds_back_does_not_reach_a_later_connection() -> None:
     world.welcome()
     faults.set_rule(None, "OUTBOUND", FaultRule(delay_ms_min=50, delay_ms_max=50))  # type: ignore[arg-type]
     assert world.link.send("note", [], [], None)
-    assert world.said() == [HELLO]
+    assert world.said() == [Kind.HELLO]
     world.link.restart("for the test")
     faults.heal_all()
     world.reopen()
     world.welcome()
     world.common.call_later.fire()  # type: ignore[attr-defined]
-    assert world.said() == [HELLO]
+    assert world.said() == [Kind.HELLO]
 
 
 def test_what_the_seam_loses_takes_no_credit() -> None:

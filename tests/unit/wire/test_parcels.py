@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.wire.envelope import PING, Parcel
+from stelae.wire.envelope import Kind, Parcel
 from stelae.wire.parcels import PACK_BELOW, SPARE_FRAMES, Batch, Outbox, frame_length, unpack
 from stelae.wire.refusals import Malformed
 from stelae.wire.settings import PARCEL_COST, WireSettings
@@ -63,7 +63,7 @@ def test_what_went_in_comes_out_in_order_whatever_the_limits(
         total -= cost
     assert came == sent
     assert total == box.cost == 0
-    assert box.peek() is None
+    assert box.take() is None
 
 
 @given(st.lists(st.lists(LENGTHS, max_size=3), min_size=1, max_size=4), st.data())
@@ -101,11 +101,11 @@ def test_a_message_without_bodies_is_its_header_alone() -> None:
 
 def test_what_keeps_a_link_going_costs_no_credit_and_may_have_no_body() -> None:
     box = outbox()
-    box.add(PING, 0, 0, "", None, (), [])
+    box.add(Kind.PING, 0, 0, "", None, (), [])
     assert box.cost == 0
     box.add("kind", 0, 0, "", None, (b"abc",), [3])
     assert box.cost == PARCEL_COST + 3
-    ping = Parcel(PING, 0, 0, "", None, [1])
+    ping = Parcel(Kind.PING, 0, 0, "", None, [1])
     with pytest.raises(Malformed, match="no body"):
         unpack([ping], [b"x"])
 

@@ -10,18 +10,7 @@ import pytest
 
 from stelae.spi.errors import NotLeader
 from stelae.spi.services import Buffer
-from stelae.wire.envelope import (
-    CANCEL,
-    CREDIT,
-    ERROR,
-    HELLO,
-    PING,
-    PONG,
-    REFUSED,
-    REPLY,
-    Envelope,
-    encode_envelope,
-)
+from stelae.wire.envelope import Envelope, Kind, encode_envelope
 from stelae.wire.parcels import PACK_BELOW
 from stelae.wire.requests import Message, Request, Service, Services
 from stelae.wire.settings import FRAMES_MAX, Lane, WireSettings
@@ -38,6 +27,9 @@ class Port:
         self.sent: list[tuple[bytes, list[Buffer]]] = []
         self.reachable = True
         self.closed = False
+
+    def bind(self, host: str, port: int) -> str:
+        return f"{host}:{port}"
 
     def close(self) -> None:
         self.closed = True
@@ -56,6 +48,7 @@ class World:
         self.port = Port()
         self.requests: list[Request] = []
         self.messages: list[Message] = []
+        self.edge = Edge(self.port)
         services = self.services()
         services.add("ask", Service(lane=Lane.CONTROL, on_request=self.requests.append))
         services.add("ask.bulk", Service(lane=Lane.BULK, on_request=self.requests.append))
@@ -63,10 +56,9 @@ class World:
         self.listen(services)
 
     def services(self) -> Services:
-        return Services(self.common, lambda due_us: self.edge.wake_at(due_us))
+        return Services(self.common, self.edge.deadlines)
 
     def listen(self, services: Services) -> None:
-        self.edge = Edge(self.port)
         self.station = Station(self.common, services, self.edge, "127.0.0.1", 7051)  # type: ignore[arg-type]
 
     def say(
@@ -104,7 +96,7 @@ class World:
 
     def hello(self, lane: Lane = Lane.CONTROL, *, window: int = 1 << 20, **how: Any) -> Any:
         fields = {"lane": int(lane), "window_bytes": window}
-        return self.say([(HELLO, 1, 0, "", fields, [])], recipient="", **how)
+        return self.say([(Kind.HELLO, 1, 0, "", fields, [])], recipient="", **how)
 
     @property
     def clock(self) -> Any:
@@ -126,14 +118,14 @@ def codes(answers: list[tuple[str, int, dict[str, Any]]]) -> list[tuple[str, int
 def test_hello_is_answered_with_ours_and_the_window_and_then_requests_pass() -> None:
     world = World()
     ((kind, _, fields),) = world.hello()
-    assert kind == HELLO
+    assert kind == Kind.HELLO
     assert fields["window_bytes"] == WireSettings().control_window_bytes
     world.say([ask(7)])
     (request,) = world.requests
     assert (request.sender, request.sender_incarnation) == (PEER.node_id, PEER.incarnation_id)
     assert request.deadline_us == world.clock.now_us + 1_000_000
     assert request.reply([], {"n": 1})
-    assert world.answers() == [(REPLY, 7, {"n": 1})]
+    assert world.answers() == [(Kind.REPLY, 7, {"n": 1})]
 
 
 def test_a_request_is_answered_once() -> None:
@@ -143,7 +135,7 @@ def test_a_request_is_answered_once() -> None:
     assert world.requests[0].reply()
     assert not world.requests[0].reply()
     assert not world.requests[0].refuse(NotLeader())
-    assert world.answers() == [(REPLY, 7, {})]
+    assert world.answers() == [(Kind.REPLY, 7, {})]
 
 
 def test_a_repeated_request_that_is_open_is_not_handed_over_twice() -> None:
@@ -175,10 +167,10 @@ def test_a_parcel_that_nobody_serves_is_refused_alone() -> None:
     )
     assert [request.request_id for request in world.requests] == [1, 3]
     assert codes(answers) == [
-        (ERROR, 2, "UNKNOWN_KIND"),
-        (ERROR, 4, "BAD_REQUEST"),
-        (REFUSED, 0, "BAD_REQUEST"),
-        (ERROR, 6, "BAD_REQUEST"),
+        (Kind.ERROR, 2, "UNKNOWN_KIND"),
+        (Kind.ERROR, 4, "BAD_REQUEST"),
+        (Kind.REFUSED, 0, "BAD_REQUEST"),
+        (Kind.ERROR, 6, "BAD_REQUEST"),
     ]
 
 
@@ -186,7 +178,7 @@ def test_a_parcel_that_nobody_serves_is_refused_alone() -> None:
 def test_a_request_without_a_sensible_deadline_is_refused(deadline_ms: int) -> None:
     world = World()
     world.hello()
-    assert codes(world.say([ask(1, deadline_ms=deadline_ms)])) == [(ERROR, 1, "BAD_REQUEST")]
+    assert codes(world.say([ask(1, deadline_ms=deadline_ms)])) == [(Kind.ERROR, 1, "BAD_REQUEST")]
 
 
 def test_a_request_past_its_deadline_is_abandoned_and_cannot_be_answered() -> None:
@@ -196,8 +188,8 @@ def test_a_request_past_its_deadline_is_abandoned_and_cannot_be_answered() -> No
     told: list[int] = []
     world.requests[0].on_cancel(lambda: told.append(7))
     world.clock.now_us += 60_000
-    assert world.station.next_due_us() <= world.clock.now_us
-    world.station.on_time(world.clock.now_us)
+    assert world.requests[0].deadline_us in world.edge.woken
+    world.edge.deadlines.expire(world.clock.now_us)
     assert told == [7]
     assert not world.requests[0].reply()
     world.say([ask(7)])
@@ -210,7 +202,7 @@ def test_a_cancelled_request_is_abandoned_and_an_unknown_cancel_is_nothing() -> 
     world.say([ask(7)])
     told: list[int] = []
     world.requests[0].on_cancel(lambda: told.append(7))
-    assert world.say([(CANCEL, 7, 0, "", None, []), (CANCEL, 99, 0, "", None, [])]) == []
+    assert world.say([(Kind.CANCEL, 7, 0, "", None, []), (Kind.CANCEL, 99, 0, "", None, [])]) == []
     assert told == [7]
     assert not world.requests[0].reply()
 
@@ -218,7 +210,7 @@ def test_a_cancelled_request_is_abandoned_and_an_unknown_cancel_is_nothing() -> 
 def test_more_open_requests_than_allowed_are_overload() -> None:
     world = World(requests_open_max=2)
     world.hello()
-    assert codes(world.say([ask(1), ask(2), ask(3)])) == [(ERROR, 3, "OVERLOADED")]
+    assert codes(world.say([ask(1), ask(2), ask(3)])) == [(Kind.ERROR, 3, "OVERLOADED")]
     world.requests[0].reply()
     world.answers()
     assert world.say([ask(4)]) == []
@@ -235,7 +227,7 @@ def test_a_handler_that_raises_ends_its_request_and_nothing_else() -> None:
     world.listen(services)
     world.hello()
     answers = world.say([ask(1), ask(2)])
-    assert codes(answers) == [(ERROR, 1, "NOT_LEADER"), (ERROR, 2, "INTERNAL")]
+    assert codes(answers) == [(Kind.ERROR, 1, "NOT_LEADER"), (Kind.ERROR, 2, "INTERNAL")]
     assert answers[0][2]["leader"] == "c" * 32
     assert "a bug" not in answers[1][2]["text"]
 
@@ -243,9 +235,9 @@ def test_a_handler_that_raises_ends_its_request_and_nothing_else() -> None:
 def test_nothing_passes_before_hello_and_each_call_in_it_hears_so() -> None:
     world = World()
     assert codes(world.say([ask(1), ask(2)])) == [
-        (REFUSED, 0, "HELLO_FIRST"),
-        (ERROR, 1, "HELLO_FIRST"),
-        (ERROR, 2, "HELLO_FIRST"),
+        (Kind.REFUSED, 0, "HELLO_FIRST"),
+        (Kind.ERROR, 1, "HELLO_FIRST"),
+        (Kind.ERROR, 2, "HELLO_FIRST"),
     ]
     assert world.requests == []
 
@@ -263,7 +255,9 @@ def test_a_successor_retires_its_predecessor_on_both_lanes() -> None:
     for routing_id in (b"c", b"b"):
         answers = world.say([ask(2)], routing_id=routing_id)
         assert answers[0][2]["code"] == "STALE_SENDER"
-    again = world.say([(HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c3")
+    again = world.say(
+        [(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c3"
+    )
     assert again[0][2]["code"] == "STALE_SENDER"
     world.say([ask(3)], routing_id=b"c2", sender=successor)
     assert [request.request_id for request in world.requests] == [1, 3]
@@ -284,7 +278,7 @@ def test_a_repeated_hello_is_answered_and_changes_nothing() -> None:
     world = World()
     world.hello()
     world.say([ask(1)])
-    assert world.hello()[0][0] == HELLO
+    assert world.hello()[0][0] == Kind.HELLO
     assert world.requests[0].reply()
 
 
@@ -293,7 +287,7 @@ def test_a_message_from_the_future_is_refused_whole_before_the_clock_moves() -> 
     world.hello()
     before = world.common.time.now()
     answers = world.say([ask(1)], timestamp=CLOCK_LIMIT + 1)
-    assert codes(answers) == [(REFUSED, 0, "CLOCK"), (ERROR, 1, "CLOCK")]
+    assert codes(answers) == [(Kind.REFUSED, 0, "CLOCK"), (Kind.ERROR, 1, "CLOCK")]
     assert world.requests == []
     assert world.common.time.now() < before + 10
 
@@ -319,7 +313,7 @@ def test_replies_wait_for_the_callers_credit_and_go_when_it_comes() -> None:
     assert world.answers() == []
     came = list(first)
     while len(came) < 6:
-        came.extend(world.say([(CREDIT, 0, 0, "", None, [])], credit=len(came) * 1456))
+        came.extend(world.say([(Kind.CREDIT, 0, 0, "", None, [])], credit=len(came) * 1456))
     assert [request_id for _, request_id, _ in came] == [1, 2, 3, 4, 5, 6]
 
 
@@ -340,15 +334,15 @@ def test_consumed_bytes_are_reported_after_a_quarter_of_the_window() -> None:
     world.hello()
     kinds = [world.say([("tell", 0, 0, "", None, [4000])], [b"x" * 4000]) for _ in range(5)]
     assert kinds[:3] == [[], [], []]
-    assert [kind for answers in kinds for kind, _, _ in answers] == [CREDIT]
+    assert [kind for answers in kinds for kind, _, _ in answers] == [Kind.CREDIT]
 
 
 def test_a_ping_is_answered_and_silence_ends_a_connection() -> None:
     world = World()
     world.hello()
-    assert world.say([(PING, 0, 0, "", None, [])]) == [(PONG, 0, {})]
+    assert world.say([(Kind.PING, 0, 0, "", None, [])]) == [(Kind.PONG, 0, {})]
     world.clock.now_us += IDLE_FACTOR * WireSettings().silence_ms_max * 1000 + 1
-    world.station.on_time(world.clock.now_us)
+    world.edge.deadlines.expire(world.clock.now_us)
     assert world.say([ask(1)])[0][2]["code"] == "HELLO_FIRST"
 
 
@@ -371,9 +365,9 @@ def test_more_connections_than_allowed_are_refused_at_hello() -> None:
     world = World(connections_max=4)
     for number in range(4):
         sender = identity(10 + number)
-        assert world.hello(routing_id=b"%d" % number, sender=sender)[0][0] == HELLO
+        assert world.hello(routing_id=b"%d" % number, sender=sender)[0][0] == Kind.HELLO
     refused = world.hello(routing_id=b"x", sender=identity(99))
-    assert codes(refused) == [(REFUSED, 0, "OVERLOADED")]
+    assert codes(refused) == [(Kind.REFUSED, 0, "OVERLOADED")]
 
 
 def test_at_close_all_requests_are_abandoned() -> None:

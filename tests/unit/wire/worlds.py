@@ -12,6 +12,7 @@ from typing import Any
 from stelae.spi.errors import ClockError
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId
 from stelae.wire.common import Common
+from stelae.wire.deadlines import Deadlines
 from stelae.wire.envelope import Identity
 from stelae.wire.faults import Faults
 from stelae.wire.messenger import Messenger
@@ -97,17 +98,16 @@ class Edge:
         self.parties: dict[Any, None] = {}
         self.flushes = 0
         self.woken: list[int] = []
+        self.deadlines = Deadlines(self.woken.append)
 
     def join(self, party: Any) -> None:
         self.parties[party] = None
 
     def leave(self, party: Any) -> None:
         self.parties.pop(party)
+        self.deadlines.drop(party)
 
-    def listen(self, party: Any, host: str, port: int) -> tuple[Any, str]:
-        return self.port, f"{host}:{port}"
-
-    def dial(self, party: Any, lane: Any) -> Any:
+    def open(self, party: Any, kind: Any, lane: Any) -> Any:
         return self.port
 
     def close_port(self, port: Any) -> None:
@@ -115,9 +115,6 @@ class Edge:
 
     def dirty(self, party: Any) -> None:
         self.flushes += 1
-
-    def wake_at(self, due_us: int) -> None:
-        self.woken.append(due_us)
 
 
 def identity(number: int, run: int = 1, cluster: str = CLUSTER) -> Identity:
