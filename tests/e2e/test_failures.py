@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from stelae.client.client import Client
 from stelae.host.replica import ReplicaState
+from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.scan import Compare, ScanSpec
+from stelae.spi.write import OpKind, RowCode
 from tests.e2e.nodes import (
     TABLET,
     agree,
@@ -150,5 +156,63 @@ def test_every_node_stopped_and_started_again_gives_every_row_back(tmp_path: Pat
             async with connected(cluster) as tablet:
                 assert await read_ids(tablet) == list(range(500))
             await until(lambda: agree(cluster))
+
+    asyncio.run(scenario())
+
+
+def test_a_scan_goes_on_where_a_page_holds_no_match(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            rows = [(n, f"row {n}") for n in range(20_000)]
+            for first in range(0, len(rows), 1000):
+                await tablet.write(OpKind.INSERT, rows[first : first + 1000])
+            for low, expected in ((19_990, 10), (19_999, 1), (20_000, 0)):
+                spec = ScanSpec(predicates=(Compare(1, ">=", low),))
+                found = [len(batch) async for batch in tablet.scan(spec)]
+                assert sum(found) == expected
+
+    asyncio.run(scenario())
+
+
+def test_two_handles_of_one_tablet_do_not_share_their_operations(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            running(tmp_path) as cluster,
+            await Client.connect(cluster.addresses) as client,
+        ):
+            one, other = await client.tablet(TABLET), await client.tablet(TABLET)
+            await insert(one, [1])
+            result = await other.write(OpKind.INSERT, [(1, "row 1")])
+            assert [error.code for error in result.errors] == [RowCode.ALREADY_PRESENT]
+            await insert(other, [2])
+            await insert(one, [3])
+            assert await read_ids(one) == [1, 2, 3]
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_breaks_in_a_scan_fails_the_scan_and_not_the_node(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(10))
+
+            def breaks(*_: object) -> None:
+                raise RuntimeError("a defect")
+
+            for node in cluster.nodes.values():
+                node.replicas[TABLET].applier.store.scan = breaks  # type: ignore[method-assign]
+            with pytest.raises(StelaeError, match="unexpected error"):
+                await read_ids(tablet)
+            await insert(tablet, range(10, 20))
+            assert all(node.crashed is None for node in cluster.nodes.values())
+
+    asyncio.run(scenario())
+
+
+def test_an_operation_is_not_retried_for_longer_than_its_result_is_kept(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+            with pytest.raises(CallerError, match="at most 300"):
+                tablet.write(OpKind.INSERT, [(1, "row 1")], timeout_s=601)
 
     asyncio.run(scenario())

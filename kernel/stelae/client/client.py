@@ -61,7 +61,6 @@ class Client:
         self._tablets: list[Tablet] = []
         self.nodes = list(nodes)
         """Nodes that answered at connect."""
-        self.client_id = ClientId(secrets.token_hex(8))
         self.rng = random.Random(secrets.randbits(64))
 
     @classmethod
@@ -174,7 +173,8 @@ class Client:
             self._messenger,
             leader,
             tablet_id=tablet_id,
-            client_id=self.client_id,
+            # One for each writer: each counts its operations from 1.
+            client_id=ClientId(secrets.token_hex(8)),
             schema_version=schema.version,
             rng=self.rng,
         )
@@ -205,7 +205,7 @@ class Tablet:
         Args:
             kind: what to do with the rows.
             rows: one value per column of the schema, in its order (deletes: per key column).
-            timeout_s: how long to retry.
+            timeout_s: how long to retry; at most ``TIMEOUT_S_MAX``.
 
         The future's result holds the rows that were not taken (``errors``), or a ``refusal`` of
         the whole operation. It is set once a majority has made the operation durable; after
@@ -249,10 +249,10 @@ class Tablet:
             )
             page = decode(answer.body[0], ScanPage)
             at = page.at
-            if not page.row_count:
-                return
-            body = memoryview(answer.body[1])
-            yield RowBatch.from_ipc(self.schema.project(asked.columns), body)
+            # A page without rows is not the end: nothing in it matched.
+            if page.row_count:
+                body = memoryview(answer.body[1])
+                yield RowBatch.from_ipc(self.schema.project(asked.columns), body)
             if page.after is None:
                 return
             limit = None if asked.limit is None else asked.limit - page.row_count

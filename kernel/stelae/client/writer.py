@@ -21,6 +21,7 @@ from stelae.spi.errors import (
     DeadlineExceeded,
     NotLeader,
     Overloaded,
+    PeerError,
     RetryableError,
     StelaeError,
 )
@@ -42,6 +43,10 @@ PENDING_OPS_MAX = 65_536
 
 REQUEST_BYTES_MAX = 4 << 20
 """Bytes of operations that travel as one request; one larger operation still goes alone."""
+
+TIMEOUT_S_MAX = 300.0
+"""Longest that an operation is retried, well within the time for which results are kept: later, a
+retry could not be told from a new operation."""
 
 BACKOFF_S_MIN = 0.005
 BACKOFF_S_MAX = 0.25
@@ -122,10 +127,13 @@ class TabletWriter:
 
         Raises:
             Overloaded: too many operations are unanswered.
+            CallerError: the time is above ``TIMEOUT_S_MAX``.
             StelaeError: the client is closed.
         """
         if self._closed is not None:
             raise self._closed
+        if not 0 < timeout_s <= TIMEOUT_S_MAX:
+            raise CallerError(f"timeout_s is {timeout_s}; above 0, at most {TIMEOUT_S_MAX:.0f}")
         if len(self._pending) >= PENDING_OPS_MAX:
             raise Overloaded(f"{len(self._pending)} operations are unanswered; await some first")
         self._last_sequence += 1
@@ -183,13 +191,17 @@ class TabletWriter:
     # -- answers ---------------------------------------------------------------------------------
 
     def _answered(self, batch: list[_Op], node: NodeId, done: asyncio.Future[Response]) -> None:
-        if done.cancelled():
-            return
-        error = done.exception()
+        error: BaseException | None = None
+        reply: WriteReply | None = None
+        try:
+            reply = decode_reply(memoryview(done.result().body[0]))
+        except (StelaeError, IndexError, asyncio.CancelledError) as raised:
+            # A reply that cannot be read decides nothing: the operations are sent again.
+            error = raised if done.cancelled() or done.exception() else PeerError("bad reply")
         if self._closed is not None:
             return
-        if error is None:
-            self._take(batch, decode_reply(memoryview(done.result().body[0])))
+        if reply is not None:
+            self._take(batch, reply)
         elif isinstance(error, NotLeader):
             moved = self._leader.refused_by(node, error.leader)
             self._again(batch, pause=not moved)
