@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -32,10 +33,16 @@ from stelae.host.replica import Replica
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.write import WriteReply, decode_request, encode_reply
+from stelae.wire.refusals import HandlerFailed
 from stelae.wire.requests import Request
 from stelae.wire.settings import Lane
 
+log = logging.getLogger(__name__)
+
 _Message = TypeVar("_Message", bound=msgspec.Struct)
+
+EMPTY_BATCHES_MAX = 16
+"""Batches in which nothing matches before a page is answered without rows: bounds its time."""
 
 
 class NoSuchTablet(CallerError):
@@ -105,16 +112,17 @@ class TabletService:
 
         def read() -> tuple[ScanPage, bytes | None]:
             with store.scan(scan.spec, at) as cursor:
-                rows = cursor.next_batch(scan.rows_max)
+                for _ in range(EMPTY_BATCHES_MAX):
+                    rows = cursor.next_batch(scan.rows_max)
+                    if rows is None or len(rows):
+                        break
                 after = cursor.resume_token if rows is not None else None
                 page = ScanPage(at, store.schema.version, 0 if rows is None else len(rows), after)
-                return page, None if rows is None else rows.to_ipc()
+                return page, rows.to_ipc() if rows is not None and len(rows) else None
 
         def done(result: tuple[ScanPage, bytes | None] | Exception) -> None:
-            if isinstance(result, StelaeError):
-                request.refuse(result)
-            elif isinstance(result, Exception):
-                raise result
+            if isinstance(result, Exception):
+                _refuse(request, result)
             else:
                 page, body = result
                 request.reply([encode(page)] if body is None else [encode(page), body])
@@ -147,10 +155,8 @@ class TabletService:
         applied = replica.applier.applied
 
         def done(result: str | Exception) -> None:
-            if isinstance(result, StelaeError):
-                request.refuse(result)
-            elif isinstance(result, Exception):
-                raise result
+            if isinstance(result, Exception):
+                _refuse(request, result)
             else:
                 request.reply([encode(Checksum(result, applied))])
 
@@ -166,6 +172,14 @@ class TabletService:
             raise Unavailable(f"the replica has failed: {failure}")
         known = ", ".join(sorted(self._node.replicas)) or "none"
         raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
+
+
+def _refuse(request: Request, error: Exception) -> None:
+    """A store's defect ends the request that met it, and nothing else."""
+    if not isinstance(error, StelaeError):
+        log.error("a store failed kind=%s", request.kind, exc_info=error)
+        error = HandlerFailed(f"the store met an unexpected error in {request.kind}")
+    request.refuse(error)
 
 
 def _only_frame(request: Request) -> memoryview:
