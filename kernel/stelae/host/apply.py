@@ -116,6 +116,11 @@ class Applier:
         self._failed = False
         self._between: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
 
+    @property
+    def idle(self) -> bool:
+        """True if nothing is being applied, flushed or read at the moment."""
+        return not self._busy and not self._between
+
     def snapshot(self) -> int:
         """Hybrid timestamp at which a scan sees exactly what is applied."""
         return self._timestamp
@@ -198,7 +203,6 @@ class Applier:
         self._timestamp = max(self._timestamp, group.timestamp)
         for answered in group.record(applied):
             self._on_answered(answered)
-        self._cache.evict(min(group.last.index, self._writer.durable(self._log).index))
         self._on_applied(group.last)
 
     def _fail(self, reason: str) -> None:

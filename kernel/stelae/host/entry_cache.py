@@ -1,8 +1,7 @@
 """Recent entries of one log, kept in memory for replication and apply.
 
-Entries that are not yet durable, or not yet applied, exist nowhere else to be read from, so they
-are pinned (``durability.md`` rule 2); beyond those the cache holds the newest entries up to a
-bound in bytes.
+Entries that are not yet durable exist nowhere else to be read from, so they are pinned
+(``durability.md`` rule 2); beyond those the cache holds the newest entries up to a bound in bytes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from stelae.spi.consensus import (
     Ready,
     TabletConfig,
 )
-from stelae.spi.errors import Compacted, Overloaded, StelaeError
+from stelae.spi.errors import ClockError, Compacted, Full, Overloaded, StelaeError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Failed, Outcome
@@ -188,7 +188,13 @@ class ReadyExecutor:
         else:
             size = sum(entry.size_bytes for entry in change.entries)
             try:
+                entries = tuple(self._stamped(entry) for entry in change.entries)
                 slot = self._ports.writer.reserve(self._log, size)
+            except ClockError as error:
+                # As with a full disk: nothing is lost, and it may pass.
+                full = Full(str(error), path=error.path)
+                self._fail(stage, Failed(full, self._ports.writer.durable(self._log)))
+                return
             except Overloaded:
                 self.stalled = True
                 self._ports.writer.when_room(self._resume)
@@ -197,7 +203,6 @@ class ReadyExecutor:
                 self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
                 self._announce_commit(stage)
                 return
-            entries = tuple(self._stamped(entry) for entry in change.entries)
             stage.step = _Step.APPENDING
             self._cache.append(entries, change.replace_from)
             self._ports.sink.entries_changed(entries, change.replace_from)
@@ -251,6 +256,7 @@ class ReadyExecutor:
 
     def _retire(self, stage: _Stage) -> None:
         """A stage at the head is durable: tell the core, send what waited for it."""
+        self._cache.evict(self._ports.writer.durable(self._log).index)
         if stage.void:
             return
         ready = stage.ready
@@ -288,6 +294,8 @@ class ReadyExecutor:
 
     def _save_config(self, config: TabletConfig) -> None:
         """A committed config becomes durable in metadata; nothing but collection waits for it."""
+        if config.op_id < self._config.op_id:
+            return  # a retry that a later config has overtaken
         self._config = config
 
         def saved(error: StelaeError | None) -> None:

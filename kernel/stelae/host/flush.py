@@ -75,7 +75,8 @@ class Flusher:
     def flush(self) -> None:
         """Flush now, unless a flush is under way or the log is not durable that far yet."""
         durable = self._writer.durable(self._superblock.log_id)
-        if self._busy or not self._able or durable.index < self._applier.applied.index:
+        behind = durable.index < self._applier.applied.index
+        if self._busy or not self._able or behind or not self._applier.idle:
             return
         self._busy = True
         store, results = self._applier.store, self._applier.results

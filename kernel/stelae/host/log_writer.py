@@ -123,7 +123,11 @@ class LogWriter:
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Call back once, on the event loop, after the queue has shrunk below its bound."""
-        self._on_room.append(callback)
+        with self._lock:
+            if not self.has_room():
+                self._on_room.append(callback)
+                return
+        self._post([(_call, callback)])  # the queue has shrunk meanwhile
 
     def reserve(self, log: LogId, size_bytes: int) -> Slot:
         """Fix the place of an append of ``size_bytes`` in its log. O(1).
@@ -212,7 +216,7 @@ class LogWriter:
         if isinstance(work, _Job):
             try:
                 result: object = work.work(engine)
-            except StelaeError as error:
+            except (StelaeError, OSError) as error:
                 result = error
             return [(work.done, result)]
         outcomes = engine.commit(work.appends, sync=True)

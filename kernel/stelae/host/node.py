@@ -93,6 +93,7 @@ class Node:
         self._undo = contextlib.ExitStack()
         self._services: list[Service] = []
         self._ended = asyncio.Event()
+        self._clean = False
 
     @property
     def replicas(self) -> Mapping[TabletId, Replica]:
@@ -138,6 +139,8 @@ class Node:
         files, layout = self._files, self._layout
         lock = lock_directory(files, layout, os.getpid())
         self._undo.callback(lock.release)
+        # Runs last but for the lock: after log, pools and stores are closed.
+        self._undo.callback(self._mark_clean)
         wal_name = self.config.wal.name
         found = self._instance.start(cluster=self.config.cluster_id, wal_engine=wal_name)
         self.node_id: NodeId = found.node_id
@@ -251,7 +254,7 @@ class Node:
         ports = ReplicaPorts(
             turns=self.turns,
             writer=wal.writer,
-            reader=EngineReader(self.engines.wal, self.scans),
+            reader=EngineReader(self.engines.wal, self._apply),
             hard_states=self.hard_states,
             network=self.peers,
             heartbeats=self.peers.heartbeats,
@@ -262,28 +265,36 @@ class Node:
             observer=self._observer,
         )
         for one in recovered:
-            if not self._log_is_of_this_time(one):
-                continue
-            rng = random.Random(secrets.randbits(64))
-            replica = assemble(
-                one,
-                self.engines,
-                ports,
-                node_id=self.node_id,
-                superblock_file=self._loader.superblock_file(one.superblock.tablet_id),
-                limits=ReplicaLimits(),
-                rng=rng,
-            )
-            self.peers.add(replica)
-            for member in replica.status.config.members:
-                if member.node_id != self.node_id:
-                    self.messenger.add_peer(member.node_id, member.address)
+            if self._log_is_of_this_time(one):
+                self._start_replica(one, ports)
         self.peers.start(self.messenger)
         for replica in self.replicas.values():
             replica.start()
         tablet = config.tablet
-        if created and tablet is not None and tablet.hinted_leader == self.node_id:
-            self.replicas[tablet.id].deliver(Campaign(hinted=True))
+        first = self.replicas.get(tablet.id) if created and tablet is not None else None
+        if first is not None and tablet is not None and tablet.hinted_leader == self.node_id:
+            first.deliver(Campaign(hinted=True))
+
+    def _start_replica(self, recovered: Recovered, ports: ReplicaPorts) -> None:
+        """Add one replica; what its files contradict fails it alone."""
+        tablet_id = recovered.superblock.tablet_id
+        try:
+            replica = assemble(
+                recovered,
+                self.engines,
+                ports,
+                node_id=self.node_id,
+                superblock_file=self._loader.superblock_file(tablet_id),
+                limits=ReplicaLimits(),
+                rng=random.Random(secrets.randbits(64)),
+            )
+        except StelaeError as error:
+            self._loader.fail(tablet_id, str(error))
+            return
+        self.peers.add(replica)
+        for member in replica.status.config.members:
+            if member.node_id != self.node_id:
+                self.messenger.add_peer(member.node_id, member.address)
 
     def _log_is_of_this_time(self, recovered: Recovered) -> bool:
         """A log from the future is refused loudly: no later write could be above it (D6)."""
@@ -323,16 +334,21 @@ class Node:
         for replica in self.replicas.values():
             replica.applier.store.close()
         self.messenger.close()
-        if self.crashed is None:
-            await asyncio.to_thread(self._instance.mark_clean)
+        self._clean = self.crashed is None
         await asyncio.to_thread(self._undo.close)
         log.info("node stopped node=%s", self.node_id)
 
+    def _mark_clean(self) -> None:
+        if self._clean:
+            self._instance.mark_clean()
+
     async def _drain_log(self) -> None:
-        if self.crashed is not None:
-            return
-        drained = asyncio.get_running_loop().create_future()
-        self.writer.close(drained.set_result)
-        result = await drained
-        if isinstance(result, StelaeError):
-            log.error("the log did not close cleanly: %s", result)
+        """Wait until everything taken is committed, or a defect ends the wait."""
+        drained = asyncio.Event()
+        self.writer.close(lambda _result: drained.set())
+        self._ended.clear()
+        waits = [asyncio.ensure_future(event.wait()) for event in (drained, self._ended)]
+        if self.crashed is None:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()

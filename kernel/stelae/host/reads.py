@@ -41,7 +41,9 @@ class ReadIndexes:
 
     def confirmed(self, token: int, index: int, applied_index: int) -> None:
         """A majority confirmed ``index``; answer now if it is applied, else when it is."""
-        done = self._unconfirmed.pop(token)
+        done = self._unconfirmed.pop(token, None)
+        if done is None:
+            return
         if index <= applied_index:
             done(self._snapshot())
         else:

@@ -333,14 +333,21 @@ class Replica:
         self.writes.accepted(token, op_id)
 
     def rejected(self, rejection: Rejection) -> None:
+        if self._closed:
+            return
         error = _rejection_error(rejection)
         if not self.reads.failed(rejection.token, error):
             self.writes.rejected(rejection.token, error)
 
     def read_ready(self, ready: ReadReady) -> None:
+        if self._closed:
+            return
         self.reads.confirmed(ready.token, ready.index, self.applier.applied.index)
 
     def beats_changed(self, beats: Beats) -> None:
+        # One that failed while this Ready was carried out must not be kept alive by its node.
+        if self._closed:
+            return
         self._heartbeats.set_beats(self.tablet_id, beats)
 
     def copy_requested(self, request: CopyRequest) -> None:

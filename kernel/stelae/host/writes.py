@@ -15,12 +15,15 @@ from stelae.host.batcher import Batcher
 from stelae.host.results import ResultsTable
 from stelae.host.tokens import Tokens
 from stelae.spi.consensus import Proposal, Propose
-from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError
+from stelae.spi.errors import CallerError, NotLeader, SchemaMismatch, StelaeError
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.write import OpResult, WriteReply, WriteRequest, digest_of, refused
 
 WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
+
+
+_REPLACED = NotLeader(None, "the entry was replaced")
 
 
 class _Request:
@@ -114,6 +117,7 @@ class WritePath:
         """A proposal is in the log at ``op_id``."""
         owners = self._proposed.pop(token, None)
         if owners is not None:
+            self.replaced(op_id.index, _REPLACED)
             self._waiting[op_id.index] = (op_id, owners)
 
     def rejected(self, token: int, error: StelaeError) -> None:
@@ -131,6 +135,8 @@ class WritePath:
         """An entry has been applied: its callers get their answers."""
         op_id, owners = self._waiting.pop(applied.op_id.index, (None, ()))
         if op_id != applied.op_id:
+            for owner in owners:
+                owner.fail(_REPLACED)
             return
         for owner, request, answer in zip(
             owners, applied.payload.requests, applied.answers, strict=True

@@ -30,7 +30,7 @@ from stelae.spi.consensus import (
     RejectReason,
     TabletConfig,
 )
-from stelae.spi.errors import Compacted, Full, StelaeError, SyncFailed
+from stelae.spi.errors import ClockError, Compacted, Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Durable, Failed
@@ -72,6 +72,7 @@ class Bench:
         self.failures: list[Failed] = []
         self.retries: list[Callable[[], None]] = []
         self.stamp = 100
+        self.clock_error: ClockError | None = None
         self.writer = LogWriter(
             lock=nullcontext(),
             wake=lambda: None,
@@ -114,6 +115,8 @@ class Bench:
     # ports
 
     def now(self) -> int:
+        if self.clock_error is not None:
+            raise self.clock_error
         self.stamp += 1
         return self.stamp
 
@@ -365,6 +368,30 @@ def test_a_full_queue_stalls_the_pipeline_and_room_resumes_it() -> None:
         "send two",
     ]
     assert bench.events == [Persisted(1), Persisted(2)]
+
+
+def test_a_clock_that_cannot_go_on_is_like_a_full_disk_and_leaves_no_slot_behind() -> None:
+    bench = Bench()
+    bench.clock_error = ClockError("the ceiling cannot be raised")
+    bench.run(Ready(id=1, append=append(new_entry(1)), after_persist=say("ack")))
+    assert isinstance(bench.failures[0].error, Full)
+    assert bench.events == [PersistFailed(1, 0)] and bench.log == []
+    assert bench.writer.queued_bytes == 0
+    bench.clock_error = None
+    bench.run(Ready(id=2, append=append(new_entry(1)), after_persist=say("ack")))
+    bench.disk()
+    assert bench.log[-1] == "send ack"
+
+
+def test_a_retry_of_an_older_config_does_not_undo_a_later_one() -> None:
+    bench = Bench()
+    first, second = (TabletConfig(op_id=op(n), members=()) for n in (1, 2))
+    bench.run(Ready(id=1, commit=1, committed_config=first))
+    bench.metadata(Full("no space"))
+    bench.run(Ready(id=2, commit=2, committed_config=second))
+    bench.metadata()
+    bench.retries.pop()()
+    assert bench.saves == [] and bench.log[-1] == "config 1.2 durable"
 
 
 def test_metadata_that_cannot_be_saved_holds_everything_back_until_a_retry_succeeds() -> None:

@@ -146,6 +146,31 @@ def test_the_queue_pushes_back_and_says_when_there_is_room() -> None:
     driver.writer.reserve(A, 10)
 
 
+def test_room_that_came_before_anybody_asked_is_told_at_once() -> None:
+    driver = Driver(queue_bytes_max=100)
+    driver.append(A, "a1", entries(1, 1, size=100))
+    with pytest.raises(Overloaded):
+        driver.writer.reserve(A, 10)
+    driver.succeed(driver.take())
+    room: list[bool] = []
+    driver.writer.when_room(lambda: room.append(True))
+    assert room == [True], "the group that made room is over; no other may come"
+
+
+def test_a_missing_file_fails_the_job_that_met_it_and_not_the_thread() -> None:
+    driver = Driver()
+    results: list[object] = []
+
+    def work(_engine: object) -> None:
+        raise FileNotFoundError("base")
+
+    driver.writer.submit_job(work, results.append)
+    job = driver.writer.take_work()
+    assert job is not None
+    driver._post(driver.writer.perform(job, None))  # type: ignore[arg-type]
+    assert isinstance(results[0], FileNotFoundError)
+
+
 @pytest.mark.parametrize("error", [Full("no space"), SyncFailed("fsync failed")])
 def test_a_failure_reaches_every_slot_of_its_log_and_no_other_log(error: Full | SyncFailed) -> None:
     driver = Driver()

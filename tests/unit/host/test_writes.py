@@ -12,7 +12,7 @@ from stelae.host.batcher import Batcher
 from stelae.host.results import ResultsTable
 from stelae.host.tokens import Tokens
 from stelae.host.writes import WritePath
-from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload
 from stelae.spi.schema import Schema
@@ -185,11 +185,14 @@ def test_a_replaced_entry_tells_its_callers_to_retry_and_earlier_ones_wait_on(
     assert world.answers() == [(1, OpResult(101))]
 
 
-def test_an_entry_of_another_leader_at_the_same_index_answers_nobody(world: World) -> None:
+def test_callers_of_an_entry_that_another_leader_replaced_are_told_to_retry(
+    world: World,
+) -> None:
     world.write((1, 10))
     ((op_id, body),) = world.append()
     world.apply([(OpId(op_id.term + 1, op_id.index), body)])
-    assert world.replies == []
+    (reply,) = world.replies
+    assert isinstance(reply, NotLeader)
 
 
 def test_every_caller_hears_once_when_the_replica_stops(world: World) -> None:

@@ -1,0 +1,138 @@
+"""A replica that fails while a Ready is carried out takes nothing more of that Ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from stelae.host.entry_cache import EntryCache
+from stelae.host.executor import ExecutorPorts, ReadyExecutor
+from stelae.host.heartbeats import HeartbeatService
+from stelae.host.log_writer import Group, LogWriter
+from stelae.host.reads import ReadIndexes
+from stelae.host.replica import Replica, ReplicaState
+from stelae.host.retention import Retention
+from stelae.host.tokens import Tokens
+from stelae.spi.consensus import (
+    Beats,
+    HardState,
+    LogAppend,
+    ReadReady,
+    Ready,
+    Role,
+    Status,
+    TabletConfig,
+)
+from stelae.spi.errors import SyncFailed
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Failed
+
+LOG = LogId(TabletId("t"), 1)
+CONFIG = TabletConfig(op_id=ZERO, members=())
+LAST = OpId(1, 5)
+NODE, PEER = NodeId("a" * 32), NodeId("b" * 32)
+
+
+class World:
+    """A leading replica whose log has failed, which the loop has not been told yet."""
+
+    def __init__(self) -> None:
+        self.core = MagicMock()
+        self.core.status.return_value = Status(
+            node_id=NODE,
+            role=Role.LEADER,
+            term=2,
+            voted_for=NODE,
+            leader=NODE,
+            last=LAST,
+            durable_index=5,
+            commit=5,
+            applied=5,
+            serving=True,
+            config=CONFIG,
+            committed_config=CONFIG,
+        )
+        self.deferred: list[Callable[[], None]] = []
+        turns = MagicMock()
+        turns.now_us.return_value = 0
+        turns.defer.side_effect = self.deferred.append
+        writer = LogWriter(
+            lock=nullcontext(),
+            wake=lambda: None,
+            post=lambda _completions: None,
+            queue_bytes_max=1 << 20,
+            group_bytes_max=1 << 20,
+        )
+        writer.open_log(LOG, LAST)
+        self.heartbeats = HeartbeatService(MagicMock(), lambda _tablet, _event: None)
+        self.replica = Replica(
+            log=LOG,
+            core=self.core,
+            vote_kinds=frozenset(),
+            turns=turns,
+            writer=writer,
+            heartbeats=self.heartbeats,
+            metrics=MagicMock(),
+            observer=MagicMock(),
+        )
+        ports = MagicMock()
+        ports.time.now.return_value = 9
+        executor = ReadyExecutor(
+            log=LOG,
+            ports=ExecutorPorts(
+                writer=writer,
+                reader=ports,
+                hard_states=ports,
+                network=ports,
+                time=ports.time,
+                sink=self.replica,
+            ),
+            cache=EntryCache(LAST, 1 << 20),
+            hard_state=HardState(2, NODE),
+            committed_config=CONFIG,
+            range_bytes_max=1 << 20,
+        )
+        applier, writes = MagicMock(), MagicMock()
+        applier.applied = LAST
+        writes.take_proposals.return_value = None
+        self.reads = ReadIndexes(Tokens(), lambda: 1)
+        self.replica.wire(executor, applier, writes, self.reads, MagicMock(), Retention(0, 0))
+        slot = writer.reserve(LOG, 1)
+        entry = Entry(OpId(2, 6), EntryKind.NOOP, 9, b"")
+        writer.append_async(slot, (entry,), done=lambda _outcome: None)
+        group = writer.take_work()
+        assert isinstance(group, Group)
+        writer.complete(group, {LOG: Failed(SyncFailed("fsync failed"), LAST)})
+
+    def turn(self, **effects: Any) -> None:
+        """One turn whose Ready appends, and has some more effects."""
+        entry = Entry(OpId(2, 7), EntryKind.NOOP, 0, b"")
+        ready = Ready(id=1, append=LogAppend(entries=(entry,)), **effects)
+        self.core.take_ready.side_effect = [ready, None]
+        self.replica.start()
+        while self.deferred:
+            self.deferred.pop(0)()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_its_node_does_not_keep_it_alive(world: World) -> None:
+    world.turn(beats=Beats(2, (PEER,)))
+    assert world.replica.state is ReplicaState.FAILED
+    assert world.heartbeats.beats_due() == []
+
+
+def test_a_read_that_was_answered_with_the_failure_is_not_answered_again(world: World) -> None:
+    answers: list[object] = []
+    event = world.reads.request(answers.append)
+    world.turn(reads_ready=(ReadReady(event.token, 5),))
+    assert world.replica.state is ReplicaState.FAILED
+    assert len(answers) == 1 and "failed" in str(answers[0])
