@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
+from stelae.spi.errors import CallerError
 from stelae.spi.keys import encode_keys
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec, matching
@@ -69,6 +70,8 @@ class MemoryCursor(Cursor):
     """A scan over a view: one slice of the sorted keys, forwards or backwards."""
 
     def __init__(self, view: View, spec: ScanSpec) -> None:
+        if spec.limit is not None and spec.limit < 0:
+            raise CallerError(f"a scan's limit is {spec.limit}; give 0 or more, or none for all")
         self._view = view
         self._spec = spec
         self._layout = view.schema.project(spec.columns)

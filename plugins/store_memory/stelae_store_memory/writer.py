@@ -65,11 +65,12 @@ class Writer:
     def put(self, key: bytes, timestamp: int, index: int, part: Part | None, row: int) -> None:
         """Write one version; ``part`` is ``None`` for a deletion."""
         previous = self._chains.get(key)
-        if previous is None:
-            self._index.add([key])
         if previous is not None or part is None:
             self._superseded.append((timestamp, key))
+        # Before the index has the key: a scan that tidies the index drops keys without a chain.
         self._chains[key] = (timestamp, index, part, row, previous)
+        if previous is None:
+            self._index.add([key])
         self.versions += 1
         self.values_bytes += part.row_bytes if part is not None else 0
 

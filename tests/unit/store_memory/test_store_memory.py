@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 import pytest
 
-from stelae.spi.errors import Corrupt, Unsupported
+from stelae.spi.errors import CallerError, Corrupt, Unsupported
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Edit
@@ -25,6 +26,7 @@ from stelae_store_memory import MemoryStore, stelae_store_engines
 from stelae_store_memory.chains import Version, length, pruned, visible
 from stelae_store_memory.index import KeyIndex
 from stelae_store_memory.parts import Part
+from stelae_store_memory.writer import Writer
 
 
 @pytest.fixture
@@ -106,6 +108,21 @@ def test_a_scan_that_is_refused_leaves_no_pin(replica: Replica) -> None:
     replica.store.set_history_floor(20)
     replica.store.compact()
     assert replica.store.memory_bytes() < before
+
+
+@pytest.mark.parametrize("limit", [-1, -(2**40)])
+def test_a_negative_limit_is_the_callers_error_and_says_the_value(
+    replica: Replica, limit: int
+) -> None:
+    replica.insert((1, "a", 1))
+    with pytest.raises(CallerError, match=f"limit is {limit}") as refused:
+        replica.store.scan(ScanSpec(limit=limit))
+    assert type(refused.value) is CallerError
+
+
+def test_a_limit_of_nothing_returns_nothing(replica: Replica) -> None:
+    replica.insert((1, "a", 1))
+    assert replica.rows(limit=0) == []
 
 
 def test_scans_on_other_threads_see_whole_groups_only(replica: Replica) -> None:
@@ -234,3 +251,20 @@ def test_keys_that_left_are_forgotten_once_they_are_many() -> None:
     assert len(index.keys({})) == 10
     index.removed(6)
     assert index.keys({b"3": 1, b"4": 1}) == [b"3", b"4"]
+
+
+def test_a_scan_that_tidies_the_index_while_a_key_comes_in_does_not_drop_it() -> None:
+    chains: dict[bytes, Version] = {}
+
+    class TidiedAtOnce(KeyIndex):
+        """A scan on another thread runs as soon as the key is in the index."""
+
+        def add(self, keys: list[bytes]) -> None:
+            super().add(keys)
+            self.removed(1000)
+            self.keys(chains)
+
+    index = TidiedAtOnce()
+    part = Part.of_rows(SCHEMA.layout, [(1, "a", 1)])
+    Writer(chains, index, deque()).put(b"k", 10, 1, part, 0)
+    assert index.keys(chains) == [b"k"]
