@@ -101,7 +101,7 @@ class TabletLoader:
         directory = self._layout.data_of(found.tablet_id)
         try:
             return recover(found.superblock, found.consensus, self._engines, directory)
-        except StelaeError as error:
+        except (StelaeError, OSError) as error:  # ``Files`` raises OSError for missing names
             self.fail(found.tablet_id, str(error))
             return None
 
