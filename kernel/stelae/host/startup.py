@@ -6,6 +6,11 @@ superblock (of any generation, where there is no superblock).
 
 The table is total: every combination of what can be found meets exactly one row. A file that cannot
 be read fails its own tablet and no other: the error becomes part of that tablet's verdict.
+
+A replica that forgot what it acknowledged must not vote as one that never held an entry: rows M and N
+tell it from a new one by its consensus metadata. Row M also meets a replica that lost power before
+its first entry was durable but after it heard that the entry was committed: the files of both are
+alike, so it stays offline too.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from stelae.host.consensus_meta import ConsensusMetadata, ConsensusRecord
 from stelae.host.layout import Layout, tablet_names
 from stelae.host.metadata import MetadataMissing, Record
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.services import Files
@@ -35,11 +41,13 @@ class Block(StrEnum):
 
 
 class Meta(StrEnum):
-    """What was found of the consensus metadata."""
+    """What was found of the consensus metadata: what it promises where it can be read."""
 
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
-    PRESENT = "PRESENT"
+    INITIAL = "INITIAL"  # as creation writes it: term 0, no vote, a config that no entry carried
+    VOTED = "VOTED"  # a term or a vote, and still the config that no entry carried
+    COMMITTED = "COMMITTED"  # its config has the op id of an entry
 
 
 class Log(StrEnum):
@@ -84,8 +92,10 @@ def _fits(written: str, found: str) -> bool:
     return written == "*" or found in written.split()
 
 
+_READABLE = f"{Meta.INITIAL} {Meta.VOTED} {Meta.COMMITTED}"
+
 ROWS: tuple[Row, ...] = (
-    Row("A", "ABSENT", "!UNREADABLE", "ABSENT EMPTY", Action.NOTHING,
+    Row("A", "ABSENT", "ABSENT INITIAL", "ABSENT EMPTY", Action.NOTHING,
         "no superblock: the tablet does not exist, or its creation was cut short"),
     Row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED", Action.FAIL,
         "a log with entries but no superblock: the superblock was lost"),
@@ -94,13 +104,18 @@ ROWS: tuple[Row, ...] = (
         "the consensus metadata cannot be read: what was promised is unknown"),
     Row("E", "DELETED READY", "ABSENT", "*", Action.FAIL,
         "the consensus metadata is gone: what was promised is unknown"),
-    Row("F", "DELETED", "PRESENT", "ABSENT", Action.TOMBSTONE, "deleted"),
-    Row("G", "DELETED", "PRESENT", "!ABSENT", Action.ROLL_FORWARD,
+    Row("F", "DELETED", _READABLE, "ABSENT", Action.TOMBSTONE, "deleted"),
+    Row("G", "DELETED", _READABLE, "!ABSENT", Action.ROLL_FORWARD,
         "deleted, but its log is still there: the deletion was cut short"),
     Row("H", "COPYING", "!UNREADABLE", "*", Action.DELETE_SELF, "a copy was cut short"),
-    Row("I", "READY", "PRESENT", "ABSENT", Action.FAIL, "the log is gone"),
-    Row("J", "READY", "PRESENT", "DAMAGED", Action.FAIL, "the log is damaged"),
-    Row("K", "READY", "PRESENT", "EMPTY PRESENT", Action.START, "ready"),
+    Row("I", "READY", _READABLE, "ABSENT", Action.FAIL, "the log is gone"),
+    Row("J", "READY", _READABLE, "DAMAGED", Action.FAIL, "the log is damaged"),
+    Row("K", "READY", _READABLE, "PRESENT", Action.START, "ready"),
+    Row("L", "READY", "INITIAL VOTED", "EMPTY", Action.START, "ready, and nothing was written yet"),
+    Row("M", "READY", "COMMITTED", "EMPTY", Action.FAIL,
+        "the committed config stood in an entry but the log is empty: the log was lost"),
+    Row("N", "ABSENT", "VOTED COMMITTED", "ABSENT EMPTY", Action.FAIL,
+        "promises were made but there is no superblock: the superblock was lost"),
 )  # fmt: skip
 """The whole table; every combination of findings meets exactly one row."""
 
@@ -136,7 +151,8 @@ def _look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: 
     newest = max((log for log in logs if log.tablet_id == tablet), default=LogId(tablet, 0))
     log = logs.get(newest if superblock is None else superblock.log_id)
     state = block if superblock is None else superblock.data_state.value
-    row = decide(Block(state), Meta(meta), _log_finding(log, problems))
+    promised = meta if consensus is None else _promises(consensus)
+    row = decide(Block(state), Meta(promised), _log_finding(log, problems))
     details = f" ({'; '.join(problems)})" if problems else ""
     return Found(
         tablet_id=tablet,
@@ -154,9 +170,15 @@ def _read(load: Callable[[], Record], problems: list[str]) -> tuple[Record | Non
         return load(), "PRESENT"
     except MetadataMissing:
         return None, "ABSENT"
-    except StelaeError as error:
+    except (StelaeError, OSError) as error:
         problems.append(str(error))
         return None, "UNREADABLE"
+
+
+def _promises(record: ConsensusRecord) -> Meta:
+    if record.committed_config.op_id > ZERO:
+        return Meta.COMMITTED
+    return Meta.INITIAL if record.hard_state == HardState() else Meta.VOTED
 
 
 def _log_finding(log: LogState | None, problems: list[str]) -> Log:

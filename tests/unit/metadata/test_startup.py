@@ -19,6 +19,7 @@ from stelae.spi.wal import Damage, LogState
 
 ALL = list(itertools.product(Block, Meta, Log))
 LAYOUT = Layout("/node")
+NODE = NodeId("a" * 32)
 
 
 @pytest.mark.parametrize("found", ALL, ids=lambda found: "-".join(found))
@@ -36,23 +37,31 @@ def test_every_row_is_needed() -> None:
     ("found", "action", "letter"),
     [
         ((Block.ABSENT, Meta.ABSENT, Log.ABSENT), Action.NOTHING, "A"),
-        ((Block.ABSENT, Meta.PRESENT, Log.EMPTY), Action.NOTHING, "A"),
-        ((Block.ABSENT, Meta.PRESENT, Log.PRESENT), Action.FAIL, "B"),
-        ((Block.UNREADABLE, Meta.PRESENT, Log.PRESENT), Action.FAIL, "C"),
+        ((Block.ABSENT, Meta.INITIAL, Log.ABSENT), Action.NOTHING, "A"),
+        ((Block.ABSENT, Meta.INITIAL, Log.EMPTY), Action.NOTHING, "A"),
+        ((Block.ABSENT, Meta.COMMITTED, Log.PRESENT), Action.FAIL, "B"),
+        ((Block.UNREADABLE, Meta.COMMITTED, Log.PRESENT), Action.FAIL, "C"),
         ((Block.READY, Meta.UNREADABLE, Log.PRESENT), Action.FAIL, "D"),
         ((Block.ABSENT, Meta.UNREADABLE, Log.ABSENT), Action.FAIL, "D"),
         ((Block.DELETED, Meta.ABSENT, Log.ABSENT), Action.FAIL, "E"),
-        ((Block.DELETED, Meta.PRESENT, Log.ABSENT), Action.TOMBSTONE, "F"),
-        ((Block.DELETED, Meta.PRESENT, Log.PRESENT), Action.ROLL_FORWARD, "G"),
-        ((Block.DELETED, Meta.PRESENT, Log.DAMAGED), Action.ROLL_FORWARD, "G"),
-        ((Block.COPYING, Meta.PRESENT, Log.PRESENT), Action.DELETE_SELF, "H"),
+        ((Block.DELETED, Meta.COMMITTED, Log.ABSENT), Action.TOMBSTONE, "F"),
+        ((Block.DELETED, Meta.COMMITTED, Log.PRESENT), Action.ROLL_FORWARD, "G"),
+        ((Block.DELETED, Meta.COMMITTED, Log.DAMAGED), Action.ROLL_FORWARD, "G"),
+        ((Block.COPYING, Meta.COMMITTED, Log.PRESENT), Action.DELETE_SELF, "H"),
         ((Block.COPYING, Meta.ABSENT, Log.ABSENT), Action.DELETE_SELF, "H"),
-        ((Block.COPYING, Meta.PRESENT, Log.DAMAGED), Action.DELETE_SELF, "H"),
+        ((Block.COPYING, Meta.COMMITTED, Log.DAMAGED), Action.DELETE_SELF, "H"),
         ((Block.READY, Meta.ABSENT, Log.PRESENT), Action.FAIL, "E"),
-        ((Block.READY, Meta.PRESENT, Log.ABSENT), Action.FAIL, "I"),
-        ((Block.READY, Meta.PRESENT, Log.DAMAGED), Action.FAIL, "J"),
-        ((Block.READY, Meta.PRESENT, Log.EMPTY), Action.START, "K"),
-        ((Block.READY, Meta.PRESENT, Log.PRESENT), Action.START, "K"),
+        ((Block.READY, Meta.COMMITTED, Log.ABSENT), Action.FAIL, "I"),
+        ((Block.READY, Meta.COMMITTED, Log.DAMAGED), Action.FAIL, "J"),
+        ((Block.READY, Meta.VOTED, Log.PRESENT), Action.START, "K"),
+        ((Block.READY, Meta.COMMITTED, Log.PRESENT), Action.START, "K"),
+        ((Block.READY, Meta.INITIAL, Log.EMPTY), Action.START, "L"),
+        ((Block.READY, Meta.VOTED, Log.EMPTY), Action.START, "L"),
+        ((Block.READY, Meta.COMMITTED, Log.EMPTY), Action.FAIL, "M"),
+        ((Block.ABSENT, Meta.VOTED, Log.ABSENT), Action.FAIL, "N"),
+        ((Block.ABSENT, Meta.VOTED, Log.EMPTY), Action.FAIL, "N"),
+        ((Block.ABSENT, Meta.COMMITTED, Log.ABSENT), Action.FAIL, "N"),
+        ((Block.ABSENT, Meta.COMMITTED, Log.EMPTY), Action.FAIL, "N"),
     ],
 )
 def test_each_row_says_what_the_design_says(
@@ -65,13 +74,13 @@ def test_each_row_says_what_the_design_says(
 def test_nothing_starts_or_votes_whose_promises_are_unknown() -> None:
     for block, meta, log in ALL:
         decision = decide(block, meta, log)
-        if meta is not Meta.PRESENT:
+        if meta in (Meta.ABSENT, Meta.UNREADABLE):
             assert decision.action not in (Action.START, Action.TOMBSTONE, Action.ROLL_FORWARD)
 
 
 def node() -> VirtualDisk:
     disk = VirtualDisk()
-    instance = Instance(node_id=NodeId("a" * 32), cluster_id=None, wal_engine="segmented")
+    instance = Instance(node_id=NODE, cluster_id=None, wal_engine="segmented")
     format_directory(disk, LAYOUT, instance)
     return disk
 
@@ -100,6 +109,40 @@ def test_one_unreadable_file_fails_its_own_tablet_and_no_other() -> None:
     assert "tablet-meta/a" in found["a"].failure
     assert "consensus-meta/b" in found["b"].failure
     assert found["c"].failure == ""
+
+
+PROMISES = [
+    (HardState(), ZERO, "A", "L"),
+    (HardState(1), ZERO, "N", "L"),
+    (HardState(0, NODE), ZERO, "N", "L"),
+    (HardState(1, NODE), ZERO, "N", "L"),
+    (HardState(3, NODE), OpId(1, 1), "N", "M"),
+    (HardState(), OpId(1, 1), "N", "M"),
+]
+
+
+@pytest.mark.parametrize(("promised", "op_id", "without", "with_one"), PROMISES)
+@pytest.mark.parametrize("has_superblock", [False, True])
+def test_what_metadata_promises_decides_about_an_empty_log(
+    promised: HardState, op_id: OpId, without: str, with_one: str, has_superblock: bool
+) -> None:
+    """A replica that forgot its log may neither be created anew nor vote as one at 0.0."""
+    disk, tablet = node(), TabletId("a")
+    config = TabletConfig(op_id=op_id, members=())
+    ConsensusMetadata(disk, LAYOUT, tablet).save(promised, config)
+    if has_superblock:
+        SuperblockFile(disk, LAYOUT, tablet).save(Superblock(tablet_id=tablet, generation=1))
+    found = scan(disk, {LogId(tablet, 1): LogState(base=ZERO, last=ZERO)})["a"]
+    assert found.decision.letter == (with_one if has_superblock else without)
+
+
+def test_a_directory_in_the_place_of_a_file_fails_its_own_tablet() -> None:
+    disk = node()
+    log = add(disk, "b")
+    disk.make_directory(LAYOUT.superblock_of(TabletId("a")))
+    found = scan(disk, {log: LogState(base=ZERO, last=OpId(4, 9))})
+    assert found["a"].decision.letter == "C"
+    assert found["b"].decision.action is Action.START
 
 
 def test_a_damaged_log_fails_with_file_and_offset() -> None:
