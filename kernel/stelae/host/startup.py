@@ -7,10 +7,10 @@ superblock (of any generation, where there is no superblock).
 The table is total: every combination of what can be found meets exactly one row. A file that cannot
 be read fails its own tablet and no other: the error becomes part of that tablet's verdict.
 
-A replica that forgot what it acknowledged must not vote as one that never held an entry: rows M and N
-tell it from a new one by its consensus metadata. Row M also meets a replica that lost power before
-its first entry was durable but after it heard that the entry was committed: the files of both are
-alike, so it stays offline too.
+A replica that forgot what it acknowledged must not vote as one that never held an entry: rows M
+and N tell it from a new one by its consensus metadata. Row M also meets a replica that lost power
+before its first entry was durable but after it heard that the entry was committed: the files of
+both are alike, so it stays offline too.
 """
 
 from __future__ import annotations
