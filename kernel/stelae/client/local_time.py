@@ -24,6 +24,11 @@ class NoTime:
     a wrong clock to all others, and be refused by them. What depends on order names its snapshot.
     """
 
+    @property
+    def last(self) -> int:
+        """Zero, as ``now``."""
+        return 0
+
     def now(self) -> int:
         """Zero: below every timestamp of a node."""
         return 0

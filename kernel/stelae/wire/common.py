@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import ClockError, StelaeError
 from stelae.spi.ids import ClusterId, NodeId
 from stelae.spi.services import Buffer, Clock, Metrics
 from stelae.wire.credit import Credit
@@ -21,8 +21,16 @@ from stelae.wire.settings import WireSettings
 class TimeSource(Protocol):
     """The node's hybrid clock, as headers need it."""
 
+    @property
+    def last(self) -> int:
+        """The highest hybrid timestamp given out or observed."""
+
     def now(self) -> int:
-        """Return a hybrid timestamp for a message that leaves."""
+        """Return a hybrid timestamp for a message that leaves.
+
+        Raises:
+            ClockError: there is none left until the clock's ceiling can be saved again.
+        """
 
     def observe(self, timestamp: int) -> None:
         """Take notice of a timestamp that arrived.
@@ -66,7 +74,7 @@ class Common:
             self.identity,
             recipient=peer,
             recipient_incarnation=run,
-            timestamp=self.time.now(),
+            timestamp=self._timestamp(),
             credit=credit.report() if credit else 0,
             parcels=batch.parcels,
         )
@@ -74,6 +82,13 @@ class Common:
         copies = self.through(peer, Direction.OUTBOUND, partial(put, frames))
         if credit and copies != 1:
             credit.adjust((copies - 1) * batch.cost)
+
+    def _timestamp(self) -> int:
+        """A header may repeat the last timestamp, so a clock at its ceiling does not silence us."""
+        try:
+            return self.time.now()
+        except ClockError:
+            return self.time.last
 
     def through(self, peer: str, direction: Direction, deliver: Callable[[], None]) -> int:
         """Deliver a message as the fault seam decides, now or later; return how many times.
