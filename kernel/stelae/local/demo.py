@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from stelae.local.node_process import NodeProcess
 from stelae.local.sources import Source
 from stelae.local.verify import Verdict, read_back, wait_for_agreement
 from stelae.spi.errors import RetryableError, Unavailable
+from stelae.spi.ids import NodeId
 
 FIRST_KILL = 0.30
 HOLD = 0.50
@@ -166,8 +167,14 @@ class Demo:
     async def _serves(self, client: Client) -> bool:
         if len(client.nodes) < len(self._cluster.nodes):
             return False
-        for node in client.nodes:
-            reports = await client.status(node)
+        return await self._some_leader(client, client.nodes)
+
+    async def _some_leader(self, client: Client, nodes: Sequence[NodeId]) -> bool:
+        for node in nodes:
+            try:
+                reports = await client.status(node, deadline_ms=500)
+            except RetryableError:
+                continue
             if any(r.role == "LEADER" and r.state == "RUNNING" for r in reports):
                 return True
         return False
@@ -201,6 +208,7 @@ class Demo:
 
     async def _kill_twice(self, client: Client, tablet: Tablet, load: Load) -> None:
         first = await self._kill_leader(client, tablet, load)
+        await self._wait_for_successor(client, first)
         first.start(outlive=self._outlive)
         await self._wait_until_caught_up(client, tablet, load, first)
         self._kill_at = int(len(self._source.rows) * SECOND_KILL)
@@ -223,23 +231,39 @@ class Demo:
         self._progress(f"killed {node.name}, the leader", load.acked_count, load.acked_count)
         return node
 
+    async def _wait_for_successor(self, client: Client, killed: NodeProcess) -> None:
+        """Until another node leads: started sooner, the killed one might win the election itself."""
+        deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
+        others = [node.node_id for node in self._cluster.nodes if node is not killed]
+        while time.monotonic() < deadline:
+            if await self._some_leader(client, others):
+                return
+            await asyncio.sleep(POLL_S)
+        raise Unavailable(f"no other node took over from {killed.name} in time")
+
     async def _wait_until_caught_up(
         self, client: Client, tablet: Tablet, load: Load, restarted: NodeProcess
     ) -> None:
         """Until the leader's view is that the restarted replica holds its whole tail."""
         deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
+        seen = "no leader answered"
         while time.monotonic() < deadline:
             restarted.check()
             await asyncio.sleep(POLL_S)
             try:
                 reports = await client.status(tablet.leader.current, deadline_ms=500)
-            except RetryableError:
+            except RetryableError as error:
+                seen = str(error)
                 continue
             for report in reports:
                 matched = dict(report.match_indexes).get(restarted.node_id, -1)
                 if report.role == "LEADER" and matched >= report.commit > 0:
                     return
-        raise Unavailable(f"{restarted.name} did not catch up within {CATCH_UP_TIMEOUT_S:.0f} s")
+                seen = f"{report.role} of term {report.term} at {report.commit}, it at {matched}"
+        raise Unavailable(
+            f"{restarted.name} did not catch up within {CATCH_UP_TIMEOUT_S:.0f} s ({seen}); "
+            f"its log {restarted.log_path} ends with:\n{restarted.log_tail()}"
+        )
 
     def _measure_gaps(self, load: Load, ended: float) -> None:
         ends = [*(kill.at for kill in self.report.kills[1:]), ended]
