@@ -232,7 +232,7 @@ class Demo:
         return node
 
     async def _wait_for_successor(self, client: Client, killed: NodeProcess) -> None:
-        """Until another node leads: started sooner, the killed one might win the election itself."""
+        """Until another node leads: started sooner, the killed one might win the election."""
         deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
         others = [node.node_id for node in self._cluster.nodes if node is not killed]
         while time.monotonic() < deadline:
