@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stelae.host.consensus_meta import CONSENSUS
-from stelae.host.instance import CLOCK, INSTANCE
+from stelae.host.instance import CLOCK, INSTANCE, read_clock
 from stelae.host.layout import Layout, tablet_names
 from stelae.host.metadata import Kind, decode
 from stelae.host.superblock import SUPERBLOCK, Superblock
@@ -52,7 +52,7 @@ def _dump(files: Files, path: str) -> dict[str, Any]:
             known = ", ".join(kind.name for kind in _KINDS)
             fact = f"none of the metadata files of a node ({known}): it begins with {data[:4]!r}"
             raise Foreign(fact, path=path)
-        record = decode(kind, data, path)
+        record = read_clock(data, path) if kind is CLOCK else decode(kind, data, path)
         plain = _plain(record)
     except (StelaeError, OSError) as error:
         return {"path": path, "error": str(error)}

@@ -4,7 +4,11 @@ Ordering and durability
     1. Format writes the clock and the directories first and the instance file last, so a directory
        is formatted or it is not; format can be repeated until the instance file is there.
     2. The cluster id is written once, at format or at the first join, and never changes.
-    3. The clean-shutdown mark is taken away durably before the node does anything else, and set as
+    3. The clock file has a fixed size and is rewritten in place, so that a full disk does not stop
+       the clock. It holds its record twice, and the better copy is never written before the other
+       one is durable: a torn write leaves one that is whole. A ceiling counts once both hold it,
+       so damage to either does not take timestamps back.
+    4. The clean-shutdown mark is taken away durably before the node does anything else, and set as
        the last thing of an orderly stop.
 """
 
@@ -15,8 +19,18 @@ import contextlib
 import msgspec
 
 from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, load, save
-from stelae.spi.errors import Locked, StorageError
+from stelae.host.metadata import (
+    HEADER_BYTES,
+    NO_CRASH,
+    CrashPoints,
+    Kind,
+    MetadataMissing,
+    decode,
+    encode,
+    load,
+    save,
+)
+from stelae.spi.errors import Corrupt, Foreign, Locked, StorageError
 from stelae.spi.ids import ClusterId, NodeId, cluster_id, node_id
 from stelae.spi.services import FileLock, Files
 
@@ -35,13 +49,19 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockCeiling(msgspec.Struct, frozen=True):
-    """What the clock file holds: no hybrid timestamp above ``ceiling`` was ever given out."""
+    """What the clock file holds, in each of two slots of 4096 bytes filled up with zeros (format 1:
+    once, bare): no hybrid timestamp above the higher ``ceiling`` was ever given out.
+    """
 
     ceiling: int
 
 
 INSTANCE = Kind("instance", b"STin", 1, Instance)
-CLOCK = Kind("clock", b"STck", 1, ClockCeiling)
+CLOCK = Kind("clock", b"STck", 2, ClockCeiling)
+
+_SLOT_BYTES = 4096
+"""Pages and physical sectors are written whole: a slot shares neither with the other one."""
+_SLOTS = (0, _SLOT_BYTES)
 
 
 class NotFormatted(StorageError):
@@ -114,7 +134,7 @@ def format_directory(
         files.make_directory(directory)
     for directory in changed:
         files.sync_directory(directory)
-    save(files, CLOCK, layout.clock, ClockCeiling(0), crash)
+    save_ceiling(files, layout, 0, crash)
     save(files, INSTANCE, layout.instance, instance, crash)
 
 
@@ -159,13 +179,58 @@ class InstanceFile:
         return changed
 
 
+def read_clock(data: bytes, path: str) -> ClockCeiling:
+    """Return what a clock file says; raises as ``metadata.decode`` if neither slot can be read."""
+    return ClockCeiling(max(_read_slots(data, path))[0])
+
+
 def load_ceiling(files: Files, layout: Layout) -> int:
     """Return the durable ceiling of the hybrid clock; raises as ``metadata.load``: without it a
     node cannot start, since it does not know which timestamps it gave out.
     """
-    return load(files, CLOCK, layout.clock).ceiling
+    try:
+        data = files.read_bytes(layout.clock)
+    except FileNotFoundError as error:
+        raise MetadataMissing("there is no clock file", path=layout.clock) from error
+    return read_clock(data, layout.clock).ceiling
 
 
 def save_ceiling(files: Files, layout: Layout, ceiling: int, crash: CrashPoints = NO_CRASH) -> None:
-    """Make a ceiling durable."""
-    save(files, CLOCK, layout.clock, ClockCeiling(ceiling), crash)
+    """Make a ceiling durable. It must not be below the present one, and needs no free space.
+
+    Raises:
+        SyncFailed: the old or the new one stands. Repeat it: a slot is always written whole.
+        Corrupt, Foreign, FutureVersion: the file cannot be read; nothing was written.
+    """
+    crash.hit("clock.before_replace")
+    slot = encode(CLOCK, ClockCeiling(ceiling)).ljust(_SLOT_BYTES, b"\0")
+    if not (files.exists(layout.clock) and _rewrite(files, layout.clock, slot)):
+        files.replace(layout.clock, slot * len(_SLOTS))
+    crash.hit("clock.after_replace")
+
+
+def _rewrite(files: Files, path: str, slot: bytes) -> bool:
+    """Write every slot in place, the best one last; false for the short file of format 1."""
+    with contextlib.closing(files.open(path, writable=True)) as file:
+        data = file.pread(file.size(), 0)
+        best = max(_read_slots(data, path))[1]
+        if len(data) != len(_SLOTS) * _SLOT_BYTES:
+            return False
+        for start in sorted(_SLOTS, key=lambda start: start == best):
+            file.pwritev([slot], start, dsync=True)
+    return True
+
+
+def _read_slots(data: bytes, path: str) -> list[tuple[int, int]]:
+    """Return ceiling and place of every slot that is whole; there is at least one."""
+    found, errors = [], []
+    for start in _SLOTS:
+        slot = data[start : start + _SLOT_BYTES]
+        end = HEADER_BYTES + int.from_bytes(slot[8:16], "little")
+        try:
+            found.append((decode(CLOCK, slot[:end], path).ceiling, start))
+        except (Corrupt, Foreign) as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return found

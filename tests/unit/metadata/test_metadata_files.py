@@ -19,7 +19,7 @@ from stelae.host.consensus_meta import (
 )
 from stelae.host.instance import CLOCK, INSTANCE, ClockCeiling, Instance, format_directory
 from stelae.host.layout import Layout, tablet_names
-from stelae.host.metadata import HEADER_BYTES, Kind, MetadataMissing, decode, encode, load, save
+from stelae.host.metadata import HEADER_BYTES, Kind, MetadataMissing, decode, encode
 from stelae.host.superblock import SUPERBLOCK, DataState, Partition, Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, Member, TabletConfig
@@ -131,7 +131,7 @@ def test_another_kind_of_file_is_foreign() -> None:
 
 def test_a_newer_format_is_refused_with_both_versions() -> None:
     newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, ClockCeiling)
-    with pytest.raises(FutureVersion, match="format 2 is newer than 1"):
+    with pytest.raises(FutureVersion, match="format 3 is newer than 2"):
         decode(CLOCK, encode(newer, ClockCeiling(1)), "f")
 
 
@@ -284,12 +284,13 @@ def test_hard_states_of_one_tablet_share_a_key_and_tablets_do_not() -> None:
 
 def test_a_failed_sync_is_told_and_leaves_the_old_or_the_new_record() -> None:
     disk, layout = formatted()
-    save(disk, CLOCK, layout.clock, ClockCeiling(1))
-    disk.faults.fail_syncs("clock")
+    newer = Superblock(tablet_id=TABLET, generation=1 << 41)
+    SuperblockFile(disk, layout, TABLET).save(BLOCK)
+    disk.faults.fail_syncs("tablet-meta")
     with pytest.raises(SyncFailed):
-        save(disk, CLOCK, layout.clock, ClockCeiling(2))
+        SuperblockFile(disk, layout, TABLET).save(newer)
     survived = disk.crash(random.Random(3))
-    assert load(survived, CLOCK, layout.clock).ceiling in (1, 2)
+    assert SuperblockFile(survived, layout, TABLET).load() in (BLOCK, newer)
 
 
 def test_an_initial_record_has_no_vote() -> None:
