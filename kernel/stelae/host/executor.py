@@ -105,6 +105,7 @@ class ReadyExecutor:
         self._pipeline: deque[_Stage] = deque()
         self._commit = 0
         self._kept_through = 0
+        self._config_due: TabletConfig | None = None
         self.stalled = False
         """True while the log writer pushes back: the replica takes no new input."""
 
@@ -132,7 +133,8 @@ class ReadyExecutor:
         if ready.beats is not None:
             sink.beats_changed(ready.beats)
         if ready.committed_config is not None:
-            self._save_config(ready.committed_config)
+            self._config_due = ready.committed_config
+            self._save_due_config()
         for read in ready.reads_ready:
             sink.read_ready(read)
         for request in ready.copy_requests:
@@ -257,6 +259,7 @@ class ReadyExecutor:
     def _retire(self, stage: _Stage) -> None:
         """A stage at the head is durable: tell the core, send what waited for it."""
         self._cache.evict(self._ports.writer.durable(self._log).index)
+        self._save_due_config()
         if stage.void:
             return
         ready = stage.ready
@@ -291,6 +294,18 @@ class ReadyExecutor:
         self._cache.cut(durable_index + 1)
         self._ports.sink.deliver(PersistFailed(origin.ready.id, durable_index))
         self._ports.sink.log_failed(failed)
+
+    def _save_due_config(self) -> None:
+        """Save a committed config once its own entry is durable here.
+
+        Sooner, a crash would leave metadata that remembers a config beside a log that does not,
+        which start-up cannot tell from a log that was lost.
+        """
+        due = self._config_due
+        durable = self._ports.writer.durable(self._log).index
+        if due is not None and due.op_id.index <= durable:
+            self._config_due = None
+            self._save_config(due)
 
     def _save_config(self, config: TabletConfig) -> None:
         """A committed config becomes durable in metadata; nothing but collection waits for it."""

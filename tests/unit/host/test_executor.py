@@ -383,8 +383,18 @@ def test_a_clock_that_cannot_go_on_is_like_a_full_disk_and_leaves_no_slot_behind
     assert bench.log[-1] == "send ack"
 
 
-def test_a_retry_of_an_older_config_does_not_undo_a_later_one() -> None:
+def test_a_committed_config_waits_until_its_own_entry_is_durable_here() -> None:
     bench = Bench()
+    config = TabletConfig(op_id=op(1), members=())
+    bench.run(Ready(id=1, append=append(new_entry(1)), commit=1, committed_config=config))
+    assert bench.saves == []
+    bench.disk()
+    bench.metadata()
+    assert bench.log[-1] == "config 1.1 durable"
+
+
+def test_a_retry_of_an_older_config_does_not_undo_a_later_one() -> None:
+    bench = Bench(last=op(2))
     first, second = (TabletConfig(op_id=op(n), members=()) for n in (1, 2))
     bench.run(Ready(id=1, commit=1, committed_config=first))
     bench.metadata(Full("no space"))
@@ -405,7 +415,7 @@ def test_metadata_that_cannot_be_saved_holds_everything_back_until_a_retry_succe
 
 
 def test_a_committed_config_is_saved_with_the_newest_submitted_hard_state() -> None:
-    bench = Bench()
+    bench = Bench(last=op(1))
     config = TabletConfig(op_id=op(1), members=())
     bench.run(Ready(id=1, hard_state=HardState(3, PEER)))
     bench.run(Ready(id=2, commit=1, committed_config=config))
