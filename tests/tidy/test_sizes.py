@@ -8,9 +8,6 @@ from tests.tidy import functions
 from tests.tidy.functions import kernel_lines
 from tests.tidy.tree import ROOT, python_files, rules
 
-SLACK_LINES = 25
-"""How far the record may lag behind the code."""
-
 
 def lines(path: Path) -> int:
     """As ``wc -l`` counts."""
@@ -29,7 +26,6 @@ def test_the_kernel_proper_comes_closer_to_its_budget_with_every_change() -> Non
             f"{counts} are {total} lines, above the {recorded} that were reached already; "
             f"the budget is {budget}: see docs/adr/0014-the-kernels-line-budget.md"
         )
-        assert recorded - total < SLACK_LINES, "the kernel got smaller: keep it so, `make ratchet`"
 
 
 def test_no_python_file_is_longer_than_the_limit() -> None:
