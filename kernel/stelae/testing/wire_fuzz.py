@@ -110,7 +110,7 @@ class Attacker:
         written = encode_envelope(
             self._identity,
             recipient=recipient,
-            recipient_incarnation="",
+            run="",
             timestamp=1,
             credit=0,
             parcels=parcels,

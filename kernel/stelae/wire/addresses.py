@@ -1,8 +1,7 @@
 """Addresses: ``host:port`` taken apart, and names resolved without ever stalling a thread of ours.
 
-The library would resolve names on its one I/O thread, where a slow name server holds up every
-connection; and it would keep the answer. Here each look-up has a short-lived thread, and a link
-asks again whenever it opens a connection, so a peer that moves is found.
+The library would resolve on its one I/O thread, where a slow name server holds up everybody, and
+keep the answer. Here each look-up has a short-lived thread, and each new connection asks again.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from typing import TypeAlias
 
 from stelae.spi.errors import ConfigError
 
-Resolved: TypeAlias = tuple[str, int]
-"""A numeric host and a port."""
-
-Resolve: TypeAlias = Callable[[str, Callable[[Resolved | None], None]], None]
-"""``resolve(address, done)``: calls ``done`` once, on the loop, with ``None`` for no answer."""
+Done: TypeAlias = Callable[[tuple[str, int] | None], None]
+Resolve: TypeAlias = Callable[[str, Done], None]
+"""``resolve(address, done)``: calls ``done`` once, on the loop, with a numeric host and port."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -61,16 +58,16 @@ def check_listen_host(host: str, *, insecure_listen: bool) -> str:
 
 
 def resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
-    """Return a ``Resolve`` that delivers on ``loop``."""
+    """Return a ``Resolve`` that delivers on ``loop``; ``None`` stands for no answer."""
 
-    def resolve(address: str, done: Callable[[Resolved | None], None]) -> None:
+    def resolve(address: str, done: Done) -> None:
         host, port = split_address(address)
         if _is_numeric(host):
             loop.call_soon(done, (host, port))
             return
 
         def look_up() -> None:
-            answer: Resolved | None = None
+            answer: tuple[str, int] | None = None
             # UnicodeError: a label that is empty or above 63 characters.
             with suppress(OSError, UnicodeError):
                 found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -25,8 +25,7 @@ class RetryPolicy:
     """How an idempotent call is repeated to the same node until its deadline.
 
     An attempt without an answer for ``attempt_ms`` is repeated; one that could not be sent, or was
-    answered ``OVERLOADED`` or ``UNAVAILABLE``, after a pause that grows from ``backoff_ms_min`` to
-    ``backoff_ms_max`` and is drawn anew each time.
+    answered ``OVERLOADED`` or ``UNAVAILABLE``, after a growing pause that is drawn at random.
     """
 
     attempt_ms: int = 2000
@@ -34,7 +33,6 @@ class RetryPolicy:
     backoff_ms_max: int = 500
 
     def backoff_us(self, attempts: int, rng: random.Random) -> int:
-        """Return the pause after ``attempts`` attempts, in microseconds."""
         ceiling_ms = min(self.backoff_ms_max, self.backoff_ms_min << min(attempts, 16))
         spread_ms = max(0, ceiling_ms - self.backoff_ms_min)
         return int(1000 * (self.backoff_ms_min + rng.random() * spread_ms))
@@ -73,14 +71,12 @@ class Call(asyncio.Future[Response]):
         self.table: CallTable | None = None
 
     def cancel(self, msg: object | None = None) -> bool:
-        """Cancel the call; the peer is told, and an answer that still comes is dropped."""
         cancelled = super().cancel(msg)
         if cancelled and self.table is not None:
             self.table.give_up(self)
         return cancelled
 
     def on_due(self, now_us: int) -> None:
-        """The deadline has come, or the time for another attempt."""
         if self.table is not None:
             self.table.due(self, now_us)
 
@@ -105,16 +101,13 @@ class CallTable:
         self._rng = rng
         self._calls: dict[int, Call] = {}
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
     def start(self, call: Call, now_us: int) -> None:
         self._calls[call.request_id] = call
         call.table = self
         self._attempt(call, now_us)
 
     def answer(self, request_id: int, response: Response) -> bool:
-        """Complete a call; say whether anybody was waiting for it."""
+        """Complete a call; say whether anybody was waiting."""
         call = self._calls.get(request_id)
         if call is not None and self._forget(call):
             call.set_result(response)
@@ -150,13 +143,11 @@ class CallTable:
         self._fail(call, DeadlineExceeded(f"no answer to {call.kind} within its deadline{why}"))
 
     def give_up(self, call: Call) -> None:
-        """Forget a call that was cancelled, and tell the peer."""
         self._forget(call)
         if call.sent:
             self._cancel(call.request_id)
 
     def fail_all(self, error: StelaeError) -> None:
-        """Fail every call: the messenger is closing or the peer was removed."""
         for call in list(self._calls.values()):
             self._fail(call, error)
 

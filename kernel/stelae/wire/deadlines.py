@@ -18,8 +18,7 @@ class Timed(Protocol):
 
     bucket: int
 
-    def on_due(self, now_us: int) -> None:
-        """The time has come; the item is no longer in the table."""
+    def on_due(self, now_us: int) -> None: ...
 
 
 class Deadlines:

@@ -1,4 +1,9 @@
-"""Where messaging meets the event loop: watched sockets, flushing at the end of a turn, one timer.
+"""Where messaging meets the operating system: ZeroMQ sockets, the event loop, one timer.
+
+Facts behind the options: a ROUTER at its mark drops in silence unless it is mandatory. A DEALER
+would keep messages for a dead peer and hand them to its successor: ``IMMEDIATE``, no linger, and no
+reconnecting behind our back, so that the loss of a connection shows at once as the socket no longer
+being writable. ``MAXMSGSIZE`` bounds one frame, so frames are counted as well.
 
 The descriptors are edge-triggered, so three rules hold here: a reader that did not drain comes
 again, whoever sent looks again, and sockets are drained before any time-out is judged (a process
@@ -9,26 +14,156 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import zmq
 
+from stelae.spi.errors import ConfigError
 from stelae.spi.services import Buffer
 from stelae.wire.common import Common
 from stelae.wire.deadlines import Deadlines
-from stelae.wire.settings import Lane
-from stelae.wire.sockets import Context, DealerPort, Port, RouterPort
+from stelae.wire.parcels import frame_length
+from stelae.wire.settings import FRAMES_MAX, Lane
 
-AnyPort = TypeVar("AnyPort", RouterPort, DealerPort)
+COPY_BELOW: Final = 64 << 10
+"""Frames from this many bytes on are handed to the library without copying."""
+
+FRAME_SLACK_BYTES: Final = 1 << 20
+"""A frame this much above its limit gets a typed refusal; a larger one ends the connection."""
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 SOCKETS_MAX: Final = 8192
 TIMER_SLACK_US: Final = 1000
 """A timer is not set anew to fire less than this much earlier."""
 
 
+class Port:
+    """What both kinds share: draining, and writing multipart messages.
+
+    The first ``heads`` frames that arrive (ids, envelope, packed frame) are copied into bytes,
+    since they are small and are cut up; later ones are views of the library's memory. ``mark`` is
+    the socket's high-water mark in messages.
+    """
+
+    kind: ClassVar[int]
+    heads: ClassVar[int]
+    options: ClassVar[tuple[tuple[int, int], ...]]
+
+    def __init__(self, context: Context, frame_bytes_max: int, mark: int) -> None:
+        self._socket = context.socket(self.kind)
+        self.closed = False
+        hard_max = frame_bytes_max + FRAME_SLACK_BYTES
+        limits = ((zmq.SNDHWM, mark), (zmq.RCVHWM, mark), (zmq.MAXMSGSIZE, hard_max))
+        for option, value in ((zmq.LINGER, 0), *limits, *self.options):
+            self._socket.setsockopt(option, value)
+        self.fd = int(self._socket.getsockopt(zmq.FD))
+
+    def drain(self, handle: Callable[[list[Buffer]], None], messages_max: int) -> bool:
+        """Hand over up to ``messages_max`` messages; say whether none is left."""
+        for _ in range(messages_max):
+            frames = None if self.closed else self._receive()
+            if frames is None:
+                return True
+            handle(frames)
+        return False
+
+    def readable(self) -> bool:
+        """Whether messages wait."""
+        return bool(self._events() & zmq.POLLIN)
+
+    def writable(self) -> bool:
+        """Whether messages are taken; of a connection also: whether it stands."""
+        return bool(self._events() & zmq.POLLOUT)
+
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        """Send without blocking; False: the other side does not read, or is lost or unknown."""
+        socket, last = self._socket, len(frames) - 1
+        try:
+            for position, frame in enumerate(frames):
+                flags = zmq.NOBLOCK if position == last else zmq.NOBLOCK | zmq.SNDMORE
+                socket.send(frame, flags, copy=frame_length(frame) < COPY_BELOW)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close at once; what was not yet on the wire is lost. Closing twice is harmless."""
+        self.closed = True
+        self._socket.close(linger=0)
+
+    def _receive(self) -> list[Buffer] | None:
+        """Take one message; beyond ``FRAMES_MAX`` frames the rest is read and thrown away."""
+        socket = self._socket
+        try:
+            frames: list[Buffer] = [socket.recv(zmq.NOBLOCK)]
+        except zmq.Again:
+            return None
+        while socket.getsockopt(zmq.RCVMORE):
+            if len(frames) < self.heads:
+                frames.append(socket.recv())
+            elif len(frames) <= FRAMES_MAX + self.heads:
+                frames.append(socket.recv(copy=False).buffer)
+            else:
+                socket.recv(copy=False)
+        return frames
+
+    def _events(self) -> int:
+        return 0 if self.closed else int(self._socket.getsockopt(zmq.EVENTS))
+
+    def _endpoint(self, host: str, port: int | str) -> str:
+        if ":" in host:
+            self._socket.setsockopt(zmq.IPV6, 1)
+            host = f"[{host}]"
+        return f"tcp://{host}:{port}"
+
+
+class RouterPort(Port):
+    """The one socket a node listens on. A message's first frame is its connection's routing id."""
+
+    kind, heads, options = zmq.ROUTER, 3, ((zmq.ROUTER_MANDATORY, 1),)
+
+    def bind(self, host: str, port: int) -> str:
+        """Listen on a numeric address; return ``host:port``, a port that was drawn if it was 0.
+
+        Raises:
+            ConfigError: the address is taken or not one of this machine.
+        """
+        endpoint = self._endpoint(host, port or "*")
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            raise ConfigError(
+                f"cannot listen on {endpoint.removeprefix('tcp://')}: {error.strerror}",
+                hint="is another node running there? choose a free port in [node] listen",
+            ) from error
+        return self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
+
+
+class DealerPort(Port):
+    """One connection to one address. It is never reconnected: a new one takes its place."""
+
+    kind, heads, options = zmq.DEALER, 2, ((zmq.IMMEDIATE, 1), (zmq.RECONNECT_IVL, -1))
+
+    def connect(self, host: str, port: int) -> None:
+        """Begin to connect to a numeric address; ``writable`` says when it has come about."""
+        self._socket.connect(self._endpoint(host, port))
+
+
+AnyPort = TypeVar("AnyPort", RouterPort, DealerPort)
+
+
 class Party(ABC):
-    """A user of a socket: the station, or a link at a time when it has one."""
+    """A user of a socket: the station, or a link while it has one.
+
+    ``arrived`` takes one message, ``flush`` writes what the turn produced, ``on_due`` judges
+    time-outs, for which the sockets have just been drained.
+    """
 
     def __init__(self, common: Common, edge: Edge) -> None:
         self._common = common
@@ -38,16 +173,13 @@ class Party(ABC):
         edge.join(self)
 
     @abstractmethod
-    def arrived(self, frames: list[Buffer]) -> None:
-        """Take one message from the socket."""
+    def arrived(self, frames: list[Buffer]) -> None: ...
 
     @abstractmethod
-    def flush(self) -> None:
-        """Write what the turn produced."""
+    def flush(self) -> None: ...
 
     @abstractmethod
-    def on_due(self, now_us: int) -> None:
-        """Judge time-outs; the sockets have just been drained."""
+    def on_due(self, now_us: int) -> None: ...
 
     def on_ready(self) -> None:
         """The socket's state changed."""
@@ -56,8 +188,8 @@ class Party(ABC):
 
     def drain(self) -> bool:
         """Take what arrived, up to a limit; say whether nothing is left."""
-        port = self._port
-        return port is None or port.drain(self.arrived, self._common.settings.drain_messages_max)
+        messages_max = self._common.settings.drain_messages_max
+        return self._port is None or self._port.drain(self.arrived, messages_max)
 
     def readable(self) -> bool:
         """Whether messages wait: to be asked after sending, for the descriptor will not tell."""
@@ -117,7 +249,7 @@ class Edge:
         self._timer = self.loop.call_later(delay_us / 1e6, self._on_timer)
 
     def close(self) -> None:
-        """Stop. The sockets are closed by their owners before."""
+        """Stop; the owners of sockets have closed them before."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()

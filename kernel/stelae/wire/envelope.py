@@ -1,19 +1,19 @@
 """The envelope: the first frame of every message, a JSON object, and the checks it must pass.
 
-It says who speaks for which cluster to whom, and lists the parcels of the message. It is read with
-a typed decoder, so that a wrong type, an over-long id or a deep nest is refused while parsing, and
-nothing behind this module meets an unchecked value.
+It says who speaks for which cluster to whom, and lists the parcels of the message. A typed decoder
+refuses a wrong type, an over-long id or a deep nest while parsing, so nothing behind this module
+meets an unchecked value.
 
 Hello, the first message on every connection, and its answer bind the connection to one run of one
-process and to a lane, and agree on the window of its credit. Only there may recipient and cluster
-id be left out, since first contact knows an address only.
+process and to a lane, and agree on its window. Only there may recipient and cluster id be left out,
+since first contact knows an address only.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 import orjson
@@ -59,10 +59,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a process is: clients have one too, with a node id drawn for the session.
-
-    ``cluster_id`` may be empty for a process that learns it at its first hello.
-    """
+    """Who a process is. ``cluster_id`` may be empty: it is then learned at the first hello."""
 
     cluster_id: ClusterId
     node_id: NodeId
@@ -84,11 +81,14 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lengths: list[_Natural]
 
 
+Row: TypeAlias = tuple[object, ...]
+"""A parcel to be written: a tuple in the order of the fields of ``Parcel``."""
+
+
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The header of one message. ``recipient`` and ``cluster_id`` are empty only in a hello.
 
-    ``timestamp`` is the sender's hybrid time; ``credit`` the bytes it has consumed so far on this
-    connection (see ``stelae.wire.credit``).
+    ``timestamp`` is hybrid time; ``credit`` the bytes that the sender has consumed since hello.
     """
 
     protocol_version: int
@@ -107,7 +107,6 @@ class _VersionOnly(msgspec.Struct):
 
 
 _decoder: Final = msgspec.json.Decoder(Envelope)
-_version_decoder: Final = msgspec.json.Decoder(_VersionOnly)
 
 
 def decode_envelope(header: bytes) -> Envelope:
@@ -121,7 +120,7 @@ def decode_envelope(header: bytes) -> Envelope:
         envelope = _decoder.decode(header)
     except _UNREADABLE as error:
         with suppress(*_UNREADABLE):
-            _check_version(_version_decoder.decode(header).protocol_version)
+            _check_version(msgspec.json.decode(header, type=_VersionOnly).protocol_version)
         raise Malformed(f"unreadable header: {error}") from error
     _check_version(envelope.protocol_version)
     return envelope
@@ -133,15 +132,9 @@ def _check_version(version: int) -> None:
 
 
 def encode_envelope(
-    me: Identity,
-    *,
-    recipient: str,
-    recipient_incarnation: str,
-    timestamp: int,
-    credit: int,
-    parcels: list[tuple[object, ...]],
+    me: Identity, *, recipient: str, run: str, timestamp: int, credit: int, parcels: list[Row]
 ) -> bytes:
-    """Write a header; ``parcels`` are tuples in the order of the fields of ``Parcel``."""
+    """Write a header for a run of a recipient."""
     return orjson.dumps(
         {
             "protocol_version": PROTOCOL_VERSION,
@@ -149,7 +142,7 @@ def encode_envelope(
             "sender": me.node_id,
             "sender_incarnation": me.incarnation_id,
             "recipient": recipient,
-            "recipient_incarnation": recipient_incarnation,
+            "recipient_incarnation": run,
             "timestamp": timestamp,
             "credit": credit,
             "parcels": parcels,
@@ -158,26 +151,22 @@ def encode_envelope(
 
 
 def check_addressee(envelope: Envelope, me: Identity) -> None:
-    """Refuse what is not for this run of this node of this cluster, also when an id is missing.
+    """Refuse what is not for this run of this node of this cluster, or does not say so.
 
     Raises:
         WrongCluster, WrongRecipient, StaleRecipient: as named.
     """
     if envelope.cluster_id != me.cluster_id:
-        cluster = envelope.cluster_id or "(none)"
-        raise WrongCluster(f"message of cluster {cluster!r}; this is {me.cluster_id!r}")
+        raise WrongCluster(f"message of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}")
     if envelope.recipient != me.node_id:
-        node = envelope.recipient or "(none)"
-        raise WrongRecipient(f"message for node {node}; this is {me.node_id}")
+        raise WrongRecipient(f"message for node {envelope.recipient!r}; this is {me.node_id}")
     if envelope.recipient_incarnation != me.incarnation_id:
-        run = envelope.recipient_incarnation or "(none)"
-        raise StaleRecipient(
-            f"message for run {run} of this node; this is {me.incarnation_id}: say hello again"
-        )
+        run = envelope.recipient_incarnation
+        raise StaleRecipient(f"message for run {run!r}; this is {me.incarnation_id}: say hello")
 
 
 def hello_fields(lane: Lane, settings: WireSettings) -> dict[str, Scalar]:
-    """Return the fields of our hello for a lane; the window is what we will take on it."""
+    """Return the fields of our hello for a lane."""
     return {"lane": int(lane), "window_bytes": settings.window_bytes(lane)}
 
 

@@ -1,8 +1,7 @@
 """The fault seam: loss, delay, repetition, reordering and partitions between live processes.
 
-It sits where messages enter and leave a messenger, per peer and direction, so a one-way partition
-needs the seam of one process only. Tests and the chaos command use it; without rules it costs one
-attribute test per message.
+It sits where messages enter and leave a messenger, so a one-way partition needs one process only;
+without rules it costs one attribute test per message.
 """
 
 from __future__ import annotations
@@ -42,23 +41,18 @@ PARTITION: Final = FaultRule(drop=1.0)
 
 
 class Faults:
-    """Rules per (peer, direction); ``None`` as peer stands for those without a rule of their own.
+    """Rules per peer and direction, for the messenger's own thread.
 
-    Not shared between threads: it lives on the loop of its messenger.
+    ``None`` as peer stands for those without a rule of their own.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._rules: dict[tuple[NodeId | None, Direction], FaultRule] = {}
-
-    @property
-    def active(self) -> bool:
-        """Whether any rule is set."""
-        return bool(self._rules)
+        self.rules: dict[tuple[NodeId | None, Direction], FaultRule] = {}
 
     def set_rule(self, peer: NodeId | None, direction: Direction, rule: FaultRule) -> None:
         """Set what happens to messages of ``peer`` in ``direction`` from now on."""
-        self._rules[(peer, direction)] = rule
+        self.rules[(peer, direction)] = rule
 
     def partition(
         self, peer: NodeId | None, *, inbound: bool = True, outbound: bool = True
@@ -72,15 +66,15 @@ class Faults:
     def heal(self, peer: NodeId | None) -> None:
         """Remove the rules of one peer (``None``: those for everybody else)."""
         for direction in Direction:
-            self._rules.pop((peer, direction), None)
+            self.rules.pop((peer, direction), None)
 
     def heal_all(self) -> None:
         """Remove all rules."""
-        self._rules.clear()
+        self.rules.clear()
 
     def judge(self, peer: NodeId, direction: Direction) -> tuple[int, ...]:
         """Return the delay in ms of each copy that is to be delivered; empty means lost."""
-        rule = self._rules.get((peer, direction)) or self._rules.get((None, direction))
+        rule = self.rules.get((peer, direction)) or self.rules.get((None, direction))
         if rule is None:
             return (0,)
         if self._rng.random() < rule.drop:

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import TypeAlias
 
 from stelae.spi.errors import Overloaded, StelaeError, Unavailable
-from stelae.spi.ids import IncarnationId, NodeId
+from stelae.spi.ids import ClusterId, IncarnationId, NodeId
 from stelae.spi.services import Buffer
-from stelae.wire.addresses import Resolve, Resolved
+from stelae.wire.addresses import Resolve
 from stelae.wire.calls import Call, CallTable, Response
 from stelae.wire.common import Common
-from stelae.wire.credit import Credit
-from stelae.wire.edge import Edge, Party
+from stelae.wire.edge import DealerPort, Edge, Party, Port
 from stelae.wire.envelope import Envelope, Kind, Parcel, check_addressee, check_hello, hello_fields
 from stelae.wire.faults import Direction
-from stelae.wire.parcels import Outbox, parcel_cost, read_message, unpack
+from stelae.wire.parcels import Credit, Outbox, read_message, unpack
 from stelae.wire.refusals import (
     Fields,
     Malformed,
@@ -35,8 +34,7 @@ from stelae.wire.refusals import (
     UnknownKind,
     error_of,
 )
-from stelae.wire.settings import Lane
-from stelae.wire.sockets import DealerPort, Port
+from stelae.wire.settings import PARCEL_COST, Lane
 
 _log = logging.getLogger(__name__)
 
@@ -52,41 +50,32 @@ class LinkState(StrEnum):
     CLOSED = "CLOSED"
 
 
-Changed: TypeAlias = Callable[["Link", StelaeError | None], None]
-"""Called when a link came UP (``None``), and when it was lost or an attempt failed (why)."""
-
-
 class Link(Party):
-    """See the module. All methods run on the loop; none blocks or raises for what a peer does."""
+    """See the module. ``changed`` is called when a link came UP (``None``), or was lost (why)."""
 
     def __init__(
         self,
         common: Common,
         edge: Edge,
         resolve: Resolve,
-        changed: Changed,
+        changed: Callable[[Link, StelaeError | None], None],
         lane: Lane,
         address: str,
         peer: NodeId | None,
     ) -> None:
         super().__init__(common, edge)
-        self._changed = changed
-        self._resolve = resolve
-        self.lane = lane
-        self.address = address
-        self.peer = peer
+        self._resolve, self._changed = resolve, changed
+        self.lane, self.address, self.peer = lane, address, peer
         self.peer_incarnation: IncarnationId | None = None
         self.state = LinkState.IDLE
         self.last_failure: StelaeError | None = None
-        self._opened = self._failures = 0
-        self._heard_us = 0
+        self._opened = self._failures = self._heard_us = 0
         self._credit = Credit(common.settings.window_bytes(lane))
         self._outbox = Outbox(common.settings, partial(edge.dirty, self))
         self.calls = CallTable(self._transmit, self._cancel, edge.deadlines, common.rng)
 
     @property
     def up(self) -> bool:
-        """Whether messages can be sent."""
         return self.state is LinkState.UP
 
     def open(self) -> None:
@@ -102,15 +91,14 @@ class Link(Party):
     def move(self, address: str) -> None:
         """The peer has another address now: leave the old one."""
         if address != self.address:
-            self.address = address
-            self._failures = 0
+            self.address, self._failures = address, 0
             self.restart("the peer's address changed")
 
     def send(
         self, kind: str, frames: Sequence[Buffer], lengths: list[int], fields: Fields | None
     ) -> bool:
         """Queue a one-way message; say whether it will be sent."""
-        if self.state is not LinkState.UP or not self._credit.take(parcel_cost(lengths)):
+        if not self.up or not self._credit.take(PARCEL_COST + sum(lengths)):
             return False
         self._outbox.add(kind, 0, 0, "", fields, frames, lengths)
         return True
@@ -122,9 +110,7 @@ class Link(Party):
         self.calls.fail_all(error)
 
     def flush(self) -> None:
-        while self.state in (LinkState.UP, LinkState.GREETING):
-            if (batch := self._outbox.take()) is None:
-                return
+        while (batch := self._outbox.take()) is not None:
             peer, run = self.peer or "", self.peer_incarnation or ""
             self._common.write(batch, peer, run, self._credit, partial(self._put, self._port))
 
@@ -177,14 +163,14 @@ class Link(Party):
         use = partial(self._use, connection, envelope, bodies)
         self._common.through(envelope.sender, Direction.INBOUND, use)
 
-    def _resolved(self, opened: int, resolved: Resolved | None) -> None:
+    def _resolved(self, opened: int, resolved: tuple[str, int] | None) -> None:
         if opened != self._opened or self.state is not LinkState.RESOLVING:
             return
         if resolved is None:
             self.restart(f"the name in {self.address} cannot be resolved")
             return
-        self._port = connection = self._edge.open(self, DealerPort, self.lane)
         self.state = LinkState.CONNECTING
+        self._port = connection = self._edge.open(self, DealerPort, self.lane)
         connection.connect(*resolved)
         self.on_ready()
 
@@ -204,10 +190,11 @@ class Link(Party):
             return
         self.peer = NodeId(envelope.sender)
         self.peer_incarnation = IncarnationId(envelope.sender_incarnation)
-        self._common.learn_cluster(envelope.cluster_id)
+        if not self._common.identity.cluster_id:
+            cluster = ClusterId(envelope.cluster_id)
+            self._common.identity = replace(self._common.identity, cluster_id=cluster)
         self._credit.window_bytes = min(self._credit.window_bytes, window_bytes)
-        self.state = LinkState.UP
-        self._failures = 0
+        self.state, self._failures = LinkState.UP, 0
         self._heard_us = now_us = self._common.now_us()
         self._set_due(self._common.settings.ping_ms)
         _log.debug("link up peer=%s lane=%s", self.peer, self.lane.name)
@@ -218,12 +205,10 @@ class Link(Party):
         """Drop the connection and try again after a jittered pause."""
         if self.state in (LinkState.CLOSED, LinkState.IDLE):
             return
-        counter = "wire_links_lost" if self.state is LinkState.UP else "wire_links_failed"
-        self._common.metrics.count(counter)
-        self.state = LinkState.IDLE
-        self.last_failure = error
+        settings, metrics = self._common.settings, self._common.metrics
+        metrics.count("wire_links_lost" if self.up else "wire_links_failed")
+        self.state, self.last_failure = LinkState.IDLE, error
         self._drop_connection()
-        settings = self._common.settings
         ceiling_ms = min(settings.reconnect_ms_max, settings.reconnect_ms_min << self._failures)
         self._failures = min(self._failures + 1, 16)
         self._set_due(ceiling_ms * (0.5 + self._common.rng.random() / 2))
@@ -244,24 +229,17 @@ class Link(Party):
         self._edge.deadlines.set(self, self._common.now_us() + int(delay_ms * 1000))
 
     def _transmit(self, call: Call, now_us: int) -> StelaeError | None:
-        if self.state is not LinkState.UP:
+        if not self.up:
             return Unavailable(f"not connected to {self.peer or self.address}")
-        if not self._credit.take(parcel_cost(call.lengths)):
+        if not self._credit.take(PARCEL_COST + sum(call.lengths)):
             return Overloaded(f"the link to {self.peer} has used up its byte credit")
         left_ms = max(1, (call.deadline_us - now_us) // 1000)
-        self._outbox.add(
-            call.kind,
-            call.request_id,
-            left_ms,
-            call.trace_id,
-            call.fields,
-            call.frames,
-            call.lengths,
-        )
+        head = call.kind, call.request_id, left_ms, call.trace_id, call.fields
+        self._outbox.add(*head, call.frames, call.lengths)
         return None
 
     def _cancel(self, request_id: int) -> None:
-        if self.state is LinkState.UP:
+        if self.up:
             self._outbox.add(Kind.CANCEL, request_id)
 
     def _put(self, connection: Port | None, frames: Sequence[Buffer]) -> None:

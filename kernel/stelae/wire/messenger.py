@@ -41,7 +41,7 @@ __all__ = ["Identity", "Lane", "Messenger", "PeerChange", "Response", "RetryPoli
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PeerChange:
     """A lane to a peer came up or went down. ``incarnation`` is the run that it leads, or led."""
 
@@ -56,13 +56,10 @@ class Messenger:
 
     Args:
         identity: who this process is; a client draws a node id for its session.
-        clock: monotonic time for deadlines.
-        time: the hybrid clock that headers carry.
+        clock: monotonic time for deadlines; ``time`` is the hybrid clock that headers carry.
         defer: runs a callable at the end of the present turn of the loop; ``loop.call_soon`` will
             do, at the price of one turn.
-        settings: limits and periods.
         metrics: where counters go, all named ``wire_...``.
-        faults: the fault seam, or ``None`` for a process that has none.
         rng: for jitter.
     """
 
@@ -109,13 +106,10 @@ class Messenger:
         return self._station.address
 
     def serve(self, kind: str, handler: RequestHandler, *, lane: Lane = Lane.CONTROL) -> None:
-        """Answer requests of a kind, on one lane.
+        """Answer requests of a kind, on one lane; ``PluginError`` if it is taken or reserved.
 
         ``handler`` runs on the loop and must not block; it answers now or later. A ``StelaeError``
         that it raises is its answer; any other exception is logged and answered ``INTERNAL``.
-
-        Raises:
-            PluginError: the kind is taken or reserved.
         """
         self._services.add(kind, Service(lane=lane, on_request=handler))
 
@@ -126,12 +120,8 @@ class Messenger:
     def add_peer(self, node_id: NodeId, address: str) -> None:
         """Keep links to a node; if there are some, move them to ``address``.
 
-        The name in the address is resolved at each attempt to connect; while it cannot be, the
-        links are down and everything else goes on.
-
-        Raises:
-            ConfigError: ``address`` is not ``host:port``.
-            CallerError: ``node_id`` is this node.
+        A name in it is resolved at each attempt to connect; until it can be, the links are down.
+        Raises ``ConfigError`` when it is not ``host:port``, ``CallerError`` for this node itself.
         """
         split_address(address)
         if node_id == self.identity.node_id:
@@ -139,10 +129,9 @@ class Messenger:
         if node_id in self._links:
             for link in self._links[node_id].values():
                 link.move(address)
-            return
-        lanes = self._links[node_id] = {}
-        for lane in Lane:
-            lanes[lane] = self._open_link(lane, address, node_id)
+        else:
+            links = {lane: self._open_link(lane, address, node_id) for lane in Lane}
+            self._links[node_id] = links
 
     def remove_peer(self, node_id: NodeId) -> None:
         """Give up the links to a node; its calls fail ``Unavailable``."""
@@ -150,13 +139,10 @@ class Messenger:
             self._close_link(link, Unavailable(f"node {node_id} is no longer a peer"))
 
     def connect(self, address: str, *, deadline_ms: int = 10_000) -> asyncio.Future[NodeId]:
-        """Say hello to whoever lives at an address, and keep links to it as to a peer.
+        """Say hello to whoever lives at ``host:port``, and keep links to it as to a peer.
 
         The future gives the node id once the control lane is up. It fails with ``Unavailable`` at
         the deadline, and at once with ``WrongCluster`` and the like when refused for what we are.
-
-        Raises:
-            ConfigError: ``address`` is not ``host:port``.
         """
         split_address(address)
         found: asyncio.Future[NodeId] = self._loop.create_future()
@@ -199,13 +185,10 @@ class Messenger:
         lane: Lane = Lane.CONTROL,
         fields: Fields | None = None,
     ) -> bool:
-        """Send a one-way message at the end of this turn; say whether it will leave.
+        """Send a one-way message at the end of this turn; frames must not change afterwards.
 
-        It will not when the lane is down or its credit is used up: nothing is queued for a peer
-        that is not connected. Frames must not change afterwards.
-
-        Raises:
-            TooLarge: a frame, or their number, is above the limit.
+        Returns False, and queues nothing, when the lane is down or its credit is used up; raises
+        ``TooLarge`` when a frame, or their number, is above the limit.
         """
         lengths = measure(frames, self._common.settings)
         link = self._link(to, lane)
@@ -232,15 +215,12 @@ class Messenger:
         over new connections and to a successor of the peer's process. Cancelling the future tells
         the peer. Frames must not change until the future is done. The future fails with
 
-            Unavailable: not connected, or the connection was lost before an answer came.
+            Unavailable: not connected, or the connection was lost (effect unknown).
             Overloaded: the link's credit is used up, or the peer said so.
-            DeadlineExceeded: no answer in time. As with a lost connection, whether the request
-                had its effect is unknown.
+            DeadlineExceeded: no answer in time (effect unknown).
             the error with which the peer refused, see ``stelae.wire.refusals``.
 
-        Raises:
-            TooLarge: a frame, or their number, is above the limit.
-            CallerError: the deadline is out of bounds.
+        Raises ``TooLarge`` as ``send``, and ``CallerError`` for a deadline out of bounds.
         """
         settings, now_us = self._common.settings, self._common.now_us()
         lengths = measure(frames, settings)
@@ -257,21 +237,19 @@ class Messenger:
         return call
 
     def close(self) -> None:
-        """Stop: calls fail ``Unavailable``, open requests are abandoned, sockets are closed.
-
-        What was not yet on the wire is lost. Closing twice is harmless.
-        """
+        """Stop: calls fail ``Unavailable``, requests are abandoned, what is unsent is lost."""
         if self._edge.closed:
             return
         error = Unavailable("this process is closing its messenger")
-        for link, found in list(self._strangers.items()):
+        for found in self._strangers.values():
             if not found.done():
                 found.set_exception(error)
+        for link in [
+            *self._strangers,
+            *(k for lanes in self._links.values() for k in lanes.values()),
+        ]:
             self._close_link(link, error)
         self._strangers.clear()
-        for lanes in self._links.values():
-            for link in lanes.values():
-                self._close_link(link, error)
         self._links.clear()
         if self._station is not None:
             self._station.close()
@@ -301,8 +279,7 @@ class Messenger:
         elif found is None:
             self._tell(link, up=False)
         elif isinstance(error, Misdirected) and not found.done():
-            # Who asked for an address must hear that it is the wrong one.
-            found.set_exception(error)
+            found.set_exception(error)  # who asked for an address must hear that it is wrong
 
     def _adopt(self, link: Link, found: asyncio.Future[NodeId]) -> bool:
         """A stranger has said its name: it becomes a peer, unless it is one already."""
@@ -325,9 +302,7 @@ class Messenger:
     def _tell(self, link: Link, *, up: bool) -> None:
         if link.peer is None or link.peer_incarnation is None:
             return
-        change = PeerChange(
-            node_id=link.peer, incarnation=link.peer_incarnation, lane=link.lane, up=up
-        )
+        change = PeerChange(link.peer, link.peer_incarnation, link.lane, up)
         for handler in self._watchers:
             try:
                 handler(change)

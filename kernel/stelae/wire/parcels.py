@@ -1,9 +1,8 @@
-"""Parcels into messages and back: what one turn produced for one destination travels together.
+"""What travels on a connection: parcels, the messages they share, and the credit they cost.
 
 A message is the envelope, then one frame in which all body frames below ``PACK_BELOW`` bytes stand
-one behind the other, then the larger ones as frames of their own. Which of the two holds for a
-frame follows from its length alone. A frame of its own costs about a microsecond on each side,
-and a small write has one, so packing is what makes coalescing cheap.
+one behind the other, then the larger ones as frames of their own. A frame of its own costs about a
+microsecond on each side, and a small write has one: packing is what makes coalescing cheap.
 """
 
 from __future__ import annotations
@@ -14,16 +13,58 @@ from typing import Final
 
 from stelae.spi.errors import TooLarge
 from stelae.spi.services import Buffer
-from stelae.wire.credit import Credit
-from stelae.wire.envelope import Envelope, Kind, Parcel, decode_envelope
+from stelae.wire.envelope import Envelope, Kind, Parcel, Row, decode_envelope
 from stelae.wire.refusals import Fields, Malformed
 from stelae.wire.settings import FRAMES_MAX, PARCEL_COST, PARCELS_MAX, WireSettings
 
 PACK_BELOW: Final = 16 << 10
 """Body frames shorter than this many bytes are packed. Part of the protocol version."""
 
-SPARE_FRAMES: Final = 4
-"""Frames of a message that are no large body frame: envelope, packed frame, and room."""
+SPARE_FRAMES: Final = 4  # envelope, packed frame, and room
+
+
+class Credit:
+    """Byte credit: how much may be under way on one connection, per direction.
+
+    The receiver says in every header the sum of the bytes it has consumed since hello; the sender
+    may have at most a window more than that under way. Sums make a repeated or reordered report
+    harmless. With less than a quarter of the window under way anything may go, or a message larger
+    than the window never could: that much may be consumed and not yet reported.
+    """
+
+    __slots__ = ("_consumed", "_freed", "_reported", "_sent", "window_bytes")
+
+    def __init__(self, window_bytes: int) -> None:
+        self.window_bytes = window_bytes
+        self._sent = self._freed = 0
+        self._consumed = self._reported = 0
+
+    def take(self, cost: int) -> bool:
+        """Count ``cost`` bytes as sent if they fit; say whether they did."""
+        under_way = self._sent - self._freed
+        if under_way + cost > self.window_bytes and under_way * 4 >= self.window_bytes:
+            return False
+        self._sent += cost
+        return True
+
+    def adjust(self, cost: int) -> None:
+        """Correct the count by bytes that went beside ``take``, or (negative) did not go at all."""
+        self._sent += cost
+
+    def freed(self, consumed: int) -> bool:
+        """Take the peer's sum; say whether it freed anything. Sums beyond what was sent are cut."""
+        before, self._freed = self._freed, max(self._freed, min(consumed, self._sent))
+        return self._freed > before
+
+    def consume(self, cost: int) -> bool:
+        """Count bytes that arrived; say whether the peer is to be told now, a quarter later."""
+        self._consumed += cost
+        return (self._consumed - self._reported) * 4 >= self.window_bytes and bool(self.report())
+
+    def report(self) -> int:
+        """Return the sum for a header that is being written."""
+        self._reported = self._consumed
+        return self._consumed
 
 
 class Batch:
@@ -32,7 +73,7 @@ class Batch:
     __slots__ = ("cost", "large", "packed", "parcels", "size")
 
     def __init__(self) -> None:
-        self.parcels: list[tuple[object, ...]] = []
+        self.parcels: list[Row] = []
         self.packed: list[Buffer] = []
         self.large: list[Buffer] = []
         self.cost = self.size = 0
@@ -43,10 +84,7 @@ class Batch:
 
 
 class Outbox:
-    """Collects the parcels for one destination, in order, into batches within the limits.
-
-    ``filled`` is called whenever something was added; ``cost`` is that of all that waits.
-    """
+    """Collects the parcels for one destination, in order; calls ``filled`` after each."""
 
     __slots__ = ("_batches", "_bytes_max", "_filled", "_large_max", "_parcels_max", "cost")
 
@@ -67,7 +105,6 @@ class Outbox:
         frames: Sequence[Buffer] = (),
         lengths: Sequence[int] = (),
     ) -> None:
-        """Append one parcel; ``lengths`` are those of ``frames`` in bytes."""
         batch = self._batches[-1] if self._batches else None
         if (
             batch is None
@@ -96,7 +133,6 @@ class Outbox:
         return batch
 
     def clear(self) -> None:
-        """Forget everything: the destination is gone."""
         self._batches.clear()
         self.cost = 0
 
@@ -104,11 +140,6 @@ class Outbox:
 def frame_length(frame: Buffer) -> int:
     """Return the bytes of a frame (``len`` of a memoryview counts items)."""
     return frame.nbytes if isinstance(frame, memoryview) else len(frame)
-
-
-def parcel_cost(lengths: Sequence[int]) -> int:
-    """Return what a parcel of an engine or service costs in credit bytes."""
-    return PARCEL_COST + sum(lengths)
 
 
 def measure(frames: Sequence[Buffer], settings: WireSettings) -> list[int]:
@@ -150,8 +181,7 @@ def unpack(parcels: Sequence[Parcel], body: Sequence[Buffer]) -> tuple[list[list
     """Give each parcel its frames back; also return what they cost in credit bytes.
 
     Raises:
-        Malformed: the announced lengths are not exactly those of the frames that came, or a kind
-            that has no body came with one. Nothing of the message may be used then.
+        Malformed: lengths are not exactly as announced, or a kind that has no body has one.
     """
     packed = body[0] if body else b""
     offset = cost = 0

@@ -109,14 +109,9 @@ def error_of(fields: Fields | None) -> StelaeError:
     if code == NotLeader.code:
         leader = given.get("leader")
         return NotLeader(leader if isinstance(leader, str) else None, str(given.get("reason", "")))
+    sizes = {name: value for name, value in given.items() if isinstance(value, int)}
     if code == TooOld.code:
-        return TooOld(_integer(given, "floor"))
+        return TooOld(sizes.get("floor", 0))
     if code == TooLarge.code:
-        sizes = _integer(given, "size_bytes"), _integer(given, "size_bytes_max")
-        return TooLarge("what was sent", *sizes)
+        return TooLarge("it", sizes.get("size_bytes", 0), sizes.get("size_bytes_max", 0))
     return RemoteError(code, text)
-
-
-def _integer(fields: Fields, name: str) -> int:
-    value = fields.get(name)
-    return value if isinstance(value, int) else 0

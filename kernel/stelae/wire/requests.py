@@ -19,10 +19,9 @@ from stelae.spi.errors import CallerError, Overloaded, PluginError, StelaeError
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.common import Common
-from stelae.wire.credit import Credit
 from stelae.wire.deadlines import Deadlines
 from stelae.wire.envelope import Kind, Parcel
-from stelae.wire.parcels import Outbox, measure
+from stelae.wire.parcels import Credit, Outbox, measure
 from stelae.wire.refusals import Fields, HandlerFailed, UnknownKind, error_fields
 from stelae.wire.settings import Lane
 
@@ -44,7 +43,7 @@ class Inbound:
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A one-way message. Frames of 16 KiB and more are views that stay valid while referenced."""
+    """A one-way message. Frames may be views; they stay valid while referenced."""
 
     sender: NodeId
     sender_incarnation: IncarnationId
@@ -54,10 +53,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, eq=False):
-    """One request: answered now or later, once, unless its caller gives up before.
-
-    ``deadline_us`` is on this node's monotonic clock; ``body`` as in ``Message``.
-    """
+    """One request, to be answered once. ``deadline_us`` is on this node's monotonic clock."""
 
     sender: NodeId
     sender_incarnation: IncarnationId
@@ -74,10 +70,7 @@ class Request(msgspec.Struct, eq=False):
     cancelled: Callable[[], None] | None = None
 
     def reply(self, frames: Sequence[Buffer] = (), fields: Fields | None = None) -> bool:
-        """Answer with a result; say whether it is sent.
-
-        It is not when the request was answered before, was cancelled, or is past its deadline.
-        Replies of one turn to one caller travel together.
+        """Answer with a result, unless it was answered, cancelled, or too late: then False.
 
         Raises:
             TooLarge: a frame, or their number, is above the limit; the request is still open.
@@ -85,7 +78,7 @@ class Request(msgspec.Struct, eq=False):
         return self.open and self.services.answer(self, Kind.REPLY, fields, frames)
 
     def refuse(self, error: StelaeError) -> bool:
-        """Answer with an error, which reaches the caller as one of its class; see ``reply``."""
+        """Answer with an error, which reaches the caller as one of its class; as ``reply``."""
         return self.open and self.services.answer(self, Kind.ERROR, error_fields(error))
 
     def on_cancel(self, call: Callable[[], None]) -> None:
@@ -93,7 +86,6 @@ class Request(msgspec.Struct, eq=False):
         self.cancelled = call
 
     def on_due(self, now_us: int) -> None:
-        """The deadline has passed."""
         self.services.abandon(self)
 
 
@@ -119,11 +111,7 @@ class Services:
         self._services: dict[str, Service] = {}
 
     def add(self, kind: str, service: Service) -> None:
-        """Register a kind.
-
-        Raises:
-            PluginError: the kind is taken, too long, or one of the messenger's own.
-        """
+        """Register a kind; ``PluginError`` if it is taken, too long, or the messenger's own."""
         if kind in self._services:
             raise PluginError(f"message kind {kind!r} is registered twice")
         if kind == Kind.HELLO or kind.startswith(Kind.RESERVED_PREFIX) or not 0 < len(kind) <= 64:
@@ -136,11 +124,7 @@ class Services:
     def dispatch(
         self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
     ) -> None:
-        """Hand a parcel to its service.
-
-        Raises:
-            StelaeError: nobody takes it, or its service refused it; the parcel is to be refused.
-        """
+        """Hand a parcel to its service; raises ``StelaeError`` with which it is to be refused."""
         service = self._find(parcel, connection.lane)
         if service.on_message is not None:
             run = connection.incarnation

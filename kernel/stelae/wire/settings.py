@@ -33,55 +33,29 @@ def _limit(default: int, low: int, high: int, unit: str, reason: str) -> Any:
 class WireSettings:
     """Limits and periods of messaging. Every queue, size and retry has one."""
 
-    insecure_listen: bool = setting(
-        False, reason="without security only loopback may be listened on, unless said in words"
-    )
-    header_bytes_max: int = _limit(
-        1 << 20, 4096, 16 << 20, "bytes", "a full message fits many times; parsing stays short"
-    )
-    frame_bytes_max: int = _limit(
-        65 << 20, 64 << 10, 1 << 30, "bytes", "the largest log entry, 64 MiB, and what surrounds it"
-    )
-    frames_max: int = _limit(
-        1024, 8, FRAMES_MAX, "count", "frames are bounded in size, so they must be in number"
-    )
-    parcels_max: int = _limit(
-        1024, 1, PARCELS_MAX, "count", "what one turn coalesces; more starts another message"
-    )
-    message_bytes: int = _limit(
-        1 << 20, 1024, 64 << 20, "bytes", "a message closes at this size; the receiver starts"
-    )
+    insecure_listen: bool = setting(False, reason="beyond loopback only if said in as many words")
+    header_bytes_max: int = _limit(1 << 20, 4096, 16 << 20, "bytes", "bounds what parsing costs")
+    frame_bytes_max: int = _limit(65 << 20, 64 << 10, 1 << 30, "bytes", "a 64 MiB log entry fits")
+    frames_max: int = _limit(1024, 8, FRAMES_MAX, "count", "frames are bounded in number too")
+    parcels_max: int = _limit(1024, 1, PARCELS_MAX, "count", "more of a turn is another message")
+    message_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "a message closes at this size")
     control_window_bytes: int = _limit(
         16 << 20, 64 << 10, 1 << 30, "bytes", "under way per link and direction: bounds memory"
     )
-    bulk_window_bytes: int = _limit(
-        64 << 20, 64 << 10, 4 << 30, "bytes", "as above, on the bulk lane"
-    )
+    bulk_window_bytes: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "as above, on lane BULK")
     reply_backlog_bytes_max: int = _limit(
         64 << 20, 64 << 10, 4 << 30, "bytes", "more waiting for a slow caller drops its connection"
     )
-    connections_max: int = _limit(
-        4096, 4, 1 << 20, "count", "two per peer and client process; more are refused at hello"
-    )
-    requests_open_max: int = _limit(
-        16384, 1, 1 << 20, "count", "unanswered, of one connection; more are refused as overloaded"
-    )
-    deadline_ms_max: int = _limit(
-        600_000, 1, 86_400_000, "ms", "a request is forgotten then, so this bounds memory"
-    )
-    connect_timeout_ms: int = _limit(
-        500, 10, 60_000, "ms", "name, connection and hello together; then the socket is opened anew"
-    )
+    connections_max: int = _limit(4096, 4, 1 << 20, "count", "two per peer and client process")
+    requests_open_max: int = _limit(16384, 1, 1 << 20, "count", "per connection; more is overload")
+    deadline_ms_max: int = _limit(600_000, 1, 86_400_000, "ms", "bounds how long a request is kept")
+    connect_timeout_ms: int = _limit(500, 10, 60_000, "ms", "name, connection and hello together")
     reconnect_ms_min: int = _limit(20, 1, 60_000, "ms", "first pause before a link is opened again")
-    reconnect_ms_max: int = _limit(
-        400, 1, 600_000, "ms", "a restarted peer is found well within an election timeout"
-    )
+    reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well within an election timeout")
     ping_ms: int = _limit(1000, 10, 60_000, "ms", "an idle link is proved alive this often")
-    silence_ms_max: int = _limit(
-        4000, 20, 600_000, "ms", "several pings unanswered: the link is opened again"
-    )
+    silence_ms_max: int = _limit(4000, 20, 600_000, "ms", "then the link is opened again")
     drain_messages_max: int = _limit(
-        256, 1, 65536, "count", "taken in one turn before timers and other sockets have theirs"
+        256, 1, 65536, "count", "in one turn, before others have theirs"
     )
 
     def window_bytes(self, lane: Lane) -> int:

@@ -13,21 +13,19 @@ pile up loses its connection.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.common import Common
-from stelae.wire.credit import Credit
-from stelae.wire.edge import Edge, Party
-from stelae.wire.envelope import Envelope, Kind, Parcel, check_addressee, check_hello, hello_fields
+from stelae.wire.edge import Edge, Party, RouterPort
+from stelae.wire.envelope import Envelope, Kind, check_addressee, check_hello, hello_fields
 from stelae.wire.faults import Direction
-from stelae.wire.parcels import Outbox, read_message, unpack
+from stelae.wire.parcels import Credit, Outbox, read_message, unpack
 from stelae.wire.refusals import HelloFirst, Malformed, StaleSender, error_fields
 from stelae.wire.requests import Inbound, Services
 from stelae.wire.settings import Lane
-from stelae.wire.sockets import RouterPort
 
 IDLE_FACTOR: Final = 3
 """A connection silent for this many times ``silence_ms_max`` belongs to nobody any more."""
@@ -50,21 +48,17 @@ class Station(Party):
     ) -> None:
         super().__init__(common, edge)
         self._services = services
-        self._port = self._router = edge.open(self, RouterPort, Lane.CONTROL)
-        try:
-            self.address = self._router.bind(host, port)
-        except BaseException:
-            self._leave()
-            raise
         self._connections: dict[bytes, Inbound] = {}
         self._current: dict[NodeId, IncarnationId] = {}
         self._retired: dict[tuple[NodeId, IncarnationId], None] = {}
         self._unsent: dict[Inbound, None] = {}
+        self._port = self._router = edge.open(self, RouterPort, Lane.CONTROL)
+        try:
+            self.address = self._router.bind(host, port)
+        except BaseException:
+            self.close()
+            raise
         edge.deadlines.set(self, common.now_us())
-
-    def _leave(self) -> None:
-        self._edge.leave(self)
-        self._edge.close_port(self._router)
 
     def on_due(self, now_us: int) -> None:
         """Forget the connections that nobody speaks on."""
@@ -78,7 +72,8 @@ class Station(Party):
         """Abandon all requests and stop listening."""
         for connection in list(self._connections.values()):
             self._drop(connection)
-        self._leave()
+        self._edge.leave(self)
+        self._edge.close_port(self._router)
 
     def arrived(self, frames: list[Buffer]) -> None:
         """Take one message from the socket; ``frames[0]`` is the routing id."""
@@ -135,8 +130,10 @@ class Station(Party):
         if previous != run:
             self._retired[(sender, previous)] = None
         self._current[sender] = run
-        _trim(self._retired)
-        _trim(self._current)
+        while len(self._retired) > RUNS_MAX:
+            del self._retired[next(iter(self._retired))]
+        while len(self._current) > RUNS_MAX:
+            del self._current[next(iter(self._current))]
         credit = Credit(min(window_bytes, self._common.settings.window_bytes(lane)))
         connection = Inbound(routing_id, sender, run, lane, self._common.now_us(), credit)
         connection.outbox = Outbox(self._common.settings, partial(self._mark, connection))
@@ -151,22 +148,16 @@ class Station(Party):
             self._mark(connection)
         for parcel, body in zip(envelope.parcels, bodies, strict=True):
             try:
-                self._use_parcel(connection, parcel, body, now_us)
+                if parcel.kind == Kind.PING:
+                    connection.outbox.add(Kind.PONG)
+                elif parcel.kind == Kind.CANCEL:
+                    self._services.abandon(connection.requests.get(parcel.request_id))
+                elif parcel.kind != Kind.CREDIT:
+                    self._services.dispatch(connection, parcel, body, now_us)
             except StelaeError as error:
                 self._common.refused(error)
                 kind = Kind.ERROR if parcel.request_id else Kind.REFUSED
                 connection.outbox.add(kind, parcel.request_id, fields=error_fields(error))
-
-    def _use_parcel(
-        self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
-    ) -> None:
-        kind = parcel.kind
-        if kind == Kind.PING:
-            connection.outbox.add(Kind.PONG)
-        elif kind == Kind.CANCEL:
-            self._services.abandon(connection.requests.get(parcel.request_id))
-        elif kind != Kind.CREDIT:
-            self._services.dispatch(connection, parcel, body, now_us)
 
     def _drop(self, connection: Inbound) -> None:
         """Forget a connection; whoever speaks on it again is told to say hello."""
@@ -176,24 +167,21 @@ class Station(Party):
         self._unsent.pop(connection, None)
         connection.outbox.clear()
 
-    def flush(self) -> None:
-        unsent, self._unsent = self._unsent, {}
-        for connection in unsent:
-            self._flush_one(connection)
-
     def _mark(self, connection: Inbound) -> None:
         """Look at a connection's queue at the end of this turn."""
         if not self._unsent:
             self._edge.dirty(self)
         self._unsent[connection] = None
 
-    def _flush_one(self, connection: Inbound) -> None:
-        credit, put = connection.credit, partial(self._put, connection)
-        while (batch := connection.outbox.take(credit)) is not None:
-            self._common.write(batch, connection.sender, connection.incarnation, credit, put)
-        if connection.outbox.cost > self._common.settings.reply_backlog_bytes_max:
-            self._common.metrics.count("wire_connections_overrun")
-            self._drop(connection)
+    def flush(self) -> None:
+        common = self._common
+        unsent, self._unsent = self._unsent, {}
+        for to in unsent:
+            while (batch := to.outbox.take(to.credit)) is not None:
+                common.write(batch, to.sender, to.incarnation, to.credit, partial(self._put, to))
+            if to.outbox.cost > common.settings.reply_backlog_bytes_max:
+                common.metrics.count("wire_connections_overrun")
+                self._drop(to)
 
     def _put(self, connection: Inbound, frames: list[Buffer]) -> None:
         if not self._router.send([connection.routing_id, *frames]):
@@ -220,8 +208,3 @@ class Station(Party):
     def _put_refusal(self, routing_id: bytes, frames: list[Buffer]) -> None:
         if not self._router.send([routing_id, *frames]):
             self._common.metrics.count("wire_refusals_unsent")
-
-
-def _trim(runs: dict[Any, Any]) -> None:
-    while len(runs) > RUNS_MAX:
-        del runs[next(iter(runs))]

@@ -69,7 +69,7 @@ def wire() -> Wire:
 def closed(wire: Wire) -> Callable[[], None]:
     yield
     wire.table.fail_all(Unavailable("end of test"))
-    assert len(wire.table) == 0
+    assert not wire.table._calls
     assert wire.deadlines.next_due_us() is None
     wire.loop.close()
 

@@ -16,7 +16,7 @@ def seam() -> Faults:
 
 def test_without_rules_everything_passes_once_and_at_once() -> None:
     faults = seam()
-    assert not faults.active
+    assert not faults.rules
     assert faults.judge(A, Direction.OUTBOUND) == (0,)
 
 
@@ -28,7 +28,7 @@ def test_a_partition_may_be_one_way_and_heals() -> None:
     assert faults.judge(B, Direction.OUTBOUND) == (0,)
     faults.heal(A)
     assert faults.judge(A, Direction.OUTBOUND) == (0,)
-    assert not faults.active
+    assert not faults.rules
 
 
 def test_a_peers_own_rule_stands_before_the_rule_for_all() -> None:

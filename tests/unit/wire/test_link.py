@@ -109,7 +109,7 @@ class World:
         header = encode_envelope(
             sender,
             recipient=recipient.node_id,
-            recipient_incarnation=recipient.incarnation_id,
+            run=recipient.incarnation_id,
             timestamp=timestamp,
             credit=credit,
             parcels=parcels,

@@ -8,8 +8,8 @@ import pytest
 import zmq
 
 from stelae.spi.services import Buffer
+from stelae.wire.edge import DealerPort, RouterPort
 from stelae.wire.settings import FRAMES_MAX
-from stelae.wire.sockets import DealerPort, RouterPort
 
 POLL_MS = 5000
 

@@ -77,7 +77,7 @@ class World:
         header = encode_envelope(
             sender,
             recipient=me.node_id if recipient is None else recipient,
-            recipient_incarnation=me.incarnation_id if recipient is None else "",
+            run=me.incarnation_id if recipient is None else "",
             timestamp=timestamp,
             credit=credit,
             parcels=parcels,
