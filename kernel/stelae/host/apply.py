@@ -203,6 +203,7 @@ class Applier:
         self._timestamp = max(self._timestamp, group.timestamp)
         for answered in group.record(applied):
             self._on_answered(answered)
+        self._cache.evict(min(group.last.index, self._writer.durable(self._log).index))
         self._on_applied(group.last)
 
     def _fail(self, reason: str) -> None:

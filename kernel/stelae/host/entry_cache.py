@@ -1,7 +1,8 @@
 """Recent entries of one log, kept in memory for replication and apply.
 
 Entries that are not yet durable exist nowhere else to be read from, so they are pinned
-(``durability.md`` rule 2); beyond those the cache holds the newest entries up to a bound in bytes.
+(``durability.md`` rule 2), and so are those that are not yet applied; beyond those the cache holds
+the newest entries up to a bound in bytes.
 """
 
 from __future__ import annotations

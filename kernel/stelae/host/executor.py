@@ -258,7 +258,6 @@ class ReadyExecutor:
 
     def _retire(self, stage: _Stage) -> None:
         """A stage at the head is durable: tell the core, send what waited for it."""
-        self._cache.evict(self._ports.writer.durable(self._log).index)
         self._save_due_config()
         if stage.void:
             return
