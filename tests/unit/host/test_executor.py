@@ -455,3 +455,31 @@ def test_every_other_effect_reaches_the_sink() -> None:
         "read 7 at 1",
         "copy from 1",
     ]
+
+
+def test_a_commit_waits_for_the_replacement_that_it_speaks_of() -> None:
+    """Found by simulation: the entry that a new term replaced was applied in its stead, because
+    the replacement waited for the term to be saved and the commit index did not."""
+    bench = Bench()
+    bench.run(Ready(id=1, append=append(new_entry(1))))
+    replacement = append(new_entry(1, term=2, timestamp=7), replace_from=1)
+    bench.run(Ready(id=2, hard_state=HardState(2, None), append=replacement, commit=1))
+    assert not any(line.startswith("commit") for line in bench.log)
+    bench.disk()
+    bench.metadata()
+    assert bench.log[-1] == "commit 1"
+    assert bench.cache.op_id_at(1) == op(1, term=2)
+
+
+def test_the_commit_hint_of_an_append_is_not_that_of_a_later_ready() -> None:
+    """A hint that counts an entry which a later Ready replaces would apply it after a crash."""
+    bench = Bench()
+    bench.run(Ready(id=1, hard_state=HardState(2, None), append=append(new_entry(1))))
+    replacement = append(new_entry(1, term=3, timestamp=7), replace_from=1)
+    bench.run(Ready(id=2, append=replacement, commit=1))
+    bench.metadata()
+    hints = []
+    while isinstance(group := bench.writer.take_work(), Group):
+        hints.append(group.appends[LOG].commit_hint)
+        bench.writer.complete(group, {LOG: Durable(group.appends[LOG].entries[-1].op_id)})
+    assert hints == [0, 1]
