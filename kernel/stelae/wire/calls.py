@@ -133,7 +133,7 @@ class CallTable:
                 self._attempt(call, now_us)
 
     def due(self, call: Call, now_us: int) -> None:
-        """Fail a call that is past its deadline, or repeat it. Drain the socket first."""
+        """Fail a call that is past its deadline, or repeat it."""
         if now_us < call.deadline_us:
             self._attempt(call, now_us)
             return

@@ -63,17 +63,12 @@ class Common:
             now = self.time.now()
         except ClockError:
             now = self.time.last  # a header may repeat it: a clock at its ceiling silences nobody
-        consumed = credit.report() if credit else 0
+        had = credit.report() if credit else 0
         header = encode_envelope(
-            self.identity,
-            recipient=peer,
-            run=run,
-            timestamp=now,
-            credit=consumed,
-            parcels=batch.parcels,
+            self.identity, recipient=peer, run=run, timestamp=now, credit=had, parcels=batch.parcels
         )
-        frames = [header, *batch.body()]
-        copies = self.through(peer, Direction.OUTBOUND, partial(put, frames))
+        send = partial(put, [header, *batch.body()])
+        copies = self.through(peer, Direction.OUTBOUND, send)
         if credit and copies != 1:
             credit.adjust((copies - 1) * batch.cost)
 

@@ -1,7 +1,7 @@
 """A table of deadlines that costs next to nothing when, as nearly always, none of them is reached.
 
-Items stand in buckets of ten milliseconds; dropping one removes it from its bucket, and nobody
-wakes for an empty bucket. An item may be called up to one bucket late, never early.
+Items stand in buckets of ten milliseconds, and nobody wakes for an empty one. An item may be called
+up to one bucket late, never early.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BUCKET_US: Final = 10_000
 
 
 class Timed(Protocol):
-    """What can be due. ``bucket`` belongs to the table, and is 0 when the item is not in it."""
+    """What can be due. ``bucket`` is the table's, 0 while the item is not in it."""
 
     bucket: int
 

@@ -26,17 +26,12 @@ from stelae.wire.deadlines import Deadlines
 from stelae.wire.parcels import frame_length
 from stelae.wire.settings import FRAMES_MAX, Lane
 
-COPY_BELOW: Final = 64 << 10
-"""Frames from this many bytes on are handed to the library without copying."""
-
-FRAME_SLACK_BYTES: Final = 1 << 20
-"""A frame this much above its limit gets a typed refusal; a larger one ends the connection."""
-
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
+COPY_BELOW: Final = 64 << 10  # longer frames are handed to the library without copying
+FRAME_SLACK_BYTES: Final = 1 << 20  # so far above its limit a frame is refused, beyond cut off
 SOCKETS_MAX: Final = 8192
-TIMER_SLACK_US: Final = 1000
-"""A timer is not set anew to fire less than this much earlier."""
+TIMER_SLACK_US: Final = 1000  # a timer is not set anew to fire less than this much earlier
 
 
 class Port:
@@ -70,7 +65,6 @@ class Port:
         return False
 
     def readable(self) -> bool:
-        """Whether messages wait."""
         return bool(self._events() & zmq.POLLIN)
 
     def writable(self) -> bool:
@@ -129,7 +123,7 @@ class RouterPort(Port):
     kind, heads, options = zmq.ROUTER, 3, ((zmq.ROUTER_MANDATORY, 1),)
 
     def bind(self, host: str, port: int) -> str:
-        """Listen on a numeric address; return ``host:port``, a port that was drawn if it was 0.
+        """Listen on a numeric address; return it with the actual port, drawn if it was 0.
 
         Raises:
             ConfigError: the address is taken or not one of this machine.
@@ -168,7 +162,7 @@ class Party(ABC):
     def __init__(self, common: Common, edge: Edge) -> None:
         self._common = common
         self._edge = edge
-        self._port: Port | None = None
+        self.port: Port | None = None
         self.bucket = 0
         edge.join(self)
 
@@ -182,18 +176,13 @@ class Party(ABC):
     def on_due(self, now_us: int) -> None: ...
 
     def on_ready(self) -> None:
-        """The socket's state changed."""
         if not self.drain():
             self._edge.dirty(self)
 
     def drain(self) -> bool:
         """Take what arrived, up to a limit; say whether nothing is left."""
         messages_max = self._common.settings.drain_messages_max
-        return self._port is None or self._port.drain(self.arrived, messages_max)
-
-    def readable(self) -> bool:
-        """Whether messages wait: to be asked after sending, for the descriptor will not tell."""
-        return self._port is not None and self._port.readable()
+        return self.port is None or self.port.drain(self.arrived, messages_max)
 
 
 class Edge:
@@ -259,7 +248,7 @@ class Edge:
         dirty, self._dirty = self._dirty, {}
         for party in dirty:
             party.flush()
-            if party.readable():
+            if party.port is not None and party.port.readable():
                 self.loop.call_soon(party.on_ready)
 
     def _on_timer(self) -> None:

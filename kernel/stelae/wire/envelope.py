@@ -47,7 +47,6 @@ class Kind:
     REPLY: Final = "wire.reply"
     ERROR: Final = "wire.error"
     RESERVED_PREFIX: Final = "wire."
-
     FREE: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})
     """Those that keep a connection going; they carry no body and cost no credit."""
 
@@ -81,8 +80,7 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lengths: list[_Natural]
 
 
-Row: TypeAlias = tuple[object, ...]
-"""A parcel to be written: a tuple in the order of the fields of ``Parcel``."""
+Row: TypeAlias = tuple[object, ...]  # a parcel to be written: the fields of ``Parcel`` in order
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):

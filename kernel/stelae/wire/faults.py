@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from stelae.spi.ids import NodeId
 
@@ -25,8 +24,7 @@ class Direction(StrEnum):
 class FaultRule:
     """What happens to the messages of one peer and direction; chances are from 0 to 1.
 
-    A delay is drawn evenly from ``delay_ms_min`` to ``delay_ms_max``. A reordered message is held
-    back by ``reorder_ms`` while its successors pass.
+    Delays are drawn evenly; a reordered message is held back while its successors pass.
     """
 
     drop: float = 0.0
@@ -37,14 +35,8 @@ class FaultRule:
     delay_ms_max: int = 0
 
 
-PARTITION: Final = FaultRule(drop=1.0)
-
-
 class Faults:
-    """Rules per peer and direction, for the messenger's own thread.
-
-    ``None`` as peer stands for those without a rule of their own.
-    """
+    """Rules per peer and direction; ``None`` stands for peers without a rule of their own."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -58,10 +50,9 @@ class Faults:
         self, peer: NodeId | None, *, inbound: bool = True, outbound: bool = True
     ) -> None:
         """Cut ``peer`` off, both ways or one way."""
-        if inbound:
-            self.set_rule(peer, Direction.INBOUND, PARTITION)
-        if outbound:
-            self.set_rule(peer, Direction.OUTBOUND, PARTITION)
+        for direction, cut in zip(Direction, (inbound, outbound), strict=True):
+            if cut:
+                self.set_rule(peer, direction, FaultRule(drop=1.0))
 
     def heal(self, peer: NodeId | None) -> None:
         """Remove the rules of one peer (``None``: those for everybody else)."""

@@ -26,14 +26,7 @@ from stelae.wire.edge import DealerPort, Edge, Party, Port
 from stelae.wire.envelope import Envelope, Kind, Parcel, check_addressee, check_hello, hello_fields
 from stelae.wire.faults import Direction
 from stelae.wire.parcels import Credit, Outbox, read_message, unpack
-from stelae.wire.refusals import (
-    Fields,
-    Malformed,
-    Misdirected,
-    StaleSender,
-    UnknownKind,
-    error_of,
-)
+from stelae.wire.refusals import Fields, Malformed, Misdirected, StaleSender, UnknownKind, error_of
 from stelae.wire.settings import PARCEL_COST, Lane
 
 _log = logging.getLogger(__name__)
@@ -85,7 +78,6 @@ class Link(Party):
         self._resolve(self.address, partial(self._resolved, self._opened))
 
     def restart(self, reason: str) -> None:
-        """Leave the present connection, if any, and open another."""
         self._lose(Unavailable(reason))
 
     def move(self, address: str) -> None:
@@ -112,14 +104,13 @@ class Link(Party):
     def flush(self) -> None:
         while (batch := self._outbox.take()) is not None:
             peer, run = self.peer or "", self.peer_incarnation or ""
-            self._common.write(batch, peer, run, self._credit, partial(self._put, self._port))
+            self._common.write(batch, peer, run, self._credit, partial(self._put, self.port))
 
     def on_ready(self) -> None:
-        """The connection may have become writable or readable, or may be lost."""
         super().on_ready()
-        if self._port is None:
+        if self.port is None:
             return
-        writable = self._port.writable()
+        writable = self.port.writable()
         if self.state is LinkState.CONNECTING and writable:
             self.state = LinkState.GREETING
             self._credit = Credit(self._common.settings.window_bytes(self.lane))
@@ -141,8 +132,7 @@ class Link(Party):
             self._set_due(settings.ping_ms)
 
     def arrived(self, frames: list[Buffer]) -> None:
-        """Check one message and use it. The peer that answers is checked like one that asks."""
-        connection = self._port
+        connection = self.port
         try:
             envelope = read_message(frames, self._common.settings)
             if self.state is LinkState.GREETING:
@@ -170,7 +160,7 @@ class Link(Party):
             self.restart(f"the name in {self.address} cannot be resolved")
             return
         self.state = LinkState.CONNECTING
-        self._port = connection = self._edge.open(self, DealerPort, self.lane)
+        self.port = connection = self._edge.open(self, DealerPort, self.lane)
         connection.connect(*resolved)
         self.on_ready()
 
@@ -182,11 +172,11 @@ class Link(Party):
             raise error_of(envelope.parcels[0].fields)
         _, window_bytes = check_hello(envelope, self._common.identity, self.peer)
         self._common.time.observe(envelope.timestamp)
-        welcomed = partial(self._welcomed, self._port, envelope, window_bytes)
+        welcomed = partial(self._welcomed, self.port, envelope, window_bytes)
         self._common.through(envelope.sender, Direction.INBOUND, welcomed)
 
     def _welcomed(self, connection: Port | None, envelope: Envelope, window_bytes: int) -> None:
-        if connection is not self._port or self.state is not LinkState.GREETING:
+        if connection is not self.port or self.state is not LinkState.GREETING:
             return
         self.peer = NodeId(envelope.sender)
         self.peer_incarnation = IncarnationId(envelope.sender_incarnation)
@@ -221,9 +211,9 @@ class Link(Party):
     def _drop_connection(self) -> None:
         self._opened += 1
         self._outbox.clear()
-        if self._port is not None:
-            self._edge.close_port(self._port)
-            self._port = None
+        if self.port is not None:
+            self._edge.close_port(self.port)
+            self.port = None
 
     def _set_due(self, delay_ms: float) -> None:
         self._edge.deadlines.set(self, self._common.now_us() + int(delay_ms * 1000))
@@ -243,11 +233,11 @@ class Link(Party):
             self._outbox.add(Kind.CANCEL, request_id)
 
     def _put(self, connection: Port | None, frames: Sequence[Buffer]) -> None:
-        if connection is self._port and connection is not None and not connection.send(frames):
+        if connection is self.port and connection is not None and not connection.send(frames):
             self.restart("the connection was closed, or the peer does not read")
 
     def _use(self, connection: Port | None, envelope: Envelope, bodies: list[list[Buffer]]) -> None:
-        if connection is not self._port:
+        if connection is not self.port:
             return  # it was lost while the fault seam held this message back
         self._heard_us = self._common.now_us()
         self._credit.freed(envelope.credit)

@@ -15,6 +15,7 @@ Everything here runs on one event loop, never blocks, and starts no task.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ class Messenger:
         self._links: dict[NodeId, dict[Lane, Link]] = {}
         self._strangers: dict[Link, asyncio.Future[NodeId]] = {}
         self._watchers: list[Callable[[PeerChange], None]] = []
-        self._last_request_id = 0
+        self._request_ids = itertools.count(1)
 
     @property
     def identity(self) -> Identity:
@@ -226,8 +227,7 @@ class Messenger:
         lengths = measure(frames, settings)
         if not 0 < deadline_ms <= settings.deadline_ms_max:
             raise CallerError(f"deadline_ms is from 1 to {settings.deadline_ms_max}")
-        self._last_request_id += 1
-        due_us, request_id = now_us + deadline_ms * 1000, self._last_request_id
+        due_us, request_id = now_us + deadline_ms * 1000, next(self._request_ids)
         call = Call(self._loop, request_id, kind, frames, lengths, fields, trace_id, due_us, retry)
         link = self._link(to, lane)
         if link is None:
@@ -244,10 +244,8 @@ class Messenger:
         for found in self._strangers.values():
             if not found.done():
                 found.set_exception(error)
-        for link in [
-            *self._strangers,
-            *(k for lanes in self._links.values() for k in lanes.values()),
-        ]:
+        links = [link for lanes in self._links.values() for link in lanes.values()]
+        for link in (*self._strangers, *links):
             self._close_link(link, error)
         self._strangers.clear()
         self._links.clear()
@@ -256,8 +254,7 @@ class Messenger:
         self._edge.close()
 
     def _link(self, node_id: NodeId, lane: Lane) -> Link | None:
-        lanes = self._links.get(node_id)
-        return None if lanes is None else lanes[lane]
+        return self._links[node_id][lane] if node_id in self._links else None
 
     def _open_link(self, lane: Lane, address: str, peer: NodeId | None) -> Link:
         link = Link(self._common, self._edge, self._resolve, self._changed, lane, address, peer)

@@ -17,9 +17,7 @@ from stelae.wire.envelope import Envelope, Kind, Parcel, Row, decode_envelope
 from stelae.wire.refusals import Fields, Malformed
 from stelae.wire.settings import FRAMES_MAX, PARCEL_COST, PARCELS_MAX, WireSettings
 
-PACK_BELOW: Final = 16 << 10
-"""Body frames shorter than this many bytes are packed. Part of the protocol version."""
-
+PACK_BELOW: Final = 16 << 10  # bytes of a frame; part of the protocol version
 SPARE_FRAMES: Final = 4  # envelope, packed frame, and room
 
 

@@ -23,9 +23,7 @@ from stelae.spi.errors import (
 Scalar: TypeAlias = str | int | float | bool | None
 Fields: TypeAlias = Mapping[str, Scalar]
 
-TEXT_LENGTH_MAX: Final = 1000
-"""Characters of an error's text that travel; a refusal must stay small."""
-
+TEXT_LENGTH_MAX: Final = 1000  # characters that travel; a refusal must stay small
 INTEGER_MAX: Final = 2**63 - 1
 
 

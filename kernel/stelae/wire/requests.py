@@ -1,8 +1,7 @@
 """Requests and one-way messages: who takes which kind, and what becomes of each that arrived.
 
-A request is open from its arrival until it is answered, cancelled, past its deadline, or its
-connection is gone; only while it is open can it be answered. So what is open is bounded by the
-limit per connection and by the longest deadline.
+A request is open, and can be answered, until it is answered, cancelled, past its deadline, or its
+connection is gone. So what is open is bounded by the limit per connection and by the deadline.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ RequestHandler: TypeAlias = Callable[[Request], None]
 MessageHandler: TypeAlias = Callable[[Message], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(msgspec.Struct, frozen=True, kw_only=True):
     """One kind: exactly one of the handlers is set. ``lane`` is the one it must arrive on."""
 
     lane: Lane
@@ -129,15 +127,13 @@ class Services:
         if service.on_message is not None:
             run = connection.incarnation
             message = Message(connection.sender, run, parcel.kind, body, parcel.fields or {})
-            error = self._guard(parcel.kind, partial(service.on_message, message))
-            if error is not None:
+            if error := self._guard(parcel.kind, partial(service.on_message, message)):
                 raise error
         elif parcel.request_id in connection.requests:
             self._common.metrics.count("wire_requests_repeated")
         elif service.on_request is not None:
             request = self._open(connection, parcel, body, now_us)
-            error = self._guard(parcel.kind, partial(service.on_request, request))
-            if error is not None:
+            if error := self._guard(parcel.kind, partial(service.on_request, request)):
                 request.refuse(error)
 
     def answer(
@@ -201,7 +197,7 @@ class Services:
         self._deadlines.drop(request)
 
     def _guard(self, kind: str, handle: Callable[[], None]) -> StelaeError | None:
-        """Run a handler. Whatever it raises ends the request, never the node."""
+        """Run a handler; whatever it raises ends the request, never the node."""
         try:
             handle()
         except StelaeError as error:

@@ -11,8 +11,7 @@ from stelae.spi.settings import setting
 # These three are part of the protocol: senders may be set lower, never higher.
 FRAMES_MAX: Final = 4096
 PARCELS_MAX: Final = 4096
-PARCEL_COST: Final = 256
-"""Bytes that a parcel costs beside its body when credit is counted."""
+PARCEL_COST: Final = 256  # bytes that a parcel costs beside its body when credit is counted
 
 
 class Lane(IntEnum):

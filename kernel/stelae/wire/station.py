@@ -27,21 +27,13 @@ from stelae.wire.refusals import HelloFirst, Malformed, StaleSender, error_field
 from stelae.wire.requests import Inbound, Services
 from stelae.wire.settings import Lane
 
-IDLE_FACTOR: Final = 3
-"""A connection silent for this many times ``silence_ms_max`` belongs to nobody any more."""
-
-RUNS_MAX: Final = 8192
-"""Present and earlier runs that are remembered, of each kind; the oldest are forgotten first."""
-
-REFUSALS_MAX: Final = 64
-"""Calls of one refused message that are answered one by one; the others meet their deadline."""
+IDLE_FACTOR: Final = 3  # times ``silence_ms_max`` of silence, and a connection is nobody's
+RUNS_MAX: Final = 8192  # runs that are remembered, present and earlier each; the oldest go first
+REFUSALS_MAX: Final = 64  # calls of a refused message that are answered; others meet their deadline
 
 
 class Station(Party):
-    """See the module. It listens from its construction on; ``address`` is the actual one.
-
-    All methods run on the loop, and none blocks.
-    """
+    """See the module. It listens from its construction on; ``address`` is the actual one."""
 
     def __init__(
         self, common: Common, services: Services, edge: Edge, host: str, port: int
@@ -52,7 +44,7 @@ class Station(Party):
         self._current: dict[NodeId, IncarnationId] = {}
         self._retired: dict[tuple[NodeId, IncarnationId], None] = {}
         self._unsent: dict[Inbound, None] = {}
-        self._port = self._router = edge.open(self, RouterPort, Lane.CONTROL)
+        self.port = self._router = edge.open(self, RouterPort, Lane.CONTROL)
         try:
             self.address = self._router.bind(host, port)
         except BaseException:
@@ -61,7 +53,6 @@ class Station(Party):
         edge.deadlines.set(self, common.now_us())
 
     def on_due(self, now_us: int) -> None:
-        """Forget the connections that nobody speaks on."""
         silence_us = self._common.settings.silence_ms_max * 1000
         self._edge.deadlines.set(self, now_us + silence_us)
         for connection in list(self._connections.values()):
@@ -69,14 +60,12 @@ class Station(Party):
                 self._drop(connection)
 
     def close(self) -> None:
-        """Abandon all requests and stop listening."""
         for connection in list(self._connections.values()):
             self._drop(connection)
         self._edge.leave(self)
         self._edge.close_port(self._router)
 
     def arrived(self, frames: list[Buffer]) -> None:
-        """Take one message from the socket; ``frames[0]`` is the routing id."""
         routing_id = bytes(frames[0])
         envelope: Envelope | None = None
         try:

@@ -71,7 +71,7 @@ def test_one_way_messages_arrive_in_order_and_a_turns_worth_is_one_message() -> 
         link = first._link(NODE, Lane.CONTROL)
         assert link is not None
         written: list[int] = []
-        connection = link._port
+        connection = link.port
         assert connection is not None
         send = connection.send
         connection.send = lambda frames: (written.append(1), send(frames))[1]  # type: ignore[method-assign]
@@ -277,6 +277,24 @@ def test_a_peer_that_does_not_read_bounds_what_is_queued_for_it() -> None:
     run(main)
 
 
+def test_a_sender_with_a_small_window_does_not_stand_still_before_a_receiver_with_a_large_one() -> (
+    None
+):
+    """Regression story: the receiver reported by its own window, which was never used up."""
+
+    async def main() -> None:
+        client, _ = messenger(1, control_window_bytes=1 << 16, ping_ms=60_000)
+        node, _ = messenger(2)
+        came: list[object] = []
+        node.on_message("note", came.append)
+        await joined(client, node, node.bind("127.0.0.1:0"))
+        for number in range(100):
+            await until(lambda: client.send(NODE, "note", [bytes(10_000)]))
+            await until(lambda number=number: len(came) > number)
+
+    run(main)
+
+
 def test_a_reader_that_stops_at_its_limit_comes_again_without_another_signal() -> None:
     async def main() -> None:
         first, _ = messenger(1, parcels_max=1)
@@ -307,7 +325,7 @@ def test_a_paused_process_finds_its_answers_before_its_timeouts() -> None:
         loop = asyncio.get_running_loop()
         held[0].reply([b"in time"])
         node._station.flush()  # type: ignore[union-attr]
-        loop.remove_reader(client._link(NODE, Lane.CONTROL)._port.fd)  # type: ignore[union-attr]
+        loop.remove_reader(client._link(NODE, Lane.CONTROL).port.fd)  # type: ignore[union-attr]
         await until(call.done)
         assert (await call).body == [b"in time"]
 
