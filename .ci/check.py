@@ -3,8 +3,7 @@
     python .ci/check.py GROUP... [-- arguments for the command of a single group]
 
 Every group runs even after one has failed, so one run shows all that is wrong. The exit code is 0
-only if every group passed.
-"""
+only if every group passed."""
 
 from __future__ import annotations
 
@@ -52,9 +51,7 @@ GROUPS: dict[str, Command] = {
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
     "types": tool("mypy"),
-    "docs": tool(
-        "sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html"
-    ),
+    "docs": tool("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html"),
 }
 
 

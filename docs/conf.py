@@ -14,12 +14,7 @@ author = "The Stelae authors"
 copyright = "The Stelae authors; Apache License 2.0"
 version = release = stelae.__version__
 
-extensions = [
-    "myst_parser",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "stelae_reference",
-]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "stelae_reference"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"Stelae {release}"
@@ -27,11 +22,7 @@ html_title = f"Stelae {release}"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
-autodoc_default_options = {
-    "members": True,
-    "member-order": "bysource",
-    "show-inheritance": True,
-}
+autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": True}
 autodoc_typehints = "signature"
 autodoc_type_aliases = {"Buffer": "Buffer", "Event": "Event", "Outcome": "Outcome"}
 napoleon_google_docstring = True

@@ -1,8 +1,7 @@
 """What holds for every test: examples are drawn the same way each time, and no clock judges them.
 
 A property test that fails today must fail tomorrow on another machine, so the draws derive from the
-test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it.
-"""
+test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it."""
 
 from __future__ import annotations
 

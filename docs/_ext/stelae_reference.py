@@ -10,8 +10,7 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-startup``: the table that decides what becomes of a replica at start
 - ``stelae-recovery``: the table that decides what becomes of the files of a log
 
-The functions that return Markdown are plain, and the tidy tests call them too.
-"""
+The functions that return Markdown are plain, and the tidy tests call them too."""
 
 from __future__ import annotations
 
@@ -93,9 +92,7 @@ def settings_lines(config: type[Any]) -> list[str]:
     for field in dataclasses.fields(config):
         limits = limits_of(field)
         kind = f"{type_name(hints[field.name])} {limits.unit}".strip()
-        rows.append(
-            (f"`{field.name}`", kind, default_text(field), bounds_text(field), limits.reason)
-        )
+        rows.append((f"`{field.name}`", kind, default_text(field), bounds_text(field), limits.reason))
     if not rows:
         return ["This engine has no settings."]
     return table(("setting", "type", "default", "bounds", "why"), rows)
@@ -146,9 +143,7 @@ def errors_lines() -> list[str]:
     """Every error code with its class, its branch and its meaning."""
     rows = []
     for error in error_classes():
-        branch = next(
-            b for b in reversed(error.__mro__) if b in errors.StelaeError.__subclasses__()
-        )
+        branch = next(b for b in reversed(error.__mro__) if b in errors.StelaeError.__subclasses__())
         meaning = inspect.cleandoc(error.__doc__ or "").split("\n\n")[0].replace("``", "`")
         rows.append((f"`{error.code}`", f"`{error.__name__}`", f"`{branch.__name__}`", meaning))
     return table(("code", "class", "branch", "meaning"), rows)
@@ -158,11 +153,7 @@ def startup_lines() -> list[str]:
     """The start-up table, one row for each of its letters."""
     rows = []
     for row in startup.ROWS:
-        found = (
-            _members(row.block, startup.Block),
-            _members(row.meta, startup.Meta),
-            _members(row.log, startup.Log),
-        )
+        found = (_members(row.block, startup.Block), _members(row.meta, startup.Meta), _members(row.log, startup.Log))
         rows.append((row.letter, *found, f"`{row.action}`", row.why))
     head = ("row", "superblock", "consensus metadata", "log", "action", "because")
     return table(head, rows)
@@ -173,10 +164,7 @@ def transitions_lines(transitions: Mapping[Any, Mapping[Any, Any]]) -> list[str]
     roles = list(next(iter(transitions.values())))
     rows = []
     for cause, row in transitions.items():
-        cells = (
-            "-" if row[role] is None else "stays" if row[role] is role else str(row[role])
-            for role in roles
-        )
+        cells = ("-" if row[role] is None else "stays" if row[role] is role else str(row[role]) for role in roles)
         rows.append((f"`{cause}`", *cells))
     return table(("cause", *map(str, roles)), rows)
 

@@ -1,8 +1,7 @@
 """A store with a durable flush, for tests: the memory store, written out whole at each flush.
 
 It shows what the kernel owes to engines that flush (order of superblock and files, results of the
-same op id, collection of the log) before there is one that users would want.
-"""
+same op id, collection of the log) before there is one that users would want."""
 
 from __future__ import annotations
 
@@ -48,9 +47,7 @@ class DurableStore(MemoryStore):
     def flush(self) -> Edit | None:
         if self.applied == self._flushed:
             return None
-        pieces = [
-            (p.schema_version, p.deleted, p.timestamps, p.rows.to_ipc()) for p in self.export()
-        ]
+        pieces = [(p.schema_version, p.deleted, p.timestamps, p.rows.to_ipc()) for p in self.export()]
         name = f"rows-{self.applied.index}"
         self._make_directory()
         self._files.replace(f"{self._directory}/{name}", msgspec.msgpack.encode(pieces))

@@ -41,9 +41,7 @@ def _votes_for_anybody(request: VoteRequest, candidate: NodeId, ballot: Ballot) 
 
 
 def _ignores_the_log(request: VoteRequest, candidate: NodeId, ballot: Ballot) -> VoteRefusal | None:
-    shortest = Ballot(
-        term=ballot.term, voted_for=ballot.voted_for, last=ZERO, leader_alive=ballot.leader_alive
-    )
+    shortest = Ballot(term=ballot.term, voted_for=ballot.voted_for, last=ZERO, leader_alive=ballot.leader_alive)
     return judge(request, candidate, shortest)
 
 
@@ -53,9 +51,7 @@ def _sends_before_durable(self: Outbox, to: NodeId, message: msgspec.Struct, ter
 
 def _commits_any_term(self: Leader, lead: Leadership) -> None:
     replica = self._replica
-    replica.commit_to(
-        self._majority_of(replica.durable.index, [peer.match for peer in lead.voting])
-    )
+    replica.commit_to(self._majority_of(replica.durable.index, [peer.match for peer in lead.voting]))
 
 
 def _counts_itself_at_append(self: Watermark, ready_id: int, last_index: int) -> None:
@@ -93,12 +89,7 @@ def _tells_no_commit(self: Feeder, lead: Leadership, peer: Progress) -> None:
 PLANTED = [
     (Replica, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
     (election, "judge", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
-    (
-        election,
-        "judge",
-        _ignores_the_log,
-        "a_candidate_that_lacks_committed_entries",
-    ),
+    (election, "judge", _ignores_the_log, "a_candidate_that_lacks_committed_entries"),
     (Outbox, "send_durable", _sends_before_durable, "a_follower_acknowledges_only_what_is_durable"),
     (Outbox, "send", _sends_before_durable, "a_vote_leaves_only_once_it_is_durable"),
     (
@@ -108,12 +99,7 @@ PLANTED = [
         "entries_of_older_terms_commit_only_through_one_of_the_current_term",
     ),
     (Watermark, "appended", _counts_itself_at_append, "a_leader_counts_itself_only_once_durable"),
-    (
-        Watermark,
-        "truncated",
-        _has_no_floor,
-        "completions_from_before_a_replacement_say_nothing_about_entries",
-    ),
+    (Watermark, "truncated", _has_no_floor, "completions_from_before_a_replacement_say_nothing_about_entries"),
     (Leader, "_majority_of", _counts_learners, "acknowledgements_of_learners_never_count"),
     (Leader, "_confirm_reads", _confirms_reads_by_itself, "a_read_waits_for_a_majority"),
     (ConfigHistory, "cut", _keeps_replaced_configs, "a_config_that_never_committed"),
@@ -126,11 +112,7 @@ PLANTED = [
     ("owner", "name", "bug", "check"), PLANTED, ids=[bug[2].__name__.strip("_") for bug in PLANTED]
 )
 def test_a_planted_bug_is_caught_by_its_check(
-    owner: Any,
-    name: str,
-    bug: Callable[..., Any],
-    check: str,
-    monkeypatch: pytest.MonkeyPatch,
+    owner: Any, name: str, bug: Callable[..., Any], check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (method,) = [m for m in dir(TestRaft) if m.startswith(f"test_{check}")]
     getattr(TestRaft(), method)(_harness())

@@ -91,24 +91,15 @@ class ExportsThePresentOnly(MemoryStore):
 @pytest.mark.parametrize(
     ("engine", "check"),
     [
-        (
-            AppliesDuplicates,
-            StoreConformance.test_rows_of_skipped_requests_are_passed_over_and_keep_their_numbers,
-        ),
+        (AppliesDuplicates, StoreConformance.test_rows_of_skipped_requests_are_passed_over_and_keep_their_numbers),
         (AppliesAgain, StoreConformance.test_an_entry_at_or_below_applied_is_a_no_op),
         (ShowsTheFuture, StoreConformance.test_a_read_in_the_past_sees_what_was_there),
         (ForgetsPins, StoreConformance.test_an_open_cursor_in_the_past_outlives_the_floor),
         (MovesCursors, StoreConformance.test_a_cursor_pins_what_was_applied_when_it_was_opened),
         (ResumesAtTheToken, StoreConformance.test_a_cursor_can_be_left_after_any_batch),
-        (
-            CountsLimitsTwice,
-            StoreConformance.test_the_limit_holds_over_all_batches_and_counts_matches_only,
-        ),
+        (CountsLimitsTwice, StoreConformance.test_the_limit_holds_over_all_batches_and_counts_matches_only),
         (SumsWithoutTime, StoreConformance.test_a_read_in_the_past_sees_what_was_there),
-        (
-            ExportsThePresentOnly,
-            StoreConformance.test_an_export_carries_the_history_to_another_store,
-        ),
+        (ExportsThePresentOnly, StoreConformance.test_an_export_carries_the_history_to_another_store),
     ],
 )
 def test_the_suite_catches_a_planted_bug(

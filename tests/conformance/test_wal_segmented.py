@@ -1,8 +1,7 @@
 """The segmented log engine holds to the log contract, on the virtual disk and on a real one.
 
 Below it, the suite itself is put to the test: engines with one planted bug each, and the check that
-has to find it.
-"""
+has to find it."""
 
 from __future__ import annotations
 
@@ -18,17 +17,7 @@ from stelae.sim.disk_file import VirtualFile
 from stelae.spi.services import Buffer
 from stelae.testing.conformance.wal import WalBasics, WalConformance
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
-from stelae_wal_segmented import (
-    SegmentedConfig,
-    SegmentedWal,
-    group,
-    log,
-    reader,
-    recovery,
-    scan,
-    segment,
-    writer,
-)
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal, group, log, reader, recovery, scan, segment, writer
 from stelae_wal_segmented.base import Base
 from stelae_wal_segmented.decisions import Found
 from stelae_wal_segmented.index import SegmentIndex
@@ -68,9 +57,7 @@ _replace = SegmentIndex.replace
 _decode_entry_header = scan.decode_entry_header
 
 
-def _does_not_sync(
-    self: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False
-) -> int:
+def _does_not_sync(self: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
     return _pwritev(self, buffers, offset)
 
 
@@ -107,9 +94,7 @@ def _settles_nothing(self: log.TabletLog) -> None:
     return None
 
 
-def _trusts_a_failed_write(
-    self: writer.SegmentWriter, entries: Sequence[Any], **options: Any
-) -> object:
+def _trusts_a_failed_write(self: writer.SegmentWriter, entries: Sequence[Any], **options: Any) -> object:
     try:
         return _write(self, entries, **options)
     except writer.Full:

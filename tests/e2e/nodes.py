@@ -142,10 +142,7 @@ class Cluster:
         return [other for other in self.ids if other != node_id]
 
     def _toml(self, node_id: NodeId) -> str:
-        members = ", ".join(
-            f'{{uuid = "{n}", address = "{a}"}}'
-            for n, a in zip(self.ids, self.addresses, strict=True)
-        )
+        members = ", ".join(f'{{uuid = "{n}", address = "{a}"}}' for n, a in zip(self.ids, self.addresses, strict=True))
         return f"""
 [node]
 directory = "{self.root / node_id}"

@@ -21,9 +21,7 @@ BARE = {"fdatasync_4k_us", "zmq_rtt_us"}
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*BENCH, *arguments], capture_output=True, text=True, timeout=RUN_S, check=False
-    )
+    return subprocess.run([*BENCH, *arguments], capture_output=True, text=True, timeout=RUN_S, check=False)
 
 
 def with_spread(names: set[str]) -> set[str]:
@@ -104,9 +102,7 @@ def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.S
         (["--wal", "stone"], "stone"),
     ],
 )
-def test_a_wrong_argument_is_refused_before_anything_is_measured(
-    arguments: list[str], words: str
-) -> None:
+def test_a_wrong_argument_is_refused_before_anything_is_measured(arguments: list[str], words: str) -> None:
     done = bench(*arguments)
     assert done.returncode in (1, 2)
     assert words in done.stderr

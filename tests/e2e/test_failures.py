@@ -12,22 +12,10 @@ from stelae.host.replica import ReplicaState
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind, RowCode
-from tests.e2e.nodes import (
-    TABLET,
-    agree,
-    connected,
-    insert,
-    no_space,
-    read_ids,
-    running,
-    sync_fails,
-    until,
-)
+from tests.e2e.nodes import TABLET, agree, connected, insert, no_space, read_ids, running, sync_fails, until
 
 
-def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(
-    tmp_path: Path,
-) -> None:
+def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(100))
@@ -99,9 +87,7 @@ def test_a_failed_sync_fails_that_replica_alone_and_the_tablet_serves_on(tmp_pat
     asyncio.run(scenario())
 
 
-def test_a_node_an_hour_ahead_is_refused_and_the_others_serve_at_their_own_time(
-    tmp_path: Path,
-) -> None:
+def test_a_node_an_hour_ahead_is_refused_and_the_others_serve_at_their_own_time(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(10))
@@ -120,9 +106,7 @@ def test_a_node_an_hour_ahead_is_refused_and_the_others_serve_at_their_own_time(
     asyncio.run(scenario())
 
 
-def test_two_of_three_down_acknowledge_nothing_and_one_back_commits_what_was_pending(
-    tmp_path: Path,
-) -> None:
+def test_two_of_three_down_acknowledge_nothing_and_one_back_commits_what_was_pending(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(10))
@@ -176,10 +160,7 @@ def test_a_scan_goes_on_where_a_page_holds_no_match(tmp_path: Path) -> None:
 
 def test_two_handles_of_one_tablet_do_not_share_their_operations(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with (
-            running(tmp_path) as cluster,
-            await Client.connect(cluster.addresses) as client,
-        ):
+        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
             one, other = await client.tablet(TABLET), await client.tablet(TABLET)
             await insert(one, [1])
             result = await other.write(OpKind.INSERT, [(1, "row 1")])

@@ -35,17 +35,7 @@ from stelae.spi.write import OpBody, OpKind, WriteOp, WriteRequest, encode_body,
 from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
 from stelae.wire.settings import WireSettings
-from tests.e2e.nodes import (
-    CLUSTER,
-    TABLET,
-    Cluster,
-    agree,
-    connected,
-    insert,
-    read_ids,
-    running,
-    until,
-)
+from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
 REQUESTS = (WRITE, SCAN, DESCRIBE, STATUS, CHECKSUM)
@@ -122,11 +112,7 @@ def attacker(cluster: Cluster) -> Messenger:
         loop.call_soon(call)
 
     return Messenger(
-        Identity(
-            cluster_id=ClusterId(CLUSTER),
-            node_id=NodeId("f" * 32),
-            incarnation_id=IncarnationId("f" * 16),
-        ),
+        Identity(cluster_id=ClusterId(CLUSTER), node_id=NodeId("f" * 32), incarnation_id=IncarnationId("f" * 16)),
         clock=WallClock(),
         time=NoTime(),
         defer=defer,
@@ -137,9 +123,7 @@ def attacker(cluster: Cluster) -> Messenger:
 
 
 @pytest.mark.parametrize("kind", [*REQUESTS, *MESSAGES])
-def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(
-    tmp_path: Path, kind: str
-) -> None:
+def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_path: Path, kind: str) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(50))
@@ -189,14 +173,7 @@ def test_a_storm_against_every_service_of_a_node_leaves_its_rows_alone(tmp_path:
             who = await asyncio.to_thread(meet, address, rng, CLUSTER)
             cases = [c for c in load_corpus(CORPUS) if not c.name.startswith(("flood", "frame"))]
             await asyncio.to_thread(
-                lambda: storm(
-                    cases,
-                    address,
-                    rng=rng,
-                    node=who,
-                    kinds=(*REQUESTS, *MESSAGES),
-                    messages=1500,
-                )
+                lambda: storm(cases, address, rng=rng, node=who, kinds=(*REQUESTS, *MESSAGES), messages=1500)
             )
             figures = cluster.nodes[leader].metrics.snapshot()
             assert figures["wire_refused_total"] > 100

@@ -25,17 +25,13 @@ from stelae.spi.write import OpKind
 STELAE = [sys.executable, "-m", "stelae"]
 RUN_S = 90
 SPEC = TabletSpec(
-    tablet_id=TabletId("t"),
-    columns=({"name": "id", "type": "int64"}, {"name": "text", "type": "string"}),
-    key=("id",),
+    tablet_id=TabletId("t"), columns=({"name": "id", "type": "int64"}, {"name": "text", "type": "string"}), key=("id",)
 )
 FAST = ClusterOptions(settings={"consensus.raft": {"election_timeout_ms": 300}})
 
 
 def stelae(*arguments: str, **more: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*STELAE, *arguments], capture_output=True, text=True, timeout=RUN_S, **more
-    )
+    return subprocess.run([*STELAE, *arguments], capture_output=True, text=True, timeout=RUN_S, **more)
 
 
 @pytest.fixture
@@ -77,9 +73,7 @@ def wait_until_gone(folder: Path) -> None:
     assert node_processes(folder) == []
 
 
-def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(
-    cluster: LocalCluster,
-) -> None:
+def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster: LocalCluster) -> None:
     async def load_until_killed() -> list[int]:
         acked: list[int] = []
         async with await Client.connect(cluster.addresses, timeout_s=20) as client:
@@ -115,9 +109,7 @@ def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(
 
 def test_the_demo_gives_back_every_row_of_a_users_file(tmp_path: Path) -> None:
     source = csv_file(tmp_path / "scores.csv", 20_000)
-    done = stelae(
-        "demo", "--input", str(source), "--key", "id", "--json", "--election-timeout-ms", "300"
-    )
+    done = stelae("demo", "--input", str(source), "--key", "id", "--json", "--election-timeout-ms", "300")
     report = json.loads(done.stdout)
     assert report["rows_source"] == report["rows_acked"] == report["rows_read"] == 20_000
     assert report["rows_lost"] == report["rows_wrong"] == 0
@@ -183,9 +175,7 @@ def test_nodes_end_when_the_process_that_started_them_is_killed(tmp_path: Path) 
     wait_until_gone(tmp_path / "c")
 
 
-def test_a_second_process_on_the_same_directory_is_told_who_holds_it(
-    cluster: LocalCluster,
-) -> None:
+def test_a_second_process_on_the_same_directory_is_told_who_holds_it(cluster: LocalCluster) -> None:
     node = cluster.nodes[0]
     node.start()
     deadline = time.monotonic() + 30

@@ -44,18 +44,12 @@ def test_calls_survive_the_kill_and_restart_of_their_peer_and_meet_its_successor
         client, _ = messenger(1)
         with echo_node("127.0.0.1:0", 1) as (process, address):
             assert await client.connect(address) == NODE
-            calls = [
-                client.call(NODE, "echo", [b"%d" % n], deadline_ms=25_000, retry=RETRY)
-                for n in range(200)
-            ]
+            calls = [client.call(NODE, "echo", [b"%d" % n], deadline_ms=25_000, retry=RETRY) for n in range(200)]
             await calls[0]
             process.kill()
             process.wait()
             await until(lambda: client.connected(NODE) is None)
-            calls += [
-                client.call(NODE, "echo", [b"%d" % n], deadline_ms=25_000, retry=RETRY)
-                for n in range(200, 400)
-            ]
+            calls += [client.call(NODE, "echo", [b"%d" % n], deadline_ms=25_000, retry=RETRY) for n in range(200, 400)]
         with echo_node(address, 2):
             answers = [bytes((await call).body[0]) for call in calls]
             assert answers == [b"%d" % n for n in range(400)]
@@ -68,11 +62,7 @@ def test_a_stopped_peer_costs_a_bounded_queue_is_given_up_and_found_again() -> N
     async def main() -> None:
         window_bytes = 1 << 20
         client, metrics = messenger(
-            1,
-            ping_ms=100,
-            silence_ms_max=400,
-            connect_timeout_ms=300,
-            control_window_bytes=window_bytes,
+            1, ping_ms=100, silence_ms_max=400, connect_timeout_ms=300, control_window_bytes=window_bytes
         )
         with echo_node("127.0.0.1:0", 1) as (process, address):
             assert await client.connect(address) == NODE

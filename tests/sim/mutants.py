@@ -1,8 +1,7 @@
 """Planted bugs: each replaces one function and must be caught by the invariant it breaks.
 
 ``target`` is ``module:Class.function`` or ``module:function``. A mutant whose target is gone, is
-never called, or is caught by anything but its invariant fails its test.
-"""
+never called, or is caught by anything but its invariant fails its test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What the mutants put in place of the product's functions; see ``mutants`` for what each breaks.
 
-Each takes the original function first, then the arguments of the call.
-"""
+Each takes the original function first, then the arguments of the call."""
 
 from __future__ import annotations
 
@@ -69,9 +68,7 @@ def commit_without_sync(original: Original, self: Any, work: Any, engine: Any) -
     return self.complete(work, engine.commit(work.appends, sync=False))
 
 
-def failures_are_durable(
-    original: Original, self: Any, state: Any, slots: Any, outcome: Any, completions: Any
-) -> None:
+def failures_are_durable(original: Original, self: Any, state: Any, slots: Any, outcome: Any, completions: Any) -> None:
     if isinstance(outcome, Failed):
         ends = [slot.entries[-1].op_id for slot in slots if slot.entries]
         outcome = Durable(ends[-1] if ends else outcome.durable)
@@ -82,8 +79,7 @@ def answer_then_commit(original: Original, self: Any, work: Any, engine: Any) ->
     if not hasattr(work, "appends"):
         return original(self, work, engine)
     outcomes = {
-        log: Durable(append.entries[-1].op_id if append.entries else ZERO)
-        for log, append in work.appends.items()
+        log: Durable(append.entries[-1].op_id if append.entries else ZERO) for log, append in work.appends.items()
     }
     self.finish(self.complete(work, outcomes))
     engine.commit(work.appends, sync=True)
@@ -100,9 +96,7 @@ def hint_beyond_the_commit(original: Original, slots: Any) -> Any:
 # -- apply, results, reads, clock, metadata -------------------------------------------------------
 
 
-def apply_when_appended(
-    original: Original, self: Any, entries: Any, replace_from: int | None
-) -> None:
+def apply_when_appended(original: Original, self: Any, entries: Any, replace_from: int | None) -> None:
     original(self, entries, replace_from)
     if entries and entries[-1].kind is EntryKind.WRITE:
         self.applier.commit_to(entries[-1].op_id.index)
@@ -130,9 +124,7 @@ def observe_anything(original: Original, self: Any, stamp: int) -> None:
     self._ceiling = max(self._ceiling, stamp + (1 << 40))
 
 
-def keep_votes_in_memory(
-    original: Original, self: Any, hard_state: Any, committed_config: TabletConfig
-) -> None:
+def keep_votes_in_memory(original: Original, self: Any, hard_state: Any, committed_config: TabletConfig) -> None:
     known = self._known()
     if known is None or (hard_state.term > known.term and hard_state.voted_for is None):
         original(self, hard_state, committed_config)
@@ -161,11 +153,7 @@ def count_late_votes(original: Original, self: Any, voter: Any, reply: Any) -> N
     tally = self._replica.campaign
     if tally is not None and reply.refusal is None:
         reply = msgspec.structs.replace(
-            reply,
-            term=self._replica.term,
-            campaign_term=tally.term,
-            attempt=tally.attempt,
-            pre=tally.pre,
+            reply, term=self._replica.term, campaign_term=tally.term, attempt=tally.attempt, pre=tally.pre
         )
     original(self, voter, reply)
 
@@ -201,13 +189,7 @@ def config_only_at_commit(original: Original, self: Any, config: Any) -> bool:
 
 
 def write_without_sync(
-    original: Original,
-    self: Any,
-    entries: Any,
-    *,
-    replace_from: int | None,
-    commit_hint: int,
-    sync: bool,
+    original: Original, self: Any, entries: Any, *, replace_from: int | None, commit_hint: int, sync: bool
 ) -> Any:
     return original(self, entries, replace_from=replace_from, commit_hint=commit_hint, sync=False)
 
@@ -242,9 +224,7 @@ def take_damage_for_a_tail(original: Original, scan: Any) -> Any:
     return type(found)["TORN"]
 
 
-def skip_the_checksum(
-    original: Original, data: bytes, start: int, nonce: int, path: str, file_offset: int
-) -> Any:
+def skip_the_checksum(original: Original, data: bytes, start: int, nonce: int, path: str, file_offset: int) -> Any:
     from stelae.spi.errors import Corrupt
     from stelae.spi.ids import OpId
     from stelae.spi.log import EntryKind

@@ -51,9 +51,7 @@ def test_a_failing_seed_ends_with_the_command_that_reproduces_it(
 
 
 @pytest.mark.usefixtures("one_process")
-def test_a_plan_can_be_shown_and_cut_down(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_can_be_shown_and_cut_down(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, "plan", "--seed", "4", "--json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["faults"]
@@ -74,10 +72,7 @@ def test_a_plan_can_be_shown_and_cut_down(
     ],
 )
 def test_misuse_is_told_with_what_would_be_right(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    told: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
 ) -> None:
     assert run(monkeypatch, *arguments) == 2
     printed = capsys.readouterr()

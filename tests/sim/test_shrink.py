@@ -17,19 +17,11 @@ from tests.sim.planting import planted
 
 def result(faults: Iterable[int], invariant: str | None) -> RunResult:
     plan = tuple(
-        Fault(number=n, kind=FaultKind.CRASH, at_us=n, victim=0, duration_us=1, amount=0)
-        for n in sorted(faults)
+        Fault(number=n, kind=FaultKind.CRASH, at_us=n, victim=0, duration_us=1, amount=0) for n in sorted(faults)
     )
     violation = Violation(invariant=invariant, detail="", at_us=0) if invariant else None
     return RunResult(
-        seed=9,
-        events=1,
-        virtual_us=1,
-        digest="",
-        plan=plan,
-        writes_acknowledged=0,
-        violation=violation,
-        coverage={},
+        seed=9, events=1, virtual_us=1, digest="", plan=plan, writes_acknowledged=0, violation=violation, coverage={}
     )
 
 
@@ -78,9 +70,7 @@ def test_a_planted_bug_shrinks_to_a_run_that_still_shows_it() -> None:
             return run_seed(failed.seed, faults=faults, operations_max=operations_max)
 
         shrunk = Shrinker(failed, rerun, runs_max=20).shrink()
-        again = run_seed(
-            failed.seed, faults=frozenset(shrunk.faults), operations_max=shrunk.operations_max
-        )
+        again = run_seed(failed.seed, faults=frozenset(shrunk.faults), operations_max=shrunk.operations_max)
     assert failed.violation is not None
     assert again.violation == shrunk.result.violation
     assert again.violation is not None
@@ -90,7 +80,5 @@ def test_a_planted_bug_shrinks_to_a_run_that_still_shows_it() -> None:
 
 def test_the_reproduce_command_names_what_was_left() -> None:
     assert reproduce_command(7) == "stelae sim run --seed 7"
-    assert reproduce_command(7, (1, 4), 16) == (
-        "stelae sim run --seed 7 --faults 1,4 --operations-max 16"
-    )
+    assert reproduce_command(7, (1, 4), 16) == ("stelae sim run --seed 7 --faults 1,4 --operations-max 16")
     assert reproduce_command(7, ()) == "stelae sim run --seed 7 --faults none"

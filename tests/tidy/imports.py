@@ -12,8 +12,7 @@ def imported(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
 
     ``from a import b`` yields ``a.b``: whether ``b`` is a module or a name in one, a rule about
     ``a.b`` or ``a`` can judge it. Imports for type checking and inside functions count, and so do
-    ``import_module`` and ``__import__`` of a literal. ``package`` resolves relative imports.
-    """
+    ``import_module`` and ``__import__`` of a literal. ``package`` resolves relative imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -45,17 +44,14 @@ def _dynamic(call: ast.Call) -> Iterator[tuple[int, str]]:
 def home(path: Path) -> tuple[str, str]:
     """Return the layer and the package of a file: ``("host", "stelae.host")``.
 
-    The layer of a plugin's file is ``plugins/<name>``; that of ``stelae/__init__.py`` is empty.
-    """
+    The layer of a plugin's file is ``plugins/<name>``; that of ``stelae/__init__.py`` is empty."""
     if path.parts[0] == "plugins":
         return f"plugins/{path.parts[1]}", ".".join(path.parts[2:-1])
     inner = path.parts[1:-1]
     return (inner[1] if len(inner) > 1 else ""), ".".join(inner)
 
 
-def refusal(
-    layer: str, own: str, name: str, kernel: Mapping[str, Sequence[str]], allowed: Sequence[str]
-) -> str | None:
+def refusal(layer: str, own: str, name: str, kernel: Mapping[str, Sequence[str]], allowed: Sequence[str]) -> str | None:
     """Say why a file of ``layer`` may not import ``name``, or ``None`` if it may.
 
     Args:

@@ -1,8 +1,7 @@
 """Docs that cannot drift: what the code declares is on the page that promises to list it.
 
 The pages are generated where they can be. What is declared is therefore read here from the syntax
-trees, by another way than the generator's, so that a hole in the generator is found too.
-"""
+trees, by another way than the generator's, so that a hole in the generator is found too."""
 
 from __future__ import annotations
 
@@ -105,9 +104,7 @@ def test_every_setting_is_on_the_settings_page(generator: ModuleType) -> None:
     text = page("settings.md")
     declared = settings_fields()
     assert declared
-    missing = [
-        reference for reference in declared if f"{{stelae-settings}} {reference}\n" not in text
-    ]
+    missing = [reference for reference in declared if f"{{stelae-settings}} {reference}\n" not in text]
     assert not missing, f"docs/reference/settings.md lacks: {missing}"
     for reference, names in declared.items():
         lines = generator.settings_lines(generator.named(reference))
@@ -127,8 +124,7 @@ def test_every_hook_is_on_the_hooks_page_with_its_signature(generator: ModuleTyp
     specs = [
         node
         for node in parsed(Path("kernel/stelae/spi/hooks.py")).body
-        if isinstance(node, ast.FunctionDef)
-        and "hookspec" in [ast.unparse(d) for d in node.decorator_list]
+        if isinstance(node, ast.FunctionDef) and "hookspec" in [ast.unparse(d) for d in node.decorator_list]
     ]
     assert specs
     for node in specs:
@@ -178,9 +174,7 @@ def test_names_that_the_docs_import_exist() -> None:
                     module = importlib.import_module(node.module or "")
                     found += 1
                     missing += [
-                        f"{path}: {node.module}.{alias.name}"
-                        for alias in node.names
-                        if not hasattr(module, alias.name)
+                        f"{path}: {node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)
                     ]
     assert found and not missing, "\n".join(missing)
 
@@ -211,17 +205,11 @@ def command_line() -> Any:
 
 
 def test_commands_that_the_docs_name_exist(command_line: Any) -> None:
-    found = [
-        f"{path}: {wrong}"
-        for path in PAGES
-        for wrong in misspelt((ROOT / path).read_text(), command_line)
-    ]
+    found = [f"{path}: {wrong}" for path in PAGES for wrong in misspelt((ROOT / path).read_text(), command_line)]
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    "line", ["stelae frobnicate", "`stelae fs dumb x`", "  `stelae sim run --sead 1`"]
-)
+@pytest.mark.parametrize("line", ["stelae frobnicate", "`stelae fs dumb x`", "  `stelae sim run --sead 1`"])
 def test_a_misspelt_command_is_found(command_line: Any, line: str) -> None:
     assert len(misspelt(line, command_line)) == 1
 

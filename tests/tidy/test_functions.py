@@ -35,8 +35,6 @@ def test_the_recorded_figures_are_no_higher_than_the_code_needs() -> None:
 
 
 def test_length_leaves_out_docstring_and_decorators_and_sees_methods() -> None:
-    source = (
-        'class A:\n    @x\n    def f(self):\n        """One\n        two."""\n        return 1\n'
-    )
+    source = 'class A:\n    @x\n    def f(self):\n        """One\n        two."""\n        return 1\n'
     (found,) = functions(ast.parse(source), Path("a.py"))
     assert found.length == 2

@@ -33,9 +33,7 @@ def violations(path: Path, tree: ast.Module) -> list[str]:
 
 
 def test_every_module_imports_only_the_layers_it_may_see() -> None:
-    found = [
-        v for path in python_files("kernel", "plugins") for v in violations(path, parsed(path))
-    ]
+    found = [v for path in python_files("kernel", "plugins") for v in violations(path, parsed(path))]
     assert not found, "\n".join(found)
 
 

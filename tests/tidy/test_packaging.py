@@ -1,8 +1,7 @@
 """Packaging: what is in the tree is in the wheel, and what node.toml can name can be loaded.
 
 A misspelt path in ``packages`` drops a plugin from the wheel without any message, and a missing
-``dev-mode-dirs`` line hides it from an editable install; both are found here.
-"""
+``dev-mode-dirs`` line hides it from an editable install; both are found here."""
 
 from __future__ import annotations
 
@@ -77,9 +76,7 @@ def test_the_kernel_is_typed_and_the_wheel_holds_the_licence(wheel: zipfile.ZipF
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_every_plugin_has_an_entry_point(entry_points: dict[str, str], name: str) -> None:
-    assert f"stelae_{name}" in {
-        target.split(":")[0].split(".")[0] for target in entry_points.values()
-    }
+    assert f"stelae_{name}" in {target.split(":")[0].split(".")[0] for target in entry_points.values()}
 
 
 def test_entry_points_are_named_by_kind_and_name(entry_points: dict[str, str]) -> None:
@@ -117,9 +114,7 @@ def test_no_init_file_turns_a_mere_folder_into_a_package() -> None:
 
 
 def test_every_pinned_version_satisfies_what_the_project_asks_for() -> None:
-    pins = dict(
-        line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
-    )
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
     known = {re.sub(r"[-_.]+", "-", name).lower() for name in pins}
     extras = project()["project"]["optional-dependencies"].values()
     asked = [*project()["project"]["dependencies"], *(r for extra in extras for r in extra)]

@@ -1,8 +1,7 @@
 """Pure modules read no clock, start nothing, open nothing, and draw only what is stable.
 
 ``random.Random.random`` and ``getrandbits`` give the same numbers in every Python version; the
-higher draws do not, and the module's own functions share one hidden state.
-"""
+higher draws do not, and the module's own functions share one hidden state."""
 
 from __future__ import annotations
 
@@ -80,9 +79,7 @@ def drivers() -> list[str]:
 
 def pure_modules(pattern: str) -> list[Path]:
     return [
-        path
-        for path in sorted(p.relative_to(ROOT) for p in ROOT.glob(pattern))
-        if path.as_posix() not in drivers()
+        path for path in sorted(p.relative_to(ROOT) for p in ROOT.glob(pattern)) if path.as_posix() not in drivers()
     ]
 
 
@@ -137,11 +134,7 @@ def test_a_breach_of_purity_is_found(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "import threading\nthreading.Thread(target=f).start()",
-        "from threading import Timer",
-        "from pathlib import Path",
-    ],
+    ["import threading\nthreading.Thread(target=f).start()", "from threading import Timer", "from pathlib import Path"],
 )
 def test_an_engine_that_reaches_outside_is_found(source: str) -> None:
     assert list(violations(ast.parse(source), rules()["engines"]["forbidden"]))

@@ -14,8 +14,7 @@ _HOMES = "|".join(["home/[^/]+", "Users/[^/]+", "root", "work", "opt", "mnt"])
 RULES = {
     "an absolute path of one machine": re.compile(rf"(?<![\w.}}~-])/(?:{_HOMES})/[\w.]"),
     "a package index": re.compile(
-        r"(?:extra-)?index[-_]url|find[-_]links|trusted[-_]host|pypi\.[a-z]+/simple|pythonhosted",
-        re.IGNORECASE,
+        r"(?:extra-)?index[-_]url|find[-_]links|trusted[-_]host|pypi\.[a-z]+/simple|pythonhosted", re.IGNORECASE
     ),
     "a folder outside the repository": re.compile(r"\.\./shared\b"),
     "unfinished work": re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X{3})\b|NotImplemented" r"Error"),

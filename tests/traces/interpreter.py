@@ -2,8 +2,7 @@
 
 A trace is a specification that people read and review as a diff. Its format::
 
-    # a comment
-    campaign 1
+    # a comment campaign 1
     ----
     1 ready 1: send 2 VoteRequest(term=1 ...)
 
@@ -31,8 +30,7 @@ Commands (times in ms, nodes by number):
     advance MS                  time passes: heartbeats and deadlines, and messages arrive at once
     wait MS                     time passes without heartbeats, and nothing arrives
     status                      one line per node
-    log N                       the log of node N
-"""
+    log N                       the log of node N"""
 
 from __future__ import annotations
 

@@ -17,12 +17,9 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     input_file: Annotated[
-        Path | None,
-        typer.Option("--input", help="Load this .csv or .parquet file; needs --key."),
+        Path | None, typer.Option("--input", help="Load this .csv or .parquet file; needs --key.")
     ] = None,
-    key: Annotated[
-        str, typer.Option("--key", help="Columns that identify a row, separated by commas.")
-    ] = "",
+    key: Annotated[str, typer.Option("--key", help="Columns that identify a row, separated by commas.")] = "",
     keep: Annotated[
         Path | None,
         typer.Option(
@@ -31,9 +28,7 @@ def demo(
             "then try `stelae scan --dir DIR`, and end it with `stelae demo --down DIR`.",
         ),
     ] = None,
-    down: Annotated[
-        Path | None, typer.Option("--down", help="Stop a cluster that --keep left running.")
-    ] = None,
+    down: Annotated[Path | None, typer.Option("--down", help="Stop a cluster that --keep left running.")] = None,
     election_timeout_ms: Annotated[
         int, typer.Option(min=200, max=60_000, help="Election timeout T of the nodes.")
     ] = 1000,
@@ -43,10 +38,9 @@ def demo(
 ) -> None:
     """Replicate a real data set while its leader is killed twice; then check every row.
 
-    Three nodes run as processes on this machine. They load every named character that Python
-    knows, or your own file. The leader gets a SIGKILL at 30 % and restarts; the next leader gets
-    one at 60 %. At the end all replicas must agree, and every acknowledged row is compared with
-    the source.
+    Three nodes run as processes on this machine. They load every named character that Python knows, or your own file.
+    The leader gets a SIGKILL at 30 % and restarts; the next leader gets one at 60 %. At the end all replicas must
+    agree, and every acknowledged row is compared with the source.
 
     Exit code 0: nothing was lost or wrong, all replicas agree, and writes stood still for at most
     two election timeouts and a second after each kill. 1: something of that does not hold.

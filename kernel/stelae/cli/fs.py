@@ -22,12 +22,9 @@ commands = command_group(
     """
 )
 
-DirectoryArgument = Annotated[
-    str | None, typer.Argument(help="Directory of the node.", show_default=False)
-]
+DirectoryArgument = Annotated[str | None, typer.Argument(help="Directory of the node.", show_default=False)]
 ConfigOption = Annotated[
-    str | None,
-    typer.Option("--config", help="A node.toml that names the directory.", show_default=False),
+    str | None, typer.Option("--config", help="A node.toml that names the directory.", show_default=False)
 ]
 
 
@@ -41,23 +38,16 @@ def format_node(
     directory: DirectoryArgument = None,
     config: ConfigOption = None,
     uuid: Annotated[
-        str | None,
-        typer.Option(help="Name of the node: 32 hexadecimal digits; drawn if not given."),
+        str | None, typer.Option(help="Name of the node: 32 hexadecimal digits; drawn if not given.")
     ] = None,
-    cluster_id: Annotated[
-        str | None, typer.Option(help="Cluster it belongs to; else the first one it joins.")
-    ] = None,
-    wal_engine: Annotated[
-        str | None, typer.Option(help="Log engine that will own its log.")
-    ] = None,
+    cluster_id: Annotated[str | None, typer.Option(help="Cluster it belongs to; else the first one it joins.")] = None,
+    wal_engine: Annotated[str | None, typer.Option(help="Log engine that will own its log.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a directory the home of a new node, and print the node's uuid.
 
-    Give the directory, or a node.toml with --config: then cluster id and log engine are taken from
-    it, and the uuid of the member of [tablet] that has the node's own address. A directory that
-    holds a node already is left as it is.
-    """
+    Give the directory, or a node.toml with --config: then cluster id and log engine are taken from it, and the uuid of
+    the member of [tablet] that has the node's own address. A directory that holds a node already is left as it is."""
     from stelae.host.files import RealFiles
     from stelae.host.instance import format_directory
     from stelae.host.layout import Layout
@@ -74,9 +64,7 @@ def format_node(
 
 
 @commands.command("uuid")
-def print_uuid(
-    directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
+def print_uuid(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Print the uuid of the node in a directory; works while the node runs."""
     from stelae.host.files import RealFiles
     from stelae.host.instance import InstanceFile
@@ -92,16 +80,13 @@ def print_uuid(
 
 @commands.command("dump")
 def dump(
-    path: Annotated[
-        str, typer.Argument(help="A metadata file, or a node's directory for all of them.")
-    ],
+    path: Annotated[str, typer.Argument(help="A metadata file, or a node's directory for all of them.")],
     as_json: JsonOption = False,
 ) -> None:
     """Print what metadata files hold: instance, clock, superblocks, consensus metadata.
 
     Reads only, and works while the node runs. A file that fails its checks is reported with the
-    reason, the others are printed, and the exit code is 1.
-    """
+    reason, the others are printed, and the exit code is 1."""
     from stelae.cli.fs_dump import dump_files, print_dump
     from stelae.host.files import RealFiles
 

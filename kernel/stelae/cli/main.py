@@ -3,8 +3,7 @@
 A command module has a function ``register(app)`` that adds its commands to the root application,
 and imports whatever is heavy inside the commands themselves, so that ``stelae --help`` is quick.
 ``MODULES`` lists these modules with the command that each one brings. Plugins bring more through
-the hook ``stelae_cli``; they are loaded only when the command is none of ours.
-"""
+the hook ``stelae_cli``; they are loaded only when the command is none of ours."""
 
 from __future__ import annotations
 
@@ -38,17 +37,13 @@ def _print_version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """A replicated tablet store whose engines are plugins.
 
     First steps: `stelae demo` runs a cluster of three and kills its leader;
-    `stelae plugins list` shows which engines `node.toml` can pick.
-    """
+    `stelae plugins list` shows which engines `node.toml` can pick."""
 
 
 def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
@@ -56,8 +51,7 @@ def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
 
     Args:
         command: what the user asked for: a command of ours needs its own module only, and no
-            plugin; anything else (help, a plugin's command, a misspelling) needs all of them.
-    """
+            plugin; anything else (help, a plugin's command, a misspelling) needs all of them."""
     app = typer.Typer(
         callback=_root,
         no_args_is_help=True,

@@ -1,7 +1,6 @@
 """What commands print: one JSON document or a table on standard output, all else on standard error.
 
-A command with ``--json`` prints exactly one document, also when it reports that something failed.
-"""
+A command with ``--json`` prints exactly one document, also when it reports that something failed."""
 
 from __future__ import annotations
 
@@ -11,9 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead of text for people.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
 """The ``--json`` option that every command has."""
 
 

@@ -41,9 +41,7 @@ def list_plugins(as_json: JsonOption = False) -> None:
 
 @commands.command("show")
 def show_plugin(
-    name: Annotated[
-        str, typer.Argument(help="Name of an engine: `wal.segmented`, or `segmented` if unique.")
-    ],
+    name: Annotated[str, typer.Argument(help="Name of an engine: `wal.segmented`, or `segmented` if unique.")],
     as_json: JsonOption = False,
 ) -> None:
     """Show one engine: where it comes from, what it can do, and every setting it takes."""
@@ -62,8 +60,7 @@ def show_plugin(
     print(f"\nSettings, in section [{described['kind']}.{described['name']}] of node.toml:\n")
     columns = ("name", "type", "default", "low", "high", "unit", "reason")
     rows = [
-        ["" if setting[column] is None else setting[column] for column in columns]
-        for setting in described["settings"]
+        ["" if setting[column] is None else setting[column] for column in columns] for setting in described["settings"]
     ]
     print_table([column.upper() for column in columns], rows)
 
@@ -90,10 +87,7 @@ def check_plugins(as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"ok": ok, "plugins": found})
     else:
-        rows = [
-            (entry["kind"], entry["name"], "ok" if entry["ok"] else entry["problem"])
-            for entry in found
-        ]
+        rows = [(entry["kind"], entry["name"], "ok" if entry["ok"] else entry["problem"]) for entry in found]
         print_table(("KIND", "NAME", "STATE"), rows)
     if not ok:
         raise typer.Exit(EXIT_FAILED)

@@ -13,15 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from stelae.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.output import note, print_json, print_table
@@ -95,9 +87,7 @@ def _source(options: DemoOptions) -> Source:
 def _run_in(directory: Path, source: Source, options: DemoOptions) -> int:
     spec = TabletSpec(tablet_id=TabletId("demo"), columns=source.columns, key=source.key)
     settings = {"consensus.raft": {"election_timeout_ms": options.election_timeout_ms}}
-    cluster = LocalCluster.create(
-        directory, spec, ClusterOptions(engines=options.engines, settings=settings)
-    )
+    cluster = LocalCluster.create(directory, spec, ClusterOptions(engines=options.engines, settings=settings))
     began = time.monotonic()
     kept = False
     try:

@@ -39,10 +39,7 @@ def run_seeds(
         str | None, typer.Option(metavar="A..B", help="Run every seed from A to B, both included.")
     ] = None,
     faults: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...", help="Keep only these faults of the plan; `none` for none."
-        ),
+        str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan; `none` for none.")
     ] = None,
     operations_max: Annotated[
         int | None, typer.Option(min=0, help="Operations that each client begins at most.")
@@ -50,15 +47,12 @@ def run_seeds(
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Search for a smaller plan that fails the same way.")
     ] = False,
-    jobs: Annotated[
-        int, typer.Option(min=0, help="Processes to run seeds in; 0: one for each core.")
-    ] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes to run seeds in; 0: one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Run one seed or a range of them; exit code 1 if an invariant did not hold.
 
-    The last line on standard error of a failing run is the command that reproduces it.
-    """
+    The last line on standard error of a failing run is the command that reproduces it."""
     from stelae.sim.report import Totals, reproduce_command
 
     chosen = _chosen(seed, seeds)
@@ -78,9 +72,7 @@ def run_seeds(
 
 
 @commands.command("plan")
-def show_plan(
-    seed: Annotated[int, typer.Option(help="The seed.")], as_json: JsonOption = False
-) -> None:
+def show_plan(seed: Annotated[int, typer.Option(help="The seed.")], as_json: JsonOption = False) -> None:
     """Show what a seed draws: the character of its run and the faults that it plans."""
     import dataclasses
 
@@ -131,9 +123,7 @@ def _kept(faults: str | None) -> frozenset[int] | None:
         return frozenset()
     numbers = faults.split(",")
     if not all(number.isdecimal() for number in numbers):
-        raise CallerError(
-            f"--faults {faults!r}: give numbers from `stelae sim plan`, like 0,3,4, or none"
-        )
+        raise CallerError(f"--faults {faults!r}: give numbers from `stelae sim plan`, like 0,3,4, or none")
     return frozenset(int(number) for number in numbers)
 
 
@@ -189,8 +179,7 @@ def _tell_failure(result: RunResult) -> None:
     violation = result.violation
     assert violation is not None
     note(
-        f"seed {result.seed}: {violation.invariant} does not hold at "
-        f"{violation.at_us / 1e6:.6f} s: {violation.detail}"
+        f"seed {result.seed}: {violation.invariant} does not hold at {violation.at_us / 1e6:.6f} s: {violation.detail}"
     )
 
 

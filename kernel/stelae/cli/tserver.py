@@ -27,8 +27,7 @@ def run(
     until_stdin_closes: Annotated[
         bool,
         typer.Option(
-            "--until-stdin-closes",
-            help="Stop when standard input ends: a parent's death then ends this node too.",
+            "--until-stdin-closes", help="Stop when standard input ends: a parent's death then ends this node too."
         ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every detail.")] = False,
@@ -36,8 +35,7 @@ def run(
     """Run one node until it is interrupted (Ctrl-C or SIGTERM); logs go to standard error.
 
     The directory that node.toml names must be formatted once, with `stelae fs format --config`.
-    A SIGKILL at any time loses nothing that was acknowledged.
-    """
+    A SIGKILL at any time loses nothing that was acknowledged."""
     from stelae.cli.run_node import run_node
 
     raise typer.Exit(run_node(config, until_stdin_closes=until_stdin_closes, verbose=verbose))

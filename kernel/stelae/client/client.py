@@ -1,8 +1,7 @@
 """A client of tablets: connect, write with many calls in flight, scan.
 
 This is the client's first room: it is given the addresses of the nodes that hold one tablet, finds
-the leader among them and follows it. One client belongs to one event loop.
-"""
+the leader among them and follows it. One client belongs to one event loop."""
 
 from __future__ import annotations
 
@@ -101,9 +100,7 @@ class Client:
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         tracker = LeaderTracker(self.nodes)
-        answer = await self._ask(
-            tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL
-        )
+        answer = await self._ask(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         described = decode(answer.body[0], Description)
         for node_id, address in described.members:
             self._messenger.add_peer(node_id, address)
@@ -146,17 +143,13 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    async def _ask(
-        self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float, lane: Lane
-    ) -> Response:
+    async def _ask(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float, lane: Lane) -> Response:
         """Ask the tracked node, and the next one when it cannot serve, until the deadline."""
         loop = asyncio.get_running_loop()
         while True:
             node = tracker.current
             try:
-                return await self._messenger.call(
-                    node, kind, [body], deadline_ms=CALL_MS, lane=lane
-                )
+                return await self._messenger.call(node, kind, [body], deadline_ms=CALL_MS, lane=lane)
             except NotLeader as error:
                 problem: StelaeError = error
                 pause = not tracker.refused_by(node, error.leader)
@@ -183,9 +176,7 @@ class Client:
 class Tablet:
     """One tablet, as a client sees it."""
 
-    def __init__(
-        self, client: Client, tablet_id: TabletId, schema: Schema, leader: LeaderTracker
-    ) -> None:
+    def __init__(self, client: Client, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> None:
         self._client = client
         self.tablet_id = tablet_id
         self.schema = schema
@@ -222,9 +213,7 @@ class Tablet:
             given = RowBatch.from_rows(layout, rows).to_ipc()
         return self._writer.write(encode_body(OpBody(kind, given)), timeout_s)
 
-    def write_encoded(
-        self, body: msgspec.Raw, *, timeout_s: float = TIMEOUT_S
-    ) -> asyncio.Future[OpResult]:
+    def write_encoded(self, body: msgspec.Raw, *, timeout_s: float = TIMEOUT_S) -> asyncio.Future[OpResult]:
         """As :meth:`write`, for a body from ``stelae.spi.write.encode_body``."""
         return self._writer.write(body, timeout_s)
 
@@ -244,9 +233,7 @@ class Tablet:
         asked = _ordered(spec or ScanSpec())
         while True:
             request = encode(ScanRequest(self.tablet_id, asked, at))
-            answer = await self._client._ask(
-                self.leader, SCAN, request, loop.time() + timeout_s, Lane.BULK
-            )
+            answer = await self._client._ask(self.leader, SCAN, request, loop.time() + timeout_s, Lane.BULK)
             page = decode(answer.body[0], ScanPage)
             at = page.at
             # A page without rows is not the end: nothing in it matched.

@@ -28,8 +28,7 @@ class LeaderTracker:
     def refused_by(self, node: NodeId, hint: str | None) -> bool:
         """A node said that it does not lead, and perhaps who does.
 
-        True if that gives a new node to ask at once; false if a pause is due first.
-        """
+        True if that gives a new node to ask at once; false if a pause is due first."""
         if node != self.current:
             return True
         if hint is not None and hint != node and hint in self._members:

@@ -21,8 +21,7 @@ class NoTime:
     """A client's hybrid timestamps: none.
 
     A client that passed on the highest timestamp it has seen would carry the time of one node with
-    a wrong clock to all others, and be refused by them. What depends on order names its snapshot.
-    """
+    a wrong clock to all others, and be refused by them. What depends on order names its snapshot."""
 
     @property
     def last(self) -> int:

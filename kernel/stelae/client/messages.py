@@ -1,8 +1,7 @@
 """Requests that a tablet server answers, besides writes (``stelae.spi.write``).
 
 Kinds are the names under which they travel. Bodies are MessagePack of these types; rows travel as
-Arrow IPC messages in frames of their own.
-"""
+Arrow IPC messages in frames of their own."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
     """One page of a scan.
 
     ``at`` is the hybrid timestamp of the snapshot; ``None`` on the first page, when the leader
-    chooses one at which the scan is linearizable. Later pages repeat what the first one said.
-    """
+    chooses one at which the scan is linearizable. Later pages repeat what the first one said."""
 
     tablet_id: TabletId
     spec: ScanSpec
@@ -41,8 +39,7 @@ class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
 class ScanPage(msgspec.Struct, frozen=True, array_like=True):
     """Answer to a scan; the rows, if any, are the next frame.
 
-    ``after`` is the resume token behind which the next page begins; ``None`` at the end.
-    """
+    ``after`` is the resume token behind which the next page begins; ``None`` at the end."""
 
     at: int
     schema_version: int

@@ -2,8 +2,7 @@
 
 Every operation gets the next sequence and keeps it, with its encoded bytes, through all retries;
 so wherever it is retried, it has one effect and one answer (``durability.md`` rule 16). What one
-turn of the loop produced travels as one request.
-"""
+turn of the loop produced travels as one request."""
 
 from __future__ import annotations
 
@@ -27,15 +26,7 @@ from stelae.spi.errors import (
 )
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.services import Buffer
-from stelae.spi.write import (
-    OPS_MAX,
-    OpResult,
-    WriteOp,
-    WriteReply,
-    WriteRequest,
-    decode_reply,
-    encode_request,
-)
+from stelae.spi.write import OPS_MAX, OpResult, WriteOp, WriteReply, WriteRequest, decode_reply, encode_request
 from stelae.wire.messenger import Response
 
 PENDING_OPS_MAX = 65_536
@@ -57,9 +48,7 @@ ATTEMPT_MS = 2_000
 class Caller(Protocol):
     """What of the messenger a client uses."""
 
-    def call(
-        self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int
-    ) -> asyncio.Future[Response]:
+    def call(self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int) -> asyncio.Future[Response]:
         """Send a request; the future gets the answer or a ``StelaeError``."""
         ...
 
@@ -67,9 +56,7 @@ class Caller(Protocol):
 class _Op:
     __slots__ = ("body", "deadline", "future", "sequence")
 
-    def __init__(
-        self, sequence: int, body: msgspec.Raw, future: asyncio.Future[OpResult], deadline: float
-    ) -> None:
+    def __init__(self, sequence: int, body: msgspec.Raw, future: asyncio.Future[OpResult], deadline: float) -> None:
         self.sequence = sequence
         self.body = body
         self.future = future

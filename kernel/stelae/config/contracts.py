@@ -45,8 +45,7 @@ def check_engine(kind: EngineKind, candidate: object, plugin: str) -> type[Any]:
 
     Raises:
         PluginError: it is not a class, not of the contract, not complete, of another version of
-            the contract, or its name or ``Config`` cannot be used.
-    """
+            the contract, or its name or ``Config`` cannot be used."""
     contract = CONTRACTS[kind]
     module = importlib.import_module(f"stelae.spi.{kind}")
     base = getattr(module, contract.base)

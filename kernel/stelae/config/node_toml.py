@@ -2,8 +2,7 @@
 
 Whatever is wrong gives one ``ConfigError`` with file and line, the fact, what is known instead, and
 the next step; nothing has been opened or created by then. Engines are looked up here, so that a
-missing plugin is reported at the line that asks for it.
-"""
+missing plugin is reported at the line that asks for it."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def load_config(path: str, registry: Registry) -> NodeConfig:
 
 
 def parse_config(text: str, path: str, registry: Registry) -> NodeConfig:
-    """Read the text of a file; ``path`` is its name in messages, and what ``directory`` is
-    relative to.
+    """Read the text of a file; ``path`` is its name in messages, and what ``directory`` is relative to.
 
     Raises:
         ConfigError: something in it cannot be used.

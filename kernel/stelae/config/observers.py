@@ -20,9 +20,7 @@ class HookObserver:
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
         """Role, term, leader or readiness changed."""
         if before.leader != after.leader:
-            self._registry.leader_changed(
-                LeaderChanged(tablet_id=tablet_id, term=after.term, leader=after.leader)
-            )
+            self._registry.leader_changed(LeaderChanged(tablet_id=tablet_id, term=after.term, leader=after.leader))
         if before.serving != after.serving:
             self._registry.tablet_state_changed(
                 TabletStateChanged(tablet_id=tablet_id, before=_state(before), after=_state(after))

@@ -57,8 +57,7 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str)
 
     Raises:
         PluginError: it registers nothing, or one of its hooks is misspelt, is a coroutine, or has
-            arguments with defaults (which would never be passed).
-    """
+            arguments with defaults (which would never be passed)."""
     known = [name for name, hook in vars(hooks).items() if hasattr(hook, f"{hooks.PROJECT}_spec")]
     found = [name for name in dir(plugin) if manager.parse_hookimpl_opts(plugin, name) is not None]
     if not found:
@@ -69,9 +68,7 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str)
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             guess = f"; did you mean {close[0]}?" if close else ""
-            raise PluginError(
-                f"plugin {plugin_name}: there is no hook {name}{guess} Known: {', '.join(known)}"
-            )
+            raise PluginError(f"plugin {plugin_name}: there is no hook {name}{guess} Known: {', '.join(known)}")
         _check_function(plugin_name, name, getattr(plugin, name))
 
 

@@ -5,8 +5,7 @@ importing anything, so a plugin that cannot be imported matters only when it is 
 tests register their modules directly and need no entry points.
 
 ``pluggy`` checks and keeps the hook functions; engines are chosen by name, never by the order in
-which plugins happen to be registered.
-"""
+which plugins happen to be registered."""
 
 from __future__ import annotations
 
@@ -21,12 +20,7 @@ from typing import Any
 import pluggy
 
 from stelae.config.contracts import CONTRACTS, EngineKind, check_engine
-from stelae.config.plugins import (
-    check_hooks,
-    installed_entry_points,
-    load_entry_point,
-    origin,
-)
+from stelae.config.plugins import check_hooks, installed_entry_points, load_entry_point, origin
 from stelae.spi import hooks
 from stelae.spi.errors import PluginError
 from stelae.spi.extras import MissingExtra
@@ -216,9 +210,7 @@ class Registry:
             try:
                 one.function(*arguments[: len(one.argnames)])
             except Exception as error:
-                problem = PluginError(
-                    f"plugin {self._names[id(one.plugin)]}: {hook} raised {error!r}"
-                )
+                problem = PluginError(f"plugin {self._names[id(one.plugin)]}: {hook} raised {error!r}")
                 problem.__cause__ = error
                 problems.append(problem)
         return problems
@@ -245,9 +237,7 @@ class Registry:
         points = self._points.get(full_name, [])
         if len(points) > 1:
             where = " and ".join(f"{origin(point)} ({point.value})" for point in points)
-            raise DuplicateEngine(
-                f"plugin {full_name} is announced by {where}; uninstall one of them"
-            )
+            raise DuplicateEngine(f"plugin {full_name} is announced by {where}; uninstall one of them")
 
     def _unknown(self, kind: EngineKind, name: str) -> UnknownEngine:
         """Sort the other names of the kind into those that load and those that do not."""

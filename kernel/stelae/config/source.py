@@ -80,9 +80,7 @@ class Source:
                 guess = f"Did you mean {close[0]!r}? " if close else ""
                 place = dotted(path) if path else "the file"
                 listed = ", ".join(names) if names else "none, it has no settings"
-                raise self.error(
-                    (*path, key), f"unknown key {key!r} in {place}", f"{guess}Known: {listed}."
-                )
+                raise self.error((*path, key), f"unknown key {key!r} in {place}", f"{guess}Known: {listed}.")
 
 
 def dotted(path: Path) -> str:
@@ -90,9 +88,7 @@ def dotted(path: Path) -> str:
     return "[" + ".".join(str(part) for part in path) + "]"
 
 
-def fill(
-    source: Source, path: Path, cls: type[Section], *, leave_out: frozenset[str] = frozenset()
-) -> Section:
+def fill(source: Source, path: Path, cls: type[Section], *, leave_out: frozenset[str] = frozenset()) -> Section:
     """Make a settings dataclass from the section at ``path``; absent keys take their defaults.
 
     Args:
@@ -101,11 +97,7 @@ def fill(
     Raises:
         ConfigError: unknown key, wrong type, out of bounds, or a required key is missing.
     """
-    fields = {
-        field.name: field
-        for field in dataclasses.fields(typing.cast(Any, cls))
-        if field.name not in leave_out
-    }
+    fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls)) if field.name not in leave_out}
     source.check_keys(path, fields)
     table, hints = source.table(path), get_type_hints(cls)
     values: dict[str, Any] = {}
@@ -134,9 +126,7 @@ def typed(source: Source, path: Path, value: object, wanted: Any) -> Any:
     return value
 
 
-def _value(
-    source: Source, path: Path, value: object, hint: Any, field: dataclasses.Field[Any]
-) -> Any:
+def _value(source: Source, path: Path, value: object, hint: Any, field: dataclasses.Field[Any]) -> Any:
     if get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(part for part in get_args(hint) if part is not type(None))
     if get_origin(hint) is Literal:

@@ -2,8 +2,7 @@
 
 The exactly-once results are updated here, at apply and nowhere else (``durability.md`` rule 16): a
 request that an earlier entry has carried is skipped and gets the first answer, on every replica
-alike. What a leader knows of requests under way is no part of this.
-"""
+alike. What a leader knows of requests under way is no part of this."""
 
 from __future__ import annotations
 
@@ -55,9 +54,7 @@ class ApplyGroup:
                 payload = decode_payload(entry.body)
                 admission = results.admit(payload, entry.timestamp)
                 self._admissions.append((payload, admission))
-                self.to_apply.append(
-                    ApplyEntry(entry.op_id, entry.timestamp, payload, admission.skip)
-                )
+                self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, payload, admission.skip))
             elif entry.kind is EntryKind.SCHEMA:
                 schema = Schema.from_bytes(entry.body)
                 self._admissions.append(None)
@@ -79,8 +76,7 @@ class Applier:
 
     ``store`` and ``results`` stand at ``applied``, at hybrid time ``timestamp``; ``pool`` runs
     stores that do not apply inline. ``on_answered`` gets the answers of each applied write,
-    ``on_applied`` each advance, ``on_failed`` the reason why an entry cannot be applied.
-    """
+    ``on_applied`` each advance, ``on_failed`` the reason why an entry cannot be applied."""
 
     def __init__(
         self,
@@ -151,8 +147,7 @@ class Applier:
     def between_groups(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` off the loop while nothing is applied, then ``done(result)`` on the loop.
 
-        What is applied and the results table stand still meanwhile. An exception is the result.
-        """
+        What is applied and the results table stand still meanwhile. An exception is the result."""
         self._between.append((work, done))
         self.advance()
 

@@ -4,8 +4,7 @@ Rows of consecutive operations of one kind are built into one Arrow batch, colum
 that shares a batch costs about a microsecond, one in a batch of its own thirty. A column that does
 not fit the schema as a whole is searched for the rows at fault; they leave the batch and become
 row errors of their operation, and nobody else's rows notice. Operations that arrive as Arrow are
-checked and passed on untouched.
-"""
+checked and passed on untouched."""
 
 from __future__ import annotations
 
@@ -18,13 +17,7 @@ from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.keys import encode_keys
 from stelae.spi.log import ENTRY_BYTES_MAX
-from stelae.spi.payload import (
-    OpGroup,
-    PayloadClient,
-    PayloadRequest,
-    WritePayload,
-    encode_payload,
-)
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload, encode_payload
 from stelae.spi.rows import RowBatch, describe_misfit, misfits
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.write import OpKind, RowCode, RowError, decode_body
@@ -76,9 +69,7 @@ class _Draft:
         client[1] = max(client[1], first_incomplete)
         self.requests.append(PayloadRequest(client[0], *fields))
 
-    def add_rows(
-        self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any]
-    ) -> None:
+    def add_rows(self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any]) -> None:
         last = self.runs[-1] if self.runs else None
         if last and last.kind is kind and last.columns == columns and last.group is None:
             last.rows += rows
@@ -89,8 +80,7 @@ class _Draft:
 class Batcher:
     """Collects operations for one tablet and builds payloads. Pure; used on the event loop.
 
-    ``key_bytes_max`` bounds encoded keys further, where the store takes no longer ones.
-    """
+    ``key_bytes_max`` bounds encoded keys further, where the store takes no longer ones."""
 
     def __init__(self, schema: Schema, key_bytes_max: int | None = None) -> None:
         self.schema = schema
@@ -273,11 +263,7 @@ def _blame(run: _Run, requests: list[PayloadRequest], bad: dict[int, str]) -> No
 
 def _find_bad(layout: Layout, rows: Sequence[tuple[Any, ...]]) -> dict[int, str]:
     width = len(layout.columns)
-    bad = {
-        place: f"expected {width} values, got {len(row)}"
-        for place, row in enumerate(rows)
-        if len(row) != width
-    }
+    bad = {place: f"expected {width} values, got {len(row)}" for place, row in enumerate(rows) if len(row) != width}
     good = [place for place in range(len(rows)) if place not in bad]
     for index, column in enumerate(layout.columns):
         values = [rows[place][index] for place in good]

@@ -33,13 +33,7 @@ from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.host.tokens import Tokens
 from stelae.host.writes import WritePath
-from stelae.spi.consensus import (
-    ConsensusCore,
-    ConsensusEngine,
-    LogView,
-    TabletConfig,
-    decode_config,
-)
+from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView, TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, NodeId, OpId
 from stelae.spi.log import EntryKind
@@ -103,9 +97,7 @@ class ReplicaLimits:
     flush_bytes: int = 64 << 20
 
 
-def recover(
-    superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str
-) -> Recovered:
+def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> Recovered:
     """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks.
 
     Raises:
@@ -148,14 +140,7 @@ def recover(
 class _Replay:
     """One pass over the log: applies what is committed, collects configs from all of it."""
 
-    def __init__(
-        self,
-        wal: WalEngine,
-        log: LogId,
-        state: LogState,
-        store: TabletStore,
-        results: ResultsTable,
-    ) -> None:
+    def __init__(self, wal: WalEngine, log: LogId, state: LogState, store: TabletStore, results: ResultsTable) -> None:
         self._wal = wal
         self._log = log
         self._state = state
@@ -246,9 +231,7 @@ def assemble(
     return replica
 
 
-def _core(
-    recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int
-) -> ConsensusCore:
+def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int) -> ConsensusCore:
     # A store may run ahead of a log that lost an unacknowledged tail; a core must not.
     known = min(recovered.applied.index, recovered.log.last.index)
     return engines.consensus.restore(
@@ -265,11 +248,7 @@ def _core(
 
 
 def _applier(
-    recovered: Recovered,
-    ports: ReplicaPorts,
-    cache: EntryCache,
-    replica: Replica,
-    writes: WritePath,
+    recovered: Recovered, ports: ReplicaPorts, cache: EntryCache, replica: Replica, writes: WritePath
 ) -> Applier:
     return Applier(
         log=recovered.superblock.log_id,
@@ -288,11 +267,7 @@ def _applier(
 
 
 def _executor(
-    recovered: Recovered,
-    ports: ReplicaPorts,
-    cache: EntryCache,
-    replica: Replica,
-    limits: ReplicaLimits,
+    recovered: Recovered, ports: ReplicaPorts, cache: EntryCache, replica: Replica, limits: ReplicaLimits
 ) -> ReadyExecutor:
     return ReadyExecutor(
         log=recovered.superblock.log_id,

@@ -5,8 +5,7 @@ Kept for ever, also under a tombstone: a replica that forgot its vote could vote
 Ordering and durability
     Terms never go back, and within one term a vote once given is never changed or taken back;
     ``save`` refuses such a record before it touches the disk, since only a bug can ask for it. A
-    message that depends on a term or vote may be sent only after ``save`` returned.
-"""
+    message that depends on a term or vote may be sent only after ``save`` returned."""
 
 from __future__ import annotations
 
@@ -49,9 +48,7 @@ class VoteRegression(StorageError):
 class ConsensusMetadata(TabletFile[ConsensusRecord]):
     """A tablet's consensus metadata on disk. If it cannot be read, the replica must not vote."""
 
-    def __init__(
-        self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH
-    ) -> None:
+    def __init__(self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
         super().__init__(files, CONSENSUS, layout.consensus_of(tablet), tablet, crash)
 
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
@@ -67,9 +64,7 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
         if term < old.term or (term == old.term and old.voted_for not in (None, vote)):
             fact = f"term {term}, vote {vote} would replace term {old.term}, vote {old.voted_for}"
             raise VoteRegression(fact, path=self._path)
-        record = ConsensusRecord(
-            tablet_id=self._tablet, term=term, voted_for=vote, committed_config=committed_config
-        )
+        record = ConsensusRecord(tablet_id=self._tablet, term=term, voted_for=vote, committed_config=committed_config)
         self._replace(record)
 
 

@@ -1,9 +1,7 @@
 """Recent entries of one log, kept in memory for replication and apply.
 
-Entries that are not yet durable exist nowhere else to be read from, so they are pinned
-(``durability.md`` rule 2), and so are those that are not yet applied; beyond those the cache holds
-the newest entries up to a bound in bytes.
-"""
+Entries that are not yet durable exist nowhere else to be read from, so they are pinned (``durability.md`` rule 2), and
+so are those that are not yet applied; beyond those the cache holds the newest entries up to a bound in bytes."""
 
 from __future__ import annotations
 
@@ -79,10 +77,6 @@ class EntryCache:
 
     def evict(self, unpinned_through: int) -> None:
         """Drop the oldest entries over the bound, none above ``unpinned_through``."""
-        while (
-            self._bytes > self._bytes_max
-            and self._entries
-            and self._entries[0].op_id.index <= unpinned_through
-        ):
+        while self._bytes > self._bytes_max and self._entries and self._entries[0].op_id.index <= unpinned_through:
             self._bytes -= self._entries.popleft().size_bytes
             self._first += 1

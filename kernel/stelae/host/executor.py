@@ -56,8 +56,7 @@ class _Stage:
     """One Ready under way. A void one sends nothing and appends nothing, but keeps its vote.
 
     ``commit`` is the commit index as of this Ready: a later one may speak of entries with which
-    this Ready's own have yet to be replaced, so it is no hint for this append.
-    """
+    this Ready's own have yet to be replaced, so it is no hint for this append."""
 
     ready: Ready
     commit: int
@@ -80,10 +79,8 @@ class ExecutorPorts:
 class ReadyExecutor:
     """Carries out the Readies of one replica, on the event loop.
 
-    ``log`` is open in the writer; ``cache`` is kept in step with it; ``hard_state`` and
-    ``committed_config`` are as restored; a message carries ``range_bytes_max`` bytes of entries,
-    or one larger entry.
-    """
+    ``log`` is open in the writer; ``cache`` is kept in step with it; ``hard_state`` and ``committed_config`` are as
+    restored; a message carries ``range_bytes_max`` bytes of entries, or one larger entry."""
 
     def __init__(
         self,
@@ -173,9 +170,7 @@ class ReadyExecutor:
 
         def saved(error: StelaeError | None) -> None:
             if error is not None:
-                self._ports.sink.metadata_failed(
-                    error, lambda: self._save_hard_state(stage, hard_state)
-                )
+                self._ports.sink.metadata_failed(error, lambda: self._save_hard_state(stage, hard_state))
                 return
             stage.step = _Step.SAVED
             self._pump()
@@ -223,8 +218,7 @@ class ReadyExecutor:
     def _announce_commit(self, stage: _Stage) -> None:
         """Let entries be applied, now that the cache follows the log up to this Ready.
 
-        Earlier it might still hold entries that this Ready replaces with the committed ones.
-        """
+        Earlier it might still hold entries that this Ready replaces with the committed ones."""
         if stage.ready.commit is not None:
             self._ports.sink.committed(stage.ready.commit)
 
@@ -278,8 +272,7 @@ class ReadyExecutor:
         """An append failed: no reply that depends on it or on anything later is ever sent.
 
         Hard states in the pipeline still go to disk: the core has moved to those terms, and a
-        later message of them must find them durable.
-        """
+        later message of them must find them durable."""
         durable_index = failed.durable.index
         for stage in self._pipeline:
             if stage.ready.id < origin.ready.id:
@@ -298,8 +291,7 @@ class ReadyExecutor:
         """Save a committed config once its own entry is durable here.
 
         Sooner, a crash would leave metadata that remembers a config beside a log that does not,
-        which start-up cannot tell from a log that was lost.
-        """
+        which start-up cannot tell from a log that was lost."""
         due = self._config_due
         durable = self._ports.writer.durable(self._log).index
         if due is not None and due.op_id.index <= durable:
@@ -339,8 +331,7 @@ class ReadyExecutor:
         """Rule 2: both ends are still what the core meant.
 
         While the term has not passed its leader's log only grows, so what the cache no longer
-        holds (durable and old) cannot have changed either.
-        """
+        holds (durable and old) cannot have changed either."""
         if wanted.term != self._term or wanted.last.index >= self._cache.end_index:
             return False
         for op_id in (wanted.prev, wanted.last):

@@ -4,8 +4,7 @@ What differs between systems is decided here and nowhere else: synchronous vecto
 the kernel has them, a full flush of the drive on macOS, preallocation by hand where there is no
 ``posix_fallocate``. Errors become typed: no space is ``Full`` and may pass; any other failure of a
 write or a sync is ``SyncFailed``, after which nothing of that file is to be trusted. A sync that
-fails for want of space is ``SyncFailed`` too, because it may have lost what was written before.
-"""
+fails for want of space is ``SyncFailed`` too, because it may have lost what was written before."""
 
 from __future__ import annotations
 

@@ -132,17 +132,13 @@ class HeartbeatService:
 
     # -- following -------------------------------------------------------------------------------
 
-    def received(
-        self, leader: NodeId, incarnation_id: IncarnationId, beat: Beat, now_us: int
-    ) -> BeatAck:
+    def received(self, leader: NodeId, incarnation_id: IncarnationId, beat: Beat, now_us: int) -> BeatAck:
         """Take a leader node's beat and return the answer to it."""
         known = self._in.get(leader)
         if beat.tablets is not None:
             known = _Incoming(incarnation_id, beat.version, dict(beat.tablets), now_us)
             self._in[leader] = known
-        elif (
-            known is None or known.incarnation_id != incarnation_id or known.version != beat.version
-        ):
+        elif known is None or known.incarnation_id != incarnation_id or known.version != beat.version:
             return BeatAck(0, ())
         known.heard_at_us = now_us
         return BeatAck(known.version, tuple(self._refusals(leader, known)))

@@ -5,20 +5,17 @@ restarts and whatever the wall clock does.
 
 Ordering and durability
     1. No timestamp above the *durable ceiling* is ever given out. The ceiling is raised ahead of
-       use, off the loop, in steps of ``step_ms``; the next one is asked for when half a step is
-       left, so a running node does not wait for it. While a raise is late, time goes on in logical
-       steps below the old ceiling.
+       use, off the loop, in steps of ``step_ms``; the next one is asked for when half a step is left, so a running node
+       does not wait for it. While a raise is late, time goes on in logical steps below the old ceiling.
     2. A new clock starts above the stored ceiling, hence above all that an earlier run gave out.
     3. A timestamp from a peer that is further ahead than ``clock_error_ms_max`` is refused before
        the clock moves. One above the durable ceiling is refused too, and the ceiling is raised
        for it, so that a repetition succeeds.
 
 Wall clocks that jump (behaviour D6)
-    The wall clock is believed while it agrees with the monotonic clock to ``clock_error_ms_max``
-    from one reading to the next. After a larger jump either way the clock goes on from where it
-    was at the monotonic clock's pace. The new wall time is adopted when a peer's timestamp bears
-    it out, or at restart.
-"""
+    The wall clock is believed while it agrees with the monotonic clock to ``clock_error_ms_max`` from one reading to
+    the next. After a larger jump either way the clock goes on from where it was at the monotonic clock's pace. The new
+    wall time is adopted when a peer's timestamp bears it out, or at restart."""
 
 from __future__ import annotations
 
@@ -47,9 +44,7 @@ class ClockSettings:
     clock_error_ms_max: int = setting(
         10_000, unit="ms", low=100, high=3_600_000, reason="a peer further ahead is refused"
     )
-    step_ms: int = setting(
-        4_000, unit="ms", low=20, high=600_000, reason="one small write of the clock per half step"
-    )
+    step_ms: int = setting(4_000, unit="ms", low=20, high=600_000, reason="one small write of the clock per half step")
 
     @property
     def error_us_max(self) -> int:
@@ -64,8 +59,7 @@ class ClockSettings:
     @property
     def margin_us(self) -> int:
         """The step while timestamps are ahead of the wall clock: they then rise by the logical part
-        only, and a node that restarts again and again gets ahead by no more than this each time.
-        """
+        only, and a node that restarts again and again gets ahead by no more than this each time."""
         return self.step_us // 16
 
     def ceiling(self, wall_us: int, ahead_us: int) -> int:
@@ -108,9 +102,7 @@ class HybridClock:
         save: makes later ones durable.
     """
 
-    def __init__(
-        self, clock: Clock, *, settings: ClockSettings, stored: int, ceiling: int, save: SaveCeiling
-    ) -> None:
+    def __init__(self, clock: Clock, *, settings: ClockSettings, stored: int, ceiling: int, save: SaveCeiling) -> None:
         self._clock = clock
         self._settings = settings
         self._error_us = settings.error_us_max
@@ -155,8 +147,7 @@ class HybridClock:
 
         Raises:
             ClockError: too far ahead, or above the durable ceiling, which is then raised. The clock
-                has not moved.
-        """
+                has not moved."""
         peer_us = physical_us(stamp)
         if stamp <= self._last:
             if self.jumped_us < 0:
@@ -196,8 +187,7 @@ class HybridClock:
         """Believe a wall clock that was set back once a peer's timestamp bears it out.
 
         Else a node that started ahead would stay ahead, refused by its peers, for as long as it
-        runs. Timestamps go on above the last one until time has caught up.
-        """
+        runs. Timestamps go on above the last one until time has caught up."""
         wall_us = self._clock.wall_us()
         if abs(wall_us - peer_us) <= self._error_us:
             self._physical_us, self._monotonic_us = wall_us, self._clock.monotonic_us()

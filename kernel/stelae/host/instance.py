@@ -9,8 +9,7 @@ Ordering and durability
        one is durable: a torn write leaves one that is whole. A ceiling counts once both hold it,
        so damage to either does not take timestamps back.
     4. The clean-shutdown mark is taken away durably before the node does anything else, and set as
-       the last thing of an orderly stop.
-"""
+       the last thing of an orderly stop."""
 
 from __future__ import annotations
 
@@ -19,17 +18,7 @@ import contextlib
 import msgspec
 
 from stelae.host.layout import Layout
-from stelae.host.metadata import (
-    HEADER_BYTES,
-    NO_CRASH,
-    CrashPoints,
-    Kind,
-    MetadataMissing,
-    decode,
-    encode,
-    load,
-    save,
-)
+from stelae.host.metadata import HEADER_BYTES, NO_CRASH, CrashPoints, Kind, MetadataMissing, decode, encode, load, save
 from stelae.spi.errors import Corrupt, Foreign, Locked, StorageError
 from stelae.spi.ids import ClusterId, NodeId, cluster_id, node_id
 from stelae.spi.services import FileLock, Files
@@ -39,8 +28,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """What the instance file holds.
 
     ``cluster_id`` is ``None`` until the first join; ``wal_engine`` owns ``wals/``;
-    ``clean_shutdown`` holds between an orderly stop and the next start.
-    """
+    ``clean_shutdown`` holds between an orderly stop and the next start."""
 
     node_id: NodeId
     cluster_id: ClusterId | None
@@ -50,8 +38,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 class ClockCeiling(msgspec.Struct, frozen=True):
     """What the clock file holds, in each of two slots of 4096 bytes filled up with zeros (format 1:
-    once, bare): no hybrid timestamp above the higher ``ceiling`` was ever given out.
-    """
+    once, bare): no hybrid timestamp above the higher ``ceiling`` was ever given out."""
 
     ceiling: int
 
@@ -108,9 +95,7 @@ def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
     return lock
 
 
-def format_directory(
-    files: Files, layout: Layout, instance: Instance, crash: CrashPoints = NO_CRASH
-) -> None:
+def format_directory(files: Files, layout: Layout, instance: Instance, crash: CrashPoints = NO_CRASH) -> None:
     """Make an empty directory the home of a new node; durable on return.
 
     Raises:
@@ -186,8 +171,7 @@ def read_clock(data: bytes, path: str) -> ClockCeiling:
 
 def load_ceiling(files: Files, layout: Layout) -> int:
     """Return the durable ceiling of the hybrid clock; raises as ``metadata.load``: without it a
-    node cannot start, since it does not know which timestamps it gave out.
-    """
+    node cannot start, since it does not know which timestamps it gave out."""
     try:
         data = files.read_bytes(layout.clock)
     except FileNotFoundError as error:

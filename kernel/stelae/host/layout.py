@@ -1,8 +1,7 @@
 """Names of everything a node keeps on disk, below one directory.
 
 Every tablet id is checked before it becomes part of a path, wherever it came from. Metadata files
-carry bare ids; so a name with a dot is never a tablet but a leftover of an interrupted replacement.
-"""
+carry bare ids; so a name with a dot is never a tablet but a leftover of an interrupted replacement."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ class Layout:
     """Paths below ``root``, the directory of one node: its own files, then directories.
 
     ``wals`` is the log engine's own; ``data`` holds a directory per tablet for the store engines,
-    ``copying`` one per copy under way, ``quarantine`` what deletions set aside.
-    """
+    ``copying`` one per copy under way, ``quarantine`` what deletions set aside."""
 
     def __init__(self, root: str) -> None:
         self.root = root

@@ -10,8 +10,7 @@ Ordering and durability
     2. Every ``done`` is called exactly once, in slot order per log, with ``Durable`` only after
        the engine reported its bytes durable.
     3. After a failure every slot of that log, in the group and behind it, gets the same
-       ``Failed``; the log refuses new reservations until ``repair``. Other logs go on.
-"""
+       ``Failed``; the log refuses new reservations until ``repair``. Other logs go on."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class LogWriter:
 
     ``lock`` guards the queues, ``wake`` tells the driver that ``take_work`` may find something, and
     ``post`` runs completions on the event loop, in order. ``reserve`` pushes back beyond
-    ``queue_bytes_max``; a group has at most ``group_bytes_max``, or one larger append.
-    """
+    ``queue_bytes_max``; a group has at most ``group_bytes_max``, or one larger append."""
 
     def __init__(
         self,
@@ -146,10 +144,7 @@ class LogWriter:
             if state.failed is not None:
                 raise state.failed.error
             if not self.has_room():
-                raise Overloaded(
-                    f"{self.queued_bytes} bytes wait for the log; "
-                    f"the bound is {self._queue_bytes_max}"
-                )
+                raise Overloaded(f"{self.queued_bytes} bytes wait for the log; the bound is {self._queue_bytes_max}")
             state.queue.append(slot)
             self.queued_bytes += size_bytes
         return slot
@@ -260,9 +255,7 @@ class LogWriter:
             self.grouped_appends += len(slots)
         return group
 
-    def _settle(
-        self, state: _Log, slots: list[Slot], outcome: Outcome, completions: list[Completion]
-    ) -> None:
+    def _settle(self, state: _Log, slots: list[Slot], outcome: Outcome, completions: list[Completion]) -> None:
         if isinstance(outcome, Durable):
             state.durable = outcome.last
         else:
@@ -298,15 +291,10 @@ def _drain(queue: deque[Slot], budget: int) -> list[Slot]:
 
 
 def _merge(slots: list[Slot]) -> Append:
-    if len(slots) == 1:
-        entries = slots[0].entries
-    else:
-        entries = tuple(entry for slot in slots for entry in slot.entries or ())
+    entries = slots[0].entries if len(slots) == 1 else tuple(entry for slot in slots for entry in slot.entries or ())
     assert entries is not None
     return Append(
-        entries=entries,
-        replace_from=slots[0].replace_from,
-        commit_hint=max(slot.commit_hint for slot in slots),
+        entries=entries, replace_from=slots[0].replace_from, commit_hint=max(slot.commit_hint for slot in slots)
     )
 
 

@@ -4,8 +4,7 @@
 ``defer_after`` behind everything. Replicas step in ``defer`` and links flush in ``defer_last``: so
 everything that a turn brought in becomes one batch for each core, and everything that the cores
 answer one message per peer. Other threads are woken in ``defer_after``: sooner they would take the
-interpreter lock between the frames of a message.
-"""
+interpreter lock between the frames of a message."""
 
 from __future__ import annotations
 
@@ -33,10 +32,7 @@ class LoopTurns:
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        on_error: Callable[[BaseException], None],
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, on_error: Callable[[BaseException], None]
     ) -> None:
         self._loop = loop
         self._clock = clock

@@ -113,9 +113,7 @@ def load(files: Files, kind: Kind[Record], path: str) -> Record:
     return decode(kind, data, path)
 
 
-def save(
-    files: Files, kind: Kind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH
-) -> None:
+def save(files: Files, kind: Kind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH) -> None:
     """Replace one file atomically; durable on return. The crash points bear the kind's name.
 
     Raises:
@@ -134,12 +132,9 @@ class TabletFile(Generic[Record]):
     """One tablet's file of one kind. One writer; every call may block.
 
     A file that is there is read before it is replaced: nobody overwrites what they did not know,
-    be it newer or damaged.
-    """
+    be it newer or damaged."""
 
-    def __init__(
-        self, files: Files, kind: Kind[Record], path: str, tablet: TabletId, crash: CrashPoints
-    ) -> None:
+    def __init__(self, files: Files, kind: Kind[Record], path: str, tablet: TabletId, crash: CrashPoints) -> None:
         self._files = files
         self._kind = kind
         self._path = path

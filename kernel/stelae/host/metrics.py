@@ -9,8 +9,7 @@ class NodeMetrics:
     """``Metrics`` (see ``stelae.spi.services``). Callable from any thread.
 
     An update from another thread may be lost against a simultaneous one of the same name; figures
-    are for people and never decide anything.
-    """
+    are for people and never decide anything."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

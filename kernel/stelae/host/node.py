@@ -1,8 +1,7 @@
 """A node: files, clock, engines, replicas and messenger, brought up and down in order.
 
 The node knows no service, no plugin and no ``node.toml``: it is handed settings, engine classes and
-the factories of what it serves, so it boots with ``spi``, ``wire`` and ``host`` alone.
-"""
+the factories of what it serves, so it boots with ``spi``, ``wire`` and ``host`` alone."""
 
 from __future__ import annotations
 
@@ -178,16 +177,12 @@ class Node:
 
     def _keep_clock_ahead(self) -> None:
         self.time.keep_ahead()
-        timer = self.turns.call_at(
-            self.turns.now_us() + CLOCK_KEEP_AHEAD_US, self._keep_clock_ahead
-        )
+        timer = self.turns.call_at(self.turns.now_us() + CLOCK_KEEP_AHEAD_US, self._keep_clock_ahead)
         self._clock_timer = timer
 
     def _open_engines(self) -> None:
         config = self.config
-        services = NodeServices(
-            files=self._files, clock=self._clock, metrics=self.metrics, workers=self._workers
-        )
+        services = NodeServices(files=self._files, clock=self._clock, metrics=self.metrics, workers=self._workers)
         wal = config.wal.engine.open(self._layout.wals, config.wal.config, services)
         self._undo.callback(wal.close)
         self.engines = Engines(
@@ -209,9 +204,7 @@ class Node:
         config = self.config
         incarnation = IncarnationId(secrets.token_hex(8))
         self.messenger = Messenger(
-            Identity(
-                cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=incarnation
-            ),
+            Identity(cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=incarnation),
             clock=self._clock,
             time=self.time,
             defer=self.turns.defer_last,
@@ -228,9 +221,7 @@ class Node:
         )
         peers, messenger = self.peers, self.messenger
         messenger.on_message(CONSENSUS, lambda m: peers.consensus_arrived(m.sender, m.body))
-        messenger.on_message(
-            BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body)
-        )
+        messenger.on_message(BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.body))
         messenger.on_peer_change(self._peer_changed)
         for factory in self._factories:

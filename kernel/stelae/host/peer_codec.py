@@ -2,8 +2,7 @@
 
 The kernel owns the guard prefix (tablet, term, last op id, config id) and the entries; the message
 between them belongs to the consensus engine, which registered its types. Bodies are not
-re-encoded: small ones are joined into one frame, large ones travel as frames of their own.
-"""
+re-encoded: small ones are joined into one frame, large ones travel as frames of their own."""
 
 from __future__ import annotations
 
@@ -51,16 +50,11 @@ class PeerCodec:
 
     def __init__(self, message_types: Mapping[str, type[msgspec.Struct]]) -> None:
         self._kinds = {message_type: kind for kind, message_type in message_types.items()}
-        self._decoders = {
-            kind: msgspec.msgpack.Decoder(message_type)
-            for kind, message_type in message_types.items()
-        }
+        self._decoders = {kind: msgspec.msgpack.Decoder(message_type) for kind, message_type in message_types.items()}
         self._encoder = msgspec.msgpack.Encoder()
         self._head_decoder = msgspec.msgpack.Decoder(_Head)
 
-    def encode(
-        self, guard: Guard, message: msgspec.Struct, entries: Sequence[Entry]
-    ) -> list[Buffer]:
+    def encode(self, guard: Guard, message: msgspec.Struct, entries: Sequence[Entry]) -> list[Buffer]:
         """Return the frames: the head, then the bodies."""
         head = _Head(
             guard,

@@ -34,9 +34,7 @@ class Link(Protocol):
 class PeerTraffic:
     """What the replicas of one node say to other nodes: ``PeerNetwork`` and ``LocalTablets``."""
 
-    def __init__(
-        self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int
-    ) -> None:
+    def __init__(self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int) -> None:
         self._codec = codec
         self._turns = turns
         self._metrics = metrics
@@ -88,8 +86,7 @@ class PeerTraffic:
 
         Raises:
             PeerError: it is malformed, from a stranger, or for a tablet that is not here; it has
-                had no effect.
-        """
+                had no effect."""
         message = self._codec.decode(frames)
         replica = self._replicas.get(message.guard.tablet_id)
         if replica is None:
@@ -101,9 +98,7 @@ class PeerTraffic:
         self._metrics.count("consensus_messages_received")
         replica.receive(sender, message)
 
-    def beat_arrived(
-        self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]
-    ) -> None:
+    def beat_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
         """Take a heartbeat and answer it; raises ``PeerError`` if it is malformed."""
         beat = _decode(self._beats, frames, BEAT)
         ack = self.heartbeats.received(sender, incarnation_id, beat, self._turns.now_us())
@@ -146,9 +141,7 @@ class PeerTraffic:
             replica.deliver(event)
 
 
-def _decode(
-    decoder: msgspec.msgpack.Decoder[_Message], frames: Sequence[Buffer], kind: str
-) -> _Message:
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], frames: Sequence[Buffer], kind: str) -> _Message:
     try:
         return decoder.decode(frames[0])
     except (IndexError, ValueError, RecursionError) as error:

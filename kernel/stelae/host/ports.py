@@ -73,12 +73,7 @@ class LogReader(Protocol):
     """Reads of durable entries that may block, run off the loop."""
 
     def read(
-        self,
-        log: LogId,
-        first: int,
-        end: int,
-        bytes_max: int,
-        done: Callable[[list[Entry] | StelaeError], None],
+        self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[list[Entry] | StelaeError], None]
     ) -> None:
         """Read as ``WalEngine.read`` does; ``done`` once, on the loop."""
 
@@ -126,8 +121,7 @@ class ReadySink(Protocol):
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
         """Hard state or config is not durable; nothing that depends on it goes out meanwhile.
 
-        ``retry`` saves again, for a disk that was full.
-        """
+        ``retry`` saves again, for a disk that was full."""
 
     def fatal(self, effect: Fatal) -> None:
         """The core found a broken invariant: stop the tablet."""

@@ -7,8 +7,7 @@ are the core's and the executor's. Its own are the replica's state and what it r
 States: ``CONFIGURING`` until an entry of the current term is known to be committed, then
 ``RUNNING`` (``durability.md`` rule 10); ``FAILED`` when its log or metadata can no longer be
 trusted (rule 7), or an invariant broke. A full disk only *suspends* it: input is refused until the
-log has been repaired in fresh space (W8).
-"""
+log has been repaired in fresh space (W8)."""
 
 from __future__ import annotations
 
@@ -44,14 +43,7 @@ from stelae.spi.consensus import (
     TabletConfig,
     Tick,
 )
-from stelae.spi.errors import (
-    CallerError,
-    Full,
-    NotLeader,
-    Overloaded,
-    StelaeError,
-    Unavailable,
-)
+from stelae.spi.errors import CallerError, Full, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.services import Metrics
@@ -87,8 +79,7 @@ class ReplicaObserver(Protocol):
 class Replica:
     """Drives one core, on the event loop; built by ``bootstrap.assemble``.
 
-    Before a message of ``vote_kinds`` is delivered, the heartbeats heard since must be.
-    """
+    Before a message of ``vote_kinds`` is delivered, the heartbeats heard since must be."""
 
     def __init__(
         self,
@@ -139,12 +130,7 @@ class Replica:
 
     def start(self) -> None:
         """Begin to take part."""
-        log.info(
-            "replica starts tablet=%s term=%d last=%s",
-            self.tablet_id,
-            self.status.term,
-            self.status.last,
-        )
+        log.info("replica starts tablet=%s term=%d last=%s", self.tablet_id, self.status.term, self.status.last)
         self._schedule_turn()
 
     def stop(self) -> None:
@@ -188,14 +174,11 @@ class Replica:
             self._hear_leader()
         self.deliver(Received(sender, received.message, received.entries))
 
-    def write(
-        self, request: WriteRequest, done: Callable[[WriteReply | StelaeError], None]
-    ) -> None:
+    def write(self, request: WriteRequest, done: Callable[[WriteReply | StelaeError], None]) -> None:
         """Replicate the operations of a request; ``done`` once, with a reply or an error.
 
         A reply means that every operation in it is decided: committed by a majority and applied,
-        or refused for good. An error means that the caller should retry under the same identity.
-        """
+        or refused for good. An error means that the caller should retry under the same identity."""
         refusal = self._refusal()
         if refusal is not None:
             done(refusal)
@@ -207,8 +190,7 @@ class Replica:
         """Confirm leadership and wait until everything committed before the call is applied.
 
         ``done`` gets the hybrid timestamp of the last applied entry, at which a scan is
-        linearizable (C14), or an error.
-        """
+        linearizable (C14), or an error."""
         refusal = self._refusal(needs_room=False)
         if refusal is not None:
             done(refusal)
@@ -254,11 +236,7 @@ class Replica:
         if _headline(before) == _headline(after):
             return
         headlines = (_headline(before), _headline(after))
-        log.info(
-            "replica changes tablet=%s (role, term, leader, serving) %s->%s",
-            self.tablet_id,
-            *headlines,
-        )
+        log.info("replica changes tablet=%s (role, term, leader, serving) %s->%s", self.tablet_id, *headlines)
         if before.role != after.role and before.role is Role.LEADER:
             self._metrics.count("leaderships_lost")
         self._observer.status_changed(self.tablet_id, before, after)

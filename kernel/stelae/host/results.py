@@ -12,8 +12,7 @@ Applying a group of entries goes::
     answers = [table.record(admission, result.faults) for ...]
 
 Between ``admit`` and ``record`` a request counts as taken but has no answer yet: a second entry of
-the same id in the same group is a duplicate, and shares the answer once there is one.
-"""
+the same id in the same group is a duplicate, and shares the answer once there is one."""
 
 from __future__ import annotations
 
@@ -109,8 +108,7 @@ class ResultsTable:
     def answer(self, client_id: ClientId, sequence: int, digest: int) -> OpResult | None:
         """Return what a leader can answer without the log; ``None``: propose it (again).
 
-        A hit is the first answer, or the refusal that ``admit`` would give.
-        """
+        A hit is the first answer, or the refusal that ``admit`` would give."""
         client = self._clients.get(client_id)
         if client is None:
             return None
@@ -123,8 +121,7 @@ class ResultsTable:
         """Take the requests of the next entry: say which of them must not be applied.
 
         Those are retries of what was taken before, other uses of a taken id, and requests whose
-        client has moved past them. ``record`` must follow for each admission, in order.
-        """
+        client has moved past them. ``record`` must follow for each admission, in order."""
         owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
         skip: list[int] = []
         all_kept: list[_Kept] = []
@@ -167,10 +164,7 @@ class ResultsTable:
         """Return the table as bytes, for the superblock. Every admission must be recorded."""
         if self._open:
             raise RuntimeError(f"{self._open} admissions of a results table are not recorded yet")
-        clients = [
-            (name, c.timestamp, c.first_incomplete, c.floor, c.results)
-            for name, c in self._clients.items()
-        ]
+        clients = [(name, c.timestamp, c.first_incomplete, c.floor, c.results) for name, c in self._clients.items()]
         return _ENCODER.encode((_DUMP_VERSION, clients))
 
     @classmethod
@@ -220,9 +214,7 @@ def _stale(client: _Client, sequence: int) -> OpResult:
     )
 
 
-def _by_request(
-    requests: tuple[PayloadRequest, ...], faults: Iterable[RowFault]
-) -> dict[int, list[RowError]]:
+def _by_request(requests: tuple[PayloadRequest, ...], faults: Iterable[RowFault]) -> dict[int, list[RowError]]:
     """Sort faults, which are in row order, to the requests that own the rows."""
     found: dict[int, list[RowError]] = {}
     number, start = 0, 0
@@ -239,6 +231,4 @@ def _by_request(
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(
-    tuple[int, list[tuple[ClientId, int, int, int, dict[int, _Kept]]]]
-)
+_DECODER = msgspec.msgpack.Decoder(tuple[int, list[tuple[ClientId, int, int, int, dict[int, _Kept]]]])

@@ -1,7 +1,6 @@
 """What a node is told: plain settings, checked by whoever read or made them.
 
-``stelae.config`` makes them out of ``node.toml``; tests make them by hand.
-"""
+``stelae.config`` makes them out of ``node.toml``; tests make them by hand."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ from stelae.wire.settings import WireSettings
 class NodeSettings:
     """Section ``[node]``: ``directory`` holds all of the node, absolute once read; ``listen`` is
     ``host:port``, port 0 lets the system choose; ``insecure_listen`` says in as many words that
-    other machines may connect although there is no security yet.
-    """
+    other machines may connect although there is no security yet."""
 
     directory: str
     listen: str
@@ -50,9 +48,7 @@ class WorkerSettings:
     metadata_threads: int = setting(
         2, unit="count", low=1, high=64, reason="votes: apart, so that elections stall no log"
     )
-    apply_threads: int = setting(
-        2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop"
-    )
+    apply_threads: int = setting(2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,7 @@ be read fails its own tablet and no other: the error becomes part of that tablet
 A replica that forgot what it acknowledged must not vote as one that never held an entry: rows M
 and N tell it from a new one by its consensus metadata. Row M also meets a replica that lost power
 before its first entry was durable but after it heard that the entry was committed: the files of
-both are alike, so it stays offline too.
-"""
+both are alike, so it stays offline too."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ lifecycle driver; a store only proposes an edit, which is taken while the replic
 Ordering and durability
     ``save`` replaces the whole record atomically, so a store's manifest, the op id flushed with it
     and the exactly-once results of that same op id always belong together. Files that an edit
-    obsoletes may be removed only after ``save`` returned. The generation never goes back.
-"""
+    obsoletes may be removed only after ``save`` returned. The generation never goes back."""
 
 from __future__ import annotations
 
@@ -80,9 +79,7 @@ SUPERBLOCK = Kind("superblock", b"STsb", 1, Superblock)
 class SuperblockFile(TabletFile[Superblock]):
     """A tablet's superblock on disk."""
 
-    def __init__(
-        self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH
-    ) -> None:
+    def __init__(self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
         super().__init__(files, SUPERBLOCK, layout.superblock_of(tablet), tablet, crash)
 
     def save(self, block: Superblock) -> None:

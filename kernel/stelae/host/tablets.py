@@ -2,8 +2,7 @@
 
 Creation is ordered so that a crash at any step leaves either nothing or a whole tablet: consensus
 metadata first (term 0, no vote, the initial config: ``durability.md`` rule 10), then the empty log,
-then the superblock, whose presence means that the tablet exists.
-"""
+then the superblock, whose presence means that the tablet exists."""
 
 from __future__ import annotations
 
@@ -32,12 +31,7 @@ class TabletLoader:
     """
 
     def __init__(
-        self,
-        files: Files,
-        layout: Layout,
-        engines: Engines,
-        names: tuple[str, str],
-        crash: CrashPoints = NO_CRASH,
+        self, files: Files, layout: Layout, engines: Engines, names: tuple[str, str], crash: CrashPoints = NO_CRASH
     ) -> None:
         self._files = files
         self._layout = layout

@@ -26,8 +26,7 @@ class WalThread:
         turns: where completions run.
         queue_bytes_max, group_bytes_max: bounds of the writer.
         on_crash: called on the loop if the engine raised what its contract does not allow;
-            nothing can be promised about the logs after that.
-    """
+            nothing can be promised about the logs after that."""
 
     def __init__(
         self,
@@ -90,12 +89,7 @@ class EngineReader:
         self._pool = pool
 
     def read(
-        self,
-        log: LogId,
-        first: int,
-        end: int,
-        bytes_max: int,
-        done: Callable[[list[Entry] | StelaeError], None],
+        self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[list[Entry] | StelaeError], None]
     ) -> None:
         """Read off the loop; ``done`` on the loop, in order per log."""
         self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)

@@ -25,12 +25,9 @@ class WorkerPool:
 
     Callable from any thread. Nothing raises: what ``work`` raised is its result, which after
     ``close`` is ``Unavailable``. ``post`` runs a call on the event loop, from any thread;
-    ``queue_count_max`` pieces of work of ``submit`` may wait or run at once.
-    """
+    ``queue_count_max`` pieces of work of ``submit`` may wait or run at once."""
 
-    def __init__(
-        self, threads_max: int, name: str, post: Post, *, queue_count_max: int = 10_000
-    ) -> None:
+    def __init__(self, threads_max: int, name: str, post: Post, *, queue_count_max: int = 10_000) -> None:
         self._executor = ThreadPoolExecutor(threads_max, thread_name_prefix=name)
         self._post = post
         self._lock = threading.Lock()
@@ -52,8 +49,7 @@ class WorkerPool:
     def run(self, key: str, work: Work, done: Done) -> None:
         """Run ``work`` after earlier work of the key, then ``done(result)`` on the loop.
 
-        Keys run side by side; callers bound what waits.
-        """
+        Keys run side by side; callers bound what waits."""
         with self._lock:
             if not self._closed:
                 waiting = self._keys.setdefault(key, deque())

@@ -2,8 +2,7 @@
 
 What one turn brought in becomes one log entry (``batcher``). An entry that has been applied answers
 its callers; one that was replaced, or whose fate this replica cannot learn, tells them to retry
-under the same identity, which has one effect wherever it is retried.
-"""
+under the same identity, which has one effect wherever it is retried."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ class WritePath:
         """Take the operations of a request for this turn's entry.
 
         One that was applied before gets its first answer at once, also when the schema has changed
-        since. One that cannot be taken as a whole is refused in the reply; the others stand.
-        """
+        since. One that cannot be taken as a whole is refused in the reply; the others stand."""
         if not request.ops:
             done(CallerError("a write request without operations"))
             return
@@ -82,12 +80,7 @@ class WritePath:
                 if answer is None:
                     self._check_schema(request.schema_version)
                     self._batcher.add(
-                        request.client_id,
-                        request.first_incomplete,
-                        op.sequence,
-                        digest,
-                        op.body,
-                        pending,
+                        request.client_id, request.first_incomplete, op.sequence, digest, op.body, pending
                     )
             except CallerError as error:
                 answer = refused(error)
@@ -98,8 +91,7 @@ class WritePath:
         known = self._batcher.schema.version
         if version != known:
             raise SchemaMismatch(
-                f"rows were made for schema version {version}; "
-                f"the tablet has version {known}: read its schema again"
+                f"rows were made for schema version {version}; the tablet has version {known}: read its schema again"
             )
 
     def take_proposals(self) -> Propose | None:
@@ -138,9 +130,7 @@ class WritePath:
             for owner in owners:
                 owner.fail(_REPLACED)
             return
-        for owner, request, answer in zip(
-            owners, applied.payload.requests, applied.answers, strict=True
-        ):
+        for owner, request, answer in zip(owners, applied.payload.requests, applied.answers, strict=True):
             owner.decide(request.sequence, answer)
 
     def fail_all(self, error: StelaeError) -> None:

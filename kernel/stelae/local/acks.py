@@ -32,10 +32,4 @@ class AckTimes:
         first = max(0, bisect_left(self._times, since) - 1)
         inside = [at for at in self._times[first:] if at <= until]
         edges = [*(inside or [since]), until]
-        return (
-            max(
-                (later - sooner for sooner, later in itertools.pairwise(edges)),
-                default=0.0,
-            )
-            * 1000
-        )
+        return max((later - sooner for sooner, later in itertools.pairwise(edges)), default=0.0) * 1000

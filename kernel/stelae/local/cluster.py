@@ -1,8 +1,7 @@
 """A local cluster: several node processes on loopback, below one folder.
 
 The folder is the cluster: ``cluster.json`` names its nodes, so that another process finds it
-again, and each node has a folder with ``node.toml``, its data and its log.
-"""
+again, and each node has a folder with ``node.toml``, its data and its log."""
 
 from __future__ import annotations
 
@@ -61,9 +60,7 @@ class TabletSpec:
 class ClusterOptions:
     """What a local cluster is made of; ``settings`` are sections merged into every ``node.toml``.
 
-    ``engines`` maps kind to engine name (``{"wal": "segmented"}``); what is left out keeps the
-    node's default.
-    """
+    ``engines`` maps kind to engine name (``{"wal": "segmented"}``); what is left out keeps the node's default."""
 
     node_count: int = 3
     engines: Mapping[str, str] | None = None
@@ -89,8 +86,7 @@ class LocalCluster:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise ClusterExists(
-                f"{directory} is not empty; choose a new folder, or remove it if its data are no "
-                "longer wanted"
+                f"{directory} is not empty; choose a new folder, or remove it if its data are no longer wanted"
             )
         cluster_id = f"local-{secrets.token_hex(6)}"
         nodes = [
@@ -165,9 +161,7 @@ class LocalCluster:
         found = {
             "cluster_id": cluster_id,
             "tablet_id": self.tablet_id,
-            "nodes": [
-                {"name": n.name, "node_id": n.node_id, "address": n.address} for n in self.nodes
-            ],
+            "nodes": [{"name": n.name, "node_id": n.node_id, "address": n.address} for n in self.nodes],
         }
         (self.directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
 
@@ -192,11 +186,7 @@ def _format(node: NodeProcess) -> None:
 
 
 def _node_toml(
-    node: NodeProcess,
-    nodes: list[NodeProcess],
-    cluster_id: str,
-    tablet: TabletSpec,
-    options: ClusterOptions,
+    node: NodeProcess, nodes: list[NodeProcess], cluster_id: str, tablet: TabletSpec, options: ClusterOptions
 ) -> str:
     sections: dict[str, Mapping[str, Any]] = {
         "node": {"directory": str((node.directory / "data").resolve()), "listen": node.address},

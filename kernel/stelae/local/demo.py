@@ -73,11 +73,7 @@ class DemoReport:
     def document(self) -> dict[str, Any]:
         """The ``--json`` document."""
         kills = [
-            {
-                "what": kill.what,
-                "acked_at_kill": kill.acked_at_kill,
-                "unavailable_ms": kill.unavailable_ms,
-            }
+            {"what": kill.what, "acked_at_kill": kill.acked_at_kill, "unavailable_ms": kill.unavailable_ms}
             for kill in self.kills
         ]
         names = ("rows_source", "rows_acked", "rows_read", "rows_lost", "rows_wrong")
@@ -108,21 +104,13 @@ class Demo:
     """
 
     def __init__(
-        self,
-        cluster: LocalCluster,
-        source: Source,
-        *,
-        election_timeout_ms: int,
-        progress: Progress,
-        outlive: bool,
+        self, cluster: LocalCluster, source: Source, *, election_timeout_ms: int, progress: Progress, outlive: bool
     ) -> None:
         self._cluster = cluster
         self._source = source
         self._progress = progress
         self._outlive = outlive
-        self.report = DemoReport(
-            rows_source=len(source.rows), election_timeout_ms=election_timeout_ms
-        )
+        self.report = DemoReport(rows_source=len(source.rows), election_timeout_ms=election_timeout_ms)
         self._kill_due = asyncio.Event()
         self._kill_at = 0
 
@@ -241,9 +229,7 @@ class Demo:
             await asyncio.sleep(POLL_S)
         raise Unavailable(f"no other node took over from {killed.name} in time")
 
-    async def _wait_until_caught_up(
-        self, client: Client, tablet: Tablet, load: Load, restarted: NodeProcess
-    ) -> None:
+    async def _wait_until_caught_up(self, client: Client, tablet: Tablet, load: Load, restarted: NodeProcess) -> None:
         """Until the leader's view is that the restarted replica holds its whole tail."""
         deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
         seen = "no leader answered"

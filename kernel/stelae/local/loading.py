@@ -29,9 +29,7 @@ class Load:
         on_acked: called after each acknowledged operation.
     """
 
-    def __init__(
-        self, tablet: Tablet, rows: Sequence[tuple[Any, ...]], on_acked: Callable[[], None]
-    ) -> None:
+    def __init__(self, tablet: Tablet, rows: Sequence[tuple[Any, ...]], on_acked: Callable[[], None]) -> None:
         self._tablet = tablet
         self._rows = rows
         self._on_acked = on_acked

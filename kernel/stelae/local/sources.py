@@ -1,8 +1,7 @@
 """What the demo loads: rows, their columns, and their key.
 
 The data set that needs no file is Python's own table of named characters; a CSV or Parquet file of
-the user's serves as well.
-"""
+the user's serves as well."""
 
 from __future__ import annotations
 
@@ -95,15 +94,12 @@ def from_file(path: Path, key: Sequence[str]) -> Source:
 
     Raises:
         BadSource: the file is missing, unreadable, of another kind or empty; the key is missing
-            from it, has nulls or is not unique; a column's type cannot be stored.
-    """
+            from it, has nulls or is not unique; a column's type cannot be stored."""
     table = _read(path)
     columns = [_column(field, field.name in key) for field in table.schema]
     _check_key(path, [column["name"] for column in columns], key)
     values = [column.to_pylist() for column in table.columns]
-    source = Source(
-        name=path.name, columns=columns, key=tuple(key), rows=list(zip(*values, strict=True))
-    )
+    source = Source(name=path.name, columns=columns, key=tuple(key), rows=list(zip(*values, strict=True)))
     if not source.rows:
         raise BadSource(f"{path} holds no rows; the demo needs some to load")
     _check_key_values(path, source)

@@ -36,9 +36,7 @@ class Verdict:
     examples: list[str] = field(default_factory=list)
 
 
-async def wait_for_agreement(
-    client: Client, cluster: LocalCluster, check: Callable[[], None]
-) -> Agreement:
+async def wait_for_agreement(client: Client, cluster: LocalCluster, check: Callable[[], None]) -> Agreement:
     """Wait until every replica has applied the same entries to the same effect.
 
     Args:
@@ -49,27 +47,19 @@ async def wait_for_agreement(
     while time.monotonic() < deadline:
         check()
         try:
-            found = {
-                node.name: await client.checksum(node.node_id, cluster.tablet_id)
-                for node in cluster.nodes
-            }
+            found = {node.name: await client.checksum(node.node_id, cluster.tablet_id) for node in cluster.nodes}
         except RetryableError as error:
             detail = str(error)
         else:
             if len({(c.checksum, c.applied) for c in found.values()}) == 1:
                 return Agreement(True, "")
-            detail = ", ".join(
-                f"{name} at {c.applied} has {c.checksum[:12]}" for name, c in found.items()
-            )
+            detail = ", ".join(f"{name} at {c.applied} has {c.checksum[:12]}" for name, c in found.items())
         await asyncio.sleep(POLL_S)
     return Agreement(False, detail)
 
 
 async def read_back(
-    tablet: Tablet,
-    source: Source,
-    acked: bytearray,
-    progress: Callable[[str, int, int], None],
+    tablet: Tablet, source: Source, acked: bytearray, progress: Callable[[str, int, int], None]
 ) -> Verdict:
     """Scan everything and compare it with the source, row by row."""
     verdict = Verdict()
@@ -98,6 +88,5 @@ async def read_back(
 def _same(read: tuple[Any, ...], sent: tuple[Any, ...]) -> bool:
     """Equal values; a NaN equals a NaN."""
     return len(read) == len(sent) and all(
-        one == other or (one != one and other != other)
-        for one, other in zip(read, sent, strict=True)
+        one == other or (one != one and other != other) for one, other in zip(read, sent, strict=True)
     )

@@ -7,5 +7,4 @@ their ports are virtual: disk, network, clock, threads.
 
 A run has a *safety phase* with faults and a *liveness phase* after everything healed. Invariants
 (``stelae.sim.invariants``, one file each) watch every step; the first violation ends the run, and
-the seed reproduces it.
-"""
+the seed reproduces it."""

@@ -1,8 +1,7 @@
 """From a formatted disk to a running node, with the steps and the code of production.
 
 Only what production does with threads and sockets is done otherwise. A start happens at one instant
-of virtual time; power may still be lost within it, at any disk operation.
-"""
+of virtual time; power may still be lost within it, at any disk operation."""
 
 from __future__ import annotations
 
@@ -14,14 +13,7 @@ from dataclasses import dataclass
 from stelae.host.bootstrap import Engines, ReplicaLimits, ReplicaPorts, assemble, recover
 from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
-from stelae.host.instance import (
-    Instance,
-    InstanceFile,
-    format_directory,
-    load_ceiling,
-    lock_directory,
-    save_ceiling,
-)
+from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
 from stelae.host.layout import Layout
 from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.peer_codec import PeerCodec
@@ -53,14 +45,7 @@ from stelae.spi.schema import Column, Schema
 CLUSTER = ClusterId("simulated")
 TABLET = TabletId("tablet")
 LAYOUT = Layout("/node")
-SCHEMA = Schema(
-    1,
-    (
-        Column(id=1, name="key", type="int64"),
-        Column(id=2, name="value", type="string"),
-    ),
-    (1,),
-)
+SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="value", type="string")), (1,))
 CACHE_BYTES_MAX = 4_096
 """Small, so that replication and apply also read the log."""
 
@@ -155,9 +140,7 @@ class Boot:
         hybrid = self._hybrid_clock()
         wal = self._open_wal()
         process, spans = self._process, self._spans
-        thread = VirtualWalThread(
-            process, wal, self._rng("wal"), spans.sync_us, writer=self._writer
-        )
+        thread = VirtualWalThread(process, wal, self._rng("wal"), spans.sync_us, writer=self._writer)
         codec = PeerCodec(self._around.engines.consensus.message_types)
         traffic = PeerTraffic(codec, process, self._metrics, self._beat_interval_us)
         wire = self._wire(hybrid)
@@ -167,11 +150,7 @@ class Boot:
         traffic.start(wire)
         replica.start()
         return Running(
-            process=process,
-            wire=wire,
-            clock=hybrid,
-            replica=replica,
-            scribe=self._scribe(wal, thread.writer),
+            process=process, wire=wire, clock=hybrid, replica=replica, scribe=self._scribe(wal, thread.writer)
         )
 
     @property
@@ -190,9 +169,7 @@ class Boot:
         def save(wanted: int, done: Callable[[object], None]) -> None:
             self._pool.run("clock", lambda: save_ceiling(self._disk, LAYOUT, wanted), done)
 
-        return HybridClock(
-            self._clock, settings=settings, stored=stored, ceiling=ceiling, save=save
-        )
+        return HybridClock(self._clock, settings=settings, stored=stored, ceiling=ceiling, save=save)
 
     def _services(self) -> VirtualServices:
         workers = VirtualPool(self._process, self._rng("workers"), "worker", self._spans.sync_us)
@@ -230,12 +207,7 @@ class Boot:
         )
 
     def _replica(
-        self,
-        wal: WalTap,
-        writer: LogWriter,
-        traffic: PeerTraffic,
-        hybrid: HybridClock,
-        observer: ReplicaObserver,
+        self, wal: WalTap, writer: LogWriter, traffic: PeerTraffic, hybrid: HybridClock, observer: ReplicaObserver
     ) -> Replica:
         engines, cores = self._engines(wal)
         record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
@@ -250,8 +222,7 @@ class Boot:
             node_id=self._node_id,
             superblock_file=superblock_file,
             limits=ReplicaLimits(
-                cache_bytes_max=CACHE_BYTES_MAX,
-                range_bytes_max=self._around.profile.append_bytes_max,
+                cache_bytes_max=CACHE_BYTES_MAX, range_bytes_max=self._around.profile.append_bytes_max
             ),
             rng=self._rng("core"),
         )

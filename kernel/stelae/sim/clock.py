@@ -1,8 +1,7 @@
 """A node's virtual clock: monotonic time follows the scheduler, wall time may be wrong.
 
 ``jump`` moves the wall clock of one node; ``set_right`` ends the disturbance. The monotonic clock
-starts anew, at an arbitrary value, with each start of the node's process, as on a rebooted machine.
-"""
+starts anew, at an arbitrary value, with each start of the node's process, as on a rebooted machine."""
 
 from __future__ import annotations
 

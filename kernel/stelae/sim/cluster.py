@@ -48,13 +48,7 @@ class Cluster:
     """All nodes of a run. Implements ``workload.Tablet``."""
 
     def __init__(
-        self,
-        seed: int,
-        profile: Profile,
-        engines: SimEngines,
-        scheduler: Scheduler,
-        watch: Watch,
-        coverage: Coverage,
+        self, seed: int, profile: Profile, engines: SimEngines, scheduler: Scheduler, watch: Watch, coverage: Coverage
     ) -> None:
         self._watch = watch
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
@@ -70,8 +64,7 @@ class Cluster:
             arrive=self._arrive,
         )
         self.nodes = [
-            Node(around, scheduler, view, profile.clock_error_us[view.position])
-            for view in watch.world.nodes
+            Node(around, scheduler, view, profile.clock_error_us[view.position]) for view in watch.world.nodes
         ]
 
     def start(self) -> None:
@@ -143,9 +136,7 @@ class Cluster:
 
         self.network.send((NODES + client, node), "write", lambda: self.nodes[node].run(serve))
 
-    def read(
-        self, client: int, node: int, operation: Operation, answer: Callable[[Answer], None]
-    ) -> None:
+    def read(self, client: int, node: int, operation: Operation, answer: Callable[[Answer], None]) -> None:
         """Send one read."""
 
         def serve() -> None:
@@ -232,8 +223,6 @@ def _rows(store: TabletStore) -> dict[int, str]:
         return {row[0]: row[1] for batch in cursor for row in batch.to_rows()}
 
 
-def _answer_all(
-    answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]
-) -> None:
+def _answer_all(answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]) -> None:
     for operation, found in answers:
         answer(operation, found)

@@ -7,12 +7,10 @@ identity or hash order, so a run is a function of the random generator that is h
 
 To crash at every operation of a scenario::
 
-    disk.faults.lose_power_after(operations=n)
-    try:
+    disk.faults.lose_power_after(operations=n) try:
         scenario(disk)
     except PowerLost:
-        disk = disk.crash(random.Random(seed))
-"""
+        disk = disk.crash(random.Random(seed))"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A file keeps its visible bytes and, for every change that is not yet durable, how to undo and redo
 it. So a synced write costs nothing extra, and a crash is computed, not logged: undo everything,
-then redo what survives.
-"""
+then redo what survives."""
 
 from __future__ import annotations
 
@@ -136,9 +135,7 @@ def _redo(data: bytearray, change: Change) -> None:
         data.extend(bytes(change.size_new - len(data)))
 
 
-def _redo_survivors(
-    data: bytearray, changes: list[Change], rng: random.Random, survival: Survival
-) -> None:
+def _redo_survivors(data: bytearray, changes: list[Change], rng: random.Random, survival: Survival) -> None:
     if survival is Survival.DRAWN:
         fate = below(rng, 4)
         kept_whole = (0, len(changes), below(rng, len(changes) + 1), 0)[fate] if changes else 0

@@ -9,8 +9,7 @@ from typing import TypeAlias
 class PowerLost(BaseException):
     """The disk has no power: this operation did not happen, and none will.
 
-    Not an ``Exception``, so that no handler of errors mistakes a crash for one.
-    """
+    Not an ``Exception``, so that no handler of errors mistakes a crash for one."""
 
 
 Hook: TypeAlias = Callable[[str, str], None]
@@ -51,9 +50,7 @@ class Faults:
         self._syncs: dict[str, int] = {}
         self._reads: dict[str, int] = {}
 
-    def lose_power_after(
-        self, *, operations: int | None = None, written_bytes: int | None = None
-    ) -> None:
+    def lose_power_after(self, *, operations: int | None = None, written_bytes: int | None = None) -> None:
         """Raise ``PowerLost`` after so many more operations, or in the write of the byte after."""
         self._operations_left = operations
         self._bytes_left = written_bytes
@@ -76,12 +73,7 @@ class Faults:
     @property
     def plain(self) -> bool:
         """True while nothing is armed: a synced write needs no way back."""
-        return (
-            self.hook is None
-            and self._operations_left is None
-            and self._bytes_left is None
-            and not self._syncs
-        )
+        return self.hook is None and self._operations_left is None and self._bytes_left is None and not self._syncs
 
     def check_power(self) -> None:
         """Refuse everything after power was lost."""

@@ -51,8 +51,7 @@ class VirtualFile:
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
         """Write all buffers one after the other; with ``dsync`` durable on return.
 
-        On a full disk a part of it may be there afterwards, as on a real one.
-        """
+        On a full disk a part of it may be there afterwards, as on a real one."""
         self._check(writing=True)
         faults, contents = self._space.faults, self._contents
         faults.before("write", self.path)

@@ -1,10 +1,8 @@
 """Directories of the virtual disk, and which names survive a crash.
 
-A name that was created, renamed or removed is durable once its directory was synced. Until then a
-crash keeps or loses it; what is kept is consistent: of two operations on one name the later is
-never kept without the earlier, a rename is never half done, and a directory that was lost takes
-along what is in it.
-"""
+A name that was created, renamed or removed is durable once its directory was synced. Until then a crash keeps or loses
+it; what is kept is consistent: of two operations on one name the later is never kept without the earlier, a rename is
+never half done, and a directory that was lost takes along what is in it."""
 
 from __future__ import annotations
 
@@ -147,9 +145,7 @@ def _rebuild(old: Directory, new: Directory, rng: random.Random, survival: Survi
 
 
 def _copied(node: Node, done: dict[int, Node]) -> Node:
-    return (
-        _copied_directory(node, done) if isinstance(node, Directory) else _copied_file(node, done)
-    )
+    return _copied_directory(node, done) if isinstance(node, Directory) else _copied_file(node, done)
 
 
 def _copied_file(node: Contents, done: dict[int, Node]) -> Node:

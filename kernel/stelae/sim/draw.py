@@ -2,8 +2,7 @@
 
 Every consumer has a stream of its own, so that a change in how one part draws leaves the others as
 they were, and removing a fault from a plan does not change the network. Only ``random()`` and
-``getrandbits()`` of ``random.Random`` are used: higher draws differ between Python versions.
-"""
+``getrandbits()`` of ``random.Random`` are used: higher draws differ between Python versions."""
 
 from __future__ import annotations
 

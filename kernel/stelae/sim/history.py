@@ -1,8 +1,7 @@
 """What clients asked and were told, in the order in which it happened.
 
 Writes carry values that are never repeated, so a value names the write it came from: that is what
-makes checking a history against the log linear in its length.
-"""
+makes checking a history against the log linear in its length."""
 
 from __future__ import annotations
 

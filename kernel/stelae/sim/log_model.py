@@ -21,8 +21,7 @@ class LogModel:
         hint: highest commit hint handed over.
         collectable: highest index that the engine was allowed to collect.
         damaged: its disk failed it, by flipped bytes or a failed sync: it may be refused, but must
-            not read wrong.
-    """
+            not read wrong."""
 
     base: OpId = ZERO
     entries: list[Entry] = field(default_factory=list)
@@ -67,8 +66,7 @@ class LogModel:
         """Take over what recovery found; say what is wrong with it, or ``None``.
 
         ``found`` is everything readable above ``base``, the engine's present one. It must be the
-        durable entries, or those with a prefix of the append under way done.
-        """
+        durable entries, or those with a prefix of the append under way done."""
         collected = base.index - self.base.index
         for expected in self._candidates():
             if expected[collected:] == found:

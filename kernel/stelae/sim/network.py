@@ -32,9 +32,7 @@ class Network:
         profile: delays and probabilities of ordinary times.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, rng: random.Random, profile: Profile, coverage: Coverage
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, rng: random.Random, profile: Profile, coverage: Coverage) -> None:
         self._scheduler = scheduler
         self._rng = rng
         self._profile = profile

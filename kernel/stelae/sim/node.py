@@ -35,9 +35,7 @@ OPEN_REACH_BYTES_MIN: Final = 2_000
 class Node:
     """One node. Implements what faults can do (``faults.Victim``)."""
 
-    def __init__(
-        self, around: Surroundings, scheduler: Scheduler, view: NodeView, error_us: int
-    ) -> None:
+    def __init__(self, around: Surroundings, scheduler: Scheduler, view: NodeView, error_us: int) -> None:
         self._around = around
         self._scheduler = scheduler
         self.view = view
@@ -80,10 +78,7 @@ class Node:
         if replica is None:
             return "down"
         status = replica.status
-        peers = ", ".join(
-            f"{p.state} {p.match_index}/{p.next_index} in flight {p.in_flight}"
-            for p in status.peers
-        )
+        peers = ", ".join(f"{p.state} {p.match_index}/{p.next_index} in flight {p.in_flight}" for p in status.peers)
         return (
             f"{status.role} of term {status.term}, last {status.last}, "
             f"durable {status.durable_index}, commit {status.commit}, "
@@ -106,16 +101,7 @@ class Node:
             apply_us=lambda: self._around.profile.apply_us,
             read_us=lambda: self._around.profile.read_us,
         )
-        boot = Boot(
-            self._around,
-            self.view,
-            self._starts,
-            self._disk,
-            self._clock,
-            process,
-            self._models,
-            spans,
-        )
+        boot = Boot(self._around, self.view, self._starts, self._disk, self._clock, process, self._models, spans)
         process.run(lambda: self._boot(boot))
 
     def crash(self) -> None:

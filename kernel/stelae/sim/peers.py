@@ -1,8 +1,7 @@
 """The way between nodes: consensus messages and heartbeats as frames over the virtual network.
 
-Production's traffic module encodes, decodes and routes; here is only what lies below it. As the
-messenger does, every message carries the sender's hybrid timestamp, and one from too far ahead is
-refused before anything of it is looked at.
+Production's traffic module encodes, decodes and routes; here is only what lies below it. As the messenger does, every
+message carries the sender's hybrid timestamp, and one from too far ahead is refused before anything of it is looked at.
 """
 
 from __future__ import annotations
@@ -109,12 +108,7 @@ class Parcel:
     __slots__ = ("frames", "incarnation_id", "kind", "sender", "stamp")
 
     def __init__(
-        self,
-        sender: NodeId,
-        incarnation_id: IncarnationId,
-        kind: str,
-        frames: tuple[bytes, ...],
-        stamp: int,
+        self, sender: NodeId, incarnation_id: IncarnationId, kind: str, frames: tuple[bytes, ...], stamp: int
     ) -> None:
         self.sender = sender
         self.incarnation_id = incarnation_id
@@ -126,9 +120,7 @@ class Parcel:
 class WatchedNetwork:
     """The ``PeerNetwork`` of a replica: what it sends is judged before it is encoded."""
 
-    def __init__(
-        self, traffic: PeerTraffic, node: NodeView, watch: Watch, cores: Sequence[CoreTap]
-    ) -> None:
+    def __init__(self, traffic: PeerTraffic, node: NodeView, watch: Watch, cores: Sequence[CoreTap]) -> None:
         self._traffic = traffic
         self._node = node
         self._watch = watch

@@ -113,8 +113,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
         drawn.append((at_us, kind, victim, duration_us, _amount(rng.random(), kind)))
     drawn.sort(key=lambda fault: fault[0])
     return tuple(
-        Fault(number=n, at_us=a, kind=k, victim=v, duration_us=d, amount=m)
-        for n, (a, k, v, d, m) in enumerate(drawn)
+        Fault(number=n, at_us=a, kind=k, victim=v, duration_us=d, amount=m) for n, (a, k, v, d, m) in enumerate(drawn)
     )
 
 

@@ -62,9 +62,7 @@ class Prober:
         return [
             node.position
             for node in nodes
-            if node.position != position
-            and node.status is not None
-            and node.status.role is Role.LEADER
+            if node.position != position and node.status is not None and node.status.role is Role.LEADER
         ]
 
     def _read(self, position: int, key: int) -> None:

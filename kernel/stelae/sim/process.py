@@ -3,8 +3,7 @@
 Everything that the process does is an event of the scheduler. A process that has ended runs nothing
 any more; one that stands still runs what fell due, in order, when it goes on. Work that production
 does on threads (log writer, metadata pool, apply) is split into two events, the work itself and its
-completion on the loop, so that a crash can come between them.
-"""
+completion on the loop, so that a crash can come between them."""
 
 from __future__ import annotations
 
@@ -40,11 +39,7 @@ class Process:
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        clock: VirtualClock,
-        label: str,
-        on_raise: Callable[[BaseException], None],
+        self, scheduler: Scheduler, clock: VirtualClock, label: str, on_raise: Callable[[BaseException], None]
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
@@ -129,9 +124,7 @@ class VirtualPool:
         span_us: how long a piece of work takes; read anew for each, so that it can be changed.
     """
 
-    def __init__(
-        self, process: Process, rng: random.Random, label: str, span_us: Callable[[], Span]
-    ) -> None:
+    def __init__(self, process: Process, rng: random.Random, label: str, span_us: Callable[[], Span]) -> None:
         self._process = process
         self._rng = rng
         self._label = label
@@ -226,12 +219,7 @@ class VirtualReader:
         self._pool = pool
 
     def read(
-        self,
-        log: LogId,
-        first: int,
-        end: int,
-        bytes_max: int,
-        done: Callable[[list[Entry] | StelaeError], None],
+        self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[list[Entry] | StelaeError], None]
     ) -> None:
         """Read off the loop; ``done`` on the loop, in order per log."""
         self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)

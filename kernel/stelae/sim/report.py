@@ -67,9 +67,7 @@ class Totals:
         }
 
 
-def reproduce_command(
-    seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None
-) -> str:
+def reproduce_command(seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None) -> str:
     """Return the command that repeats a run, with its plan cut down if it was."""
     command = f"stelae sim run --seed {seed}"
     if faults is not None:

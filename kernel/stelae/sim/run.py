@@ -50,12 +50,7 @@ class Simulation:
     """
 
     def __init__(
-        self,
-        seed: int,
-        engines: SimEngines,
-        *,
-        faults: frozenset[int] | None = None,
-        operations_max: int | None = None,
+        self, seed: int, engines: SimEngines, *, faults: frozenset[int] | None = None, operations_max: int | None = None
     ) -> None:
         self._seed = seed
         self._profile = draw_profile(seed)
@@ -67,28 +62,15 @@ class Simulation:
         nodes = [NodeView(position) for position in range(NODES)]
         self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us)
         self._watch = Watch(self._world, self._scheduler, self._coverage)
-        self._cluster = Cluster(
-            seed, self._profile, engines, self._scheduler, self._watch, self._coverage
-        )
+        self._cluster = Cluster(seed, self._profile, engines, self._scheduler, self._watch, self._coverage)
         self._driver = FaultDriver(
-            self._scheduler,
-            self._cluster.network,
-            self._cluster.nodes,
-            self._cluster.leader,
-            self._coverage,
+            self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
         )
         self._clients = self._make_clients(operations_max)
 
     def _make_clients(self, operations_max: int | None) -> list[Client]:
         """Return the clients; the prober needs no start, it waits for leaders."""
-        around = Surroundings(
-            self._scheduler,
-            self._cluster,
-            self._history,
-            self._watch,
-            self._profile,
-            self._coverage,
-        )
+        around = Surroundings(self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage)
         prober = Prober(around, stream(self._seed, "prober"))
         self._watch.leader_serves = prober.leader_serves
         return [
@@ -158,9 +140,7 @@ class Simulation:
         convergence.judge(self._cluster.holdings(), self._watch.expected_rows())
 
 
-def run_seed(
-    seed: int, *, faults: frozenset[int] | None = None, operations_max: int | None = None
-) -> RunResult:
+def run_seed(seed: int, *, faults: frozenset[int] | None = None, operations_max: int | None = None) -> RunResult:
     """Run one seed with the installed engines; see :class:`Simulation`.
 
     Raises:

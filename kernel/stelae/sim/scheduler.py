@@ -2,8 +2,7 @@
 
 Ties are broken by the order in which events were scheduled, never by identity or hash, so a run is
 a function of its seed. Every event that runs is mixed into ``digest``, as is whatever the parts
-note; two runs that differ anywhere differ there.
-"""
+note; two runs that differ anywhere differ there."""
 
 from __future__ import annotations
 

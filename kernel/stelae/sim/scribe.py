@@ -2,8 +2,7 @@
 
 The replicated log of a tablet is seldom replaced far back and never collected while its store is
 rebuilt from it. The scribe does both all the time, through the same log writer and engine and in
-the same groups, so that every crash also judges replaced suffixes, bases and recycled space.
-"""
+the same groups, so that every crash also judges replaced suffixes, bases and recycled space."""
 
 from __future__ import annotations
 
@@ -37,13 +36,7 @@ class Scribe:
     """
 
     def __init__(
-        self,
-        process: Process,
-        writer: LogWriter,
-        rng: random.Random,
-        coverage: Coverage,
-        last: OpId,
-        floor: int,
+        self, process: Process, writer: LogWriter, rng: random.Random, coverage: Coverage, last: OpId, floor: int
     ) -> None:
         self._process = process
         self._writer = writer
@@ -79,8 +72,7 @@ class Scribe:
         if replace_from is not None or chance(self._rng, 0.1):
             self._terms += 1
         entries = tuple(
-            self._entry(OpId(self._terms, first + offset))
-            for offset in range(between(self._rng, 1, ENTRIES_MAX))
+            self._entry(OpId(self._terms, first + offset)) for offset in range(between(self._rng, 1, ENTRIES_MAX))
         )
         size_bytes = sum(entry.size_bytes for entry in entries)
         try:

@@ -1,8 +1,7 @@
 """Makes a failing run small: fewer faults, fewer operations, the same invariant.
 
 Faults are left out in halves, then in quarters, and so on down to one by one, for as long as the
-same invariant is still reported; then the number of operations is lowered in the same manner.
-"""
+same invariant is still reported; then the number of operations is lowered in the same manner."""
 
 from __future__ import annotations
 

@@ -95,9 +95,7 @@ class CoreTap(ConsensusCore):
             self._needs.popitem(last=False)
 
 
-def tapped(
-    engine: type[ConsensusEngine], node: NodeView, watch: Watch
-) -> tuple[type[ConsensusEngine], list[CoreTap]]:
+def tapped(engine: type[ConsensusEngine], node: NodeView, watch: Watch) -> tuple[type[ConsensusEngine], list[CoreTap]]:
     """Return an engine that makes tapped cores, and the list that will hold them."""
     cores: list[CoreTap] = []
 

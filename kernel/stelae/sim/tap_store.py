@@ -13,16 +13,7 @@ from stelae.spi.payload import WritePayload
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
-from stelae.spi.store import (
-    ApplyEntry,
-    ApplyResult,
-    Changes,
-    Cursor,
-    Edit,
-    StoreSnapshot,
-    TabletStore,
-    VersionedRows,
-)
+from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, StoreSnapshot, TabletStore, VersionedRows
 
 
 class StoreTap(TabletStore):
@@ -69,9 +60,7 @@ class StoreTap(TabletStore):
         """As ``engine``."""
         return self._inner.scan(spec, at)
 
-    def diff(
-        self, after: int, until: int, columns: tuple[int, ...] | None = None
-    ) -> Iterator[Changes]:
+    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
         """As ``engine``."""
         return self._inner.diff(after, until, columns)
 
@@ -116,13 +105,10 @@ class StoreTap(TabletStore):
         self._inner.close()
 
 
-def tapped_store(
-    engine: type[TabletStore], node: NodeView, watch: Watch, *, inline: bool
-) -> type[TabletStore]:
+def tapped_store(engine: type[TabletStore], node: NodeView, watch: Watch, *, inline: bool) -> type[TabletStore]:
     """Return an engine whose stores are those of ``engine``, seen through.
 
-    Unless ``inline``, they are applied to by a worker, even if they could be on the event loop.
-    """
+    Unless ``inline``, they are applied to by a worker, even if they could be on the event loop."""
     hidden: frozenset[str] = frozenset() if inline else frozenset({"apply_inline"})
     members = {
         "name": engine.name,
@@ -151,12 +137,7 @@ def _requests(entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
         client = payload.clients[request.client].client_id
         found.append(
             AppliedRequest(
-                entry.op_id,
-                number,
-                client,
-                request.sequence,
-                number in entry.skip,
-                wrong[0] if wrong else None,
+                entry.op_id, number, client, request.sequence, number in entry.skip, wrong[0] if wrong else None
             )
         )
     return found

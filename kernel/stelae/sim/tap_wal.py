@@ -30,12 +30,7 @@ class WalTap(WalEngine):
     name: ClassVar[str] = "tap"
 
     def __init__(
-        self,
-        inner: WalEngine,
-        node: NodeView,
-        watch: Watch,
-        models: dict[LogId, LogModel],
-        replicated: TabletId,
+        self, inner: WalEngine, node: NodeView, watch: Watch, models: dict[LogId, LogModel], replicated: TabletId
     ) -> None:
         self._inner = inner
         self._node = node

@@ -1,7 +1,6 @@
 """The watch: shows every fact to the invariants that care, then lets the world follow.
 
-The first violation stands; whoever runs the simulation stops at it.
-"""
+The first violation stands; whoever runs the simulation stops at it."""
 
 from __future__ import annotations
 
@@ -15,16 +14,7 @@ from stelae.sim.invariants.linearizability import Linearizability
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import Needs, NodeView, World
-from stelae.spi.consensus import (
-    HardState,
-    LogView,
-    Outbound,
-    Ready,
-    Role,
-    Status,
-    TabletConfig,
-    decode_config,
-)
+from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Append, Durable, LogState, Outcome
@@ -64,12 +54,7 @@ class Watch:
             self.violation = Violation(invariant=invariant, detail=detail, at_us=at_us)
 
     def restarted(
-        self,
-        node: NodeView,
-        hard_state: HardState,
-        log: LogView,
-        commit: int,
-        committed_config: TabletConfig,
+        self, node: NodeView, hard_state: HardState, log: LogView, commit: int, committed_config: TabletConfig
     ) -> None:
         """A core was made from what the disk gave back."""
         for hook in self._on_restart:
@@ -106,9 +91,7 @@ class Watch:
             hook(node, outbound, needs)
         node.expose(needs.hard_state)
 
-    def recovered(
-        self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel
-    ) -> None:
+    def recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """A log engine has opened a log."""
         for hook in self._on_recovered:
             hook(node, log, state, found, model)
@@ -149,9 +132,7 @@ class Watch:
         """The bound hooks of that name that some invariant overrides."""
         default: Any = getattr(Invariant, name)
         return [
-            getattr(invariant, name)
-            for invariant in self._invariants
-            if getattr(type(invariant), name) is not default
+            getattr(invariant, name) for invariant in self._invariants if getattr(type(invariant), name) is not default
         ]
 
     def _count(self, ready: Ready) -> None:

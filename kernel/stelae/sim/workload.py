@@ -38,9 +38,7 @@ class Tablet(Protocol):
         """Send writes of one client in one request."""
         ...
 
-    def read(
-        self, client: int, node: int, operation: Operation, answer: Callable[[Answer], None]
-    ) -> None:
+    def read(self, client: int, node: int, operation: Operation, answer: Callable[[Answer], None]) -> None:
         """Send one read."""
         ...
 
@@ -65,9 +63,7 @@ class Client:
         operations_max: how many operations it begins at most; ``None`` for no bound.
     """
 
-    def __init__(
-        self, around: Surroundings, number: int, rng: random.Random, operations_max: int | None
-    ) -> None:
+    def __init__(self, around: Surroundings, number: int, rng: random.Random, operations_max: int | None) -> None:
         self._around = around
         self._number = number
         self._rng = rng
@@ -222,9 +218,7 @@ class Client:
     def _new(self, sequence: int, action: Action, key: int) -> Operation:
         if self._left is not None:
             self._left = max(0, self._left - 1)
-        operation = Operation(
-            client=self._name, sequence=sequence, action=action, key=key, value=self._value()
-        )
+        operation = Operation(client=self._name, sequence=sequence, action=action, key=key, value=self._value())
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation
@@ -242,6 +236,4 @@ class Client:
     def _turn_to(self, answer: Answer) -> None:
         """Ask next whom the answer names, else anybody."""
         known = answer.leader is not None and answer.leader != answer.node
-        self._target = (
-            answer.leader if known and answer.leader is not None else below(self._rng, NODES)
-        )
+        self._target = answer.leader if known and answer.leader is not None else below(self._rng, NODES)

@@ -1,9 +1,7 @@
 """What the checkers know: for every node the log, term and vote as seen from outside.
 
-The world is fed by the taps (``stelae.sim.taps``), which sit on the contracts: consensus core, log
-engine, store, network, clients. It records facts and judges nothing; judging is what the invariants
-do, each in a file of its own.
-"""
+The world is fed by the taps (``stelae.sim.taps``), which sit on the contracts: consensus core, log engine, store,
+network, clients. It records facts and judges nothing; judging is what the invariants do, each in a file of its own."""
 
 from __future__ import annotations
 

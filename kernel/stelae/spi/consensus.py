@@ -75,8 +75,7 @@ class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The members of a tablet's consensus group, sorted by node id.
 
     ``op_id``, the compare-and-set id of membership changes, is that of the entry which carried the
-    config; ``OpId(0, 0)`` for an initial config that no entry has carried yet.
-    """
+    config; ``OpId(0, 0)`` for an initial config that no entry has carried yet."""
 
     op_id: OpId
     members: tuple[Member, ...]
@@ -170,8 +169,7 @@ class PersistFailed(msgspec.Struct, frozen=True):
 
     The core gives up leadership without sending anything that depends on them; its idea of the
     log is cut to end at ``durable_index``. That may lie below the commit index: what a majority
-    committed stays committed, and comes again from a leader. Comes before any later ``Persisted``.
-    """
+    committed stays committed, and comes again from a leader. Comes before any later ``Persisted``."""
 
     ready_id: int
     durable_index: int
@@ -210,8 +208,7 @@ class PeerAlive(msgspec.Struct, frozen=True, gc=False):
 class BeatException(msgspec.Struct, frozen=True, gc=False):
     """A peer answered a heartbeat of this tablet with an exception.
 
-    A higher term makes the leader step down; else it sends a real append.
-    """
+    A higher term makes the leader step down; else it sends a real append."""
 
     peer: NodeId
     term: int  #: The peer's; 0 when it has none.
@@ -434,21 +431,13 @@ class ConsensusEngine(ABC):
         ``commit`` is the highest index known to be committed (what the store flushed, or the log's
         hint, clamped to ``log.last.index``); ``applied``, at most that, what the store has applied.
         ``committed_config`` is from consensus metadata; the newest config entry in ``log`` wins
-        over it while that entry stands. Of ``rng``, ``random()`` and ``getrandbits()`` are used.
-        """
+        over it while that entry stands. Of ``rng``, ``random()`` and ``getrandbits()`` are used."""
 
     @classmethod
     @abstractmethod
     def restore_voter(
-        cls,
-        *,
-        node_id: NodeId,
-        hard_state: HardState,
-        last: OpId | None,
-        config: Any,
-        now_us: int,
+        cls, *, node_id: NodeId, hard_state: HardState, last: OpId | None, config: Any, now_us: int
     ) -> ConsensusCore:
         """Make the core of a tombstone or a copy under way: it votes and does nothing else.
 
-        ``last`` is the last op id of the log it once had; ``None`` is UNKNOWN: it never votes.
-        """
+        ``last`` is the last op id of the log it once had; ``None`` is UNKNOWN: it never votes."""

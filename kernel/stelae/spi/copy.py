@@ -15,8 +15,7 @@ Ordering and durability
        replica READY.
 
 Scope and threads: one transport per node; methods of both sides may block and are called from
-kernel threads, several sessions at a time.
-"""
+kernel threads, several sessions at a time."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ class CopySource(ABC):
         """Return at least one byte of an item from ``offset``; empty only at its end.
 
         ``CallerError``: an unknown session or item, or an offset past the end. ``Corrupt``: the
-        source's bytes fail their checksum.
-        """
+        source's bytes fail their checksum."""
 
     @abstractmethod
     def keep_alive(self, session: str) -> None:
@@ -170,7 +168,5 @@ class CopyTransport(ABC):
 
     @classmethod
     @abstractmethod
-    def target(
-        cls, config: Any, services: EngineServices, channel: Callable[[NodeId], Channel]
-    ) -> CopyTarget:
+    def target(cls, config: Any, services: EngineServices, channel: Callable[[NodeId], Channel]) -> CopyTarget:
         """Make the fetching side; ``channel`` gives the way to a peer."""

@@ -5,8 +5,7 @@ the configuration, whoever wrote or installed a plugin, whoever runs the disk, t
 API, the peer at the other end. A message says the fact, the known alternatives, and the next step.
 
 An *operating* error is one of these. A broken invariant inside a pure core is not an exception:
-it is the effect ``Fatal`` (see ``stelae.spi.consensus``), which stops one tablet.
-"""
+it is the effect ``Fatal`` (see ``stelae.spi.consensus``), which stops one tablet."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ class StelaeError(Exception):
     """Root of all errors that Stelae raises on purpose.
 
     ``code``, given as ``class Mine(CallerError, code="MINE")``, is the stable name under which the
-    error crosses the wire and appears in ``--json``; it never changes once released.
-    """
+    error crosses the wire and appears in ``--json``; it never changes once released."""
 
     code: ClassVar[str] = "ERROR"
 

@@ -23,8 +23,7 @@ def require(module: str, *, extra: str, wanted_by: str = "") -> Any:
     """Import an optional dependency on first use; ``MissingExtra`` if it is not installed.
 
     An engine also lists ``{module: extra}`` in a class variable ``optional_modules``; then what is
-    missing is said when the engine is picked, with the line of ``node.toml``.
-    """
+    missing is said when the engine is picked, with the line of ``node.toml``."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -4,21 +4,18 @@ A plugin is a module (or object) with functions marked ``@hookimpl``::
 
     from stelae.spi.hooks import hookimpl
 
-    @hookimpl
-    def stelae_wal_engines() -> Sequence[type[WalEngine]]:
+    @hookimpl def stelae_wal_engines() -> Sequence[type[WalEngine]]:
         return [MyWal]
 
 and an entry point of group ``stelae.plugins`` named ``kind.name`` (``wal.mine``) that points at it.
 The kernel imports the module only when ``node.toml`` picks that name.
 
 Ordering and durability
-    Registration hooks are called once, when the plugin is loaded, on the thread that starts the
-    node, before any directory is opened. They are synchronous, take exactly the arguments given
-    here without defaults, and must not touch disk, network or clock. Several plugins may implement
-    one hook; the order of their answers means nothing, because engines are chosen by name. Observer
-    hooks are called on the event loop after the fact became durable, never before; one that raises
-    is logged and the others still run.
-"""
+    Registration hooks are called once, when the plugin is loaded, on the thread that starts the node, before any
+    directory is opened. They are synchronous, take exactly the arguments given here without defaults, and must not
+    touch disk, network or clock. Several plugins may implement one hook; the order of their answers means nothing,
+    because engines are chosen by name. Observer hooks are called on the event loop after the fact became durable, never
+    before; one that raises is logged and the others still run."""
 
 from __future__ import annotations
 

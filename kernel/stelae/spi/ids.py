@@ -1,8 +1,7 @@
 """Identities: what names a node, a tablet, a log and a position in it.
 
 Everything here may arrive from a peer or become part of a path, so each kind of id has one
-validator and a closed alphabet. Nothing in this module touches the disk or the network.
-"""
+validator and a closed alphabet. Nothing in this module touches the disk or the network."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ _PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 class OpId(NamedTuple):
     """Position of an entry in a replicated log: ordered by term first, then by index.
 
-    Both are at least 0 and may exceed 2**32; ``index`` counts from 1.
-    """
+    Both are at least 0 and may exceed 2**32; ``index`` counts from 1."""
 
     term: int
     index: int  # type: ignore[assignment]
@@ -87,9 +85,6 @@ def client_id(text: str) -> ClientId:
 def _path_safe(what: str, text: str) -> str:
     if len(text) > ID_LENGTH_MAX or not _PATH_SAFE.fullmatch(text):
         raise BadIdentifier(
-            what,
-            text,
-            f"1 to {ID_LENGTH_MAX} of the characters A-Z a-z 0-9 _ -, "
-            "starting with a letter or a digit",
+            what, text, f"1 to {ID_LENGTH_MAX} of the characters A-Z a-z 0-9 _ -, starting with a letter or a digit"
         )
     return text

@@ -25,8 +25,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry of a replicated log. Immutable; ``body`` is never re-encoded on its way.
 
     Indexes are contiguous; terms and ``timestamp``, the hybrid one that the leader's driver gave,
-    never decrease. Timestamp zero means "not stamped yet" and is never stored.
-    """
+    never decrease. Timestamp zero means "not stamped yet" and is never stored."""
 
     op_id: OpId
     kind: EntryKind

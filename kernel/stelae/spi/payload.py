@@ -1,13 +1,11 @@
 """Payload of a ``WRITE`` log entry: many requests of many clients, their rows in Arrow.
 
-Layout, little-endian: magic ``SWP`` and a format version byte; length of the header in bytes
-(u32); the header in msgpack; then the record batches of the groups, each starting at a multiple of
-8 so that Arrow reads it in place. The schema of a version is durable before its first use and is
-not repeated here.
+Layout, little-endian: magic ``SWP`` and a format version byte; length of the header in bytes (u32); the header in
+msgpack; then the record batches of the groups, each starting at a multiple of 8 so that Arrow reads it in place. The
+schema of a version is durable before its first use and is not repeated here.
 
 Rows are numbered from 0 through all groups in order. A request owns the next ``row_count`` rows
-after the request before it, so row ranges need not be stored.
-"""
+after the request before it, so row ranges need not be stored."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ class PayloadRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One operation: whose, its number, how many rows it owns, and the hash of what was sent.
 
     ``errors`` are rows that the leader found not to fit: they are not among the rows of the entry.
-    They count rows as the client sent them; the owned rows are the others, in order.
-    """
+    They count rows as the client sent them; the owned rows are the others, in order."""
 
     client: int
     sequence: int
@@ -60,8 +57,7 @@ class OpGroup(msgspec.Struct, frozen=True):
         """Return the rows; ``schema`` is the payload's version.
 
         ``Corrupt``: no batch of these columns and this number of rows. ``SchemaMismatch``: the
-        schema lacks one of the columns.
-        """
+        schema lacks one of the columns."""
         batch = RowBatch.from_ipc(schema.project(self.columns), self.body)
         if batch.num_rows != self.row_count:
             raise Corrupt(f"a group of {self.row_count} rows holds {batch.num_rows}")
@@ -103,9 +99,7 @@ _DECODER = msgspec.msgpack.Decoder(_Header)
 def encode_payload(payload: WritePayload) -> bytes:
     """Return the body of a log entry. Equal payloads give equal bytes."""
     groups = tuple(_Group(g.kind, g.columns, g.row_count, len(g.body)) for g in payload.groups)
-    header = _ENCODER.encode(
-        _Header(payload.schema_version, payload.clients, payload.requests, groups)
-    )
+    header = _ENCODER.encode(_Header(payload.schema_version, payload.clients, payload.requests, groups))
     parts: list[bytes | memoryview] = [_PREFIX.pack(_MAGIC, _VERSION, len(header))]
     for piece in (header, *(group.body for group in payload.groups)):
         parts += (piece, bytes(-len(piece) % _ALIGNMENT_BYTES))

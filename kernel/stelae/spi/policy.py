@@ -8,8 +8,7 @@ Ordering and durability
     given. An action is therefore never durable by itself, and dropping any of them is safe.
 
 Scope and threads: one policy per master, called on the leader's event loop; it must answer within
-milliseconds for thousands of tablets.
-"""
+milliseconds for thousands of tablets."""
 
 from __future__ import annotations
 
@@ -109,5 +108,4 @@ class MasterPolicy(ABC):
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> tuple[Action, ...]:
         """Return what to change, most urgent first; empty when all is well.
 
-        Only ``rng.random()`` and ``rng.getrandbits()`` are used, so plans can be replayed.
-        """
+        Only ``rng.random()`` and ``rng.getrandbits()`` are used, so plans can be replayed."""

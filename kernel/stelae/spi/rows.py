@@ -4,8 +4,7 @@ From the log entry on, rows travel and are stored as Arrow; this is the one type
 (pyarrow ships no types). pyarrow is imported on first use, so importing this module is cheap.
 
 A batch's bytes are one Arrow IPC message without its schema: whoever reads them knows the layout
-from the schema version that the log recorded earlier.
-"""
+from the schema version that the log recorded earlier."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class RowBatch:
     def from_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
         """Build a batch from rows, each with one value per column of the layout, in its order.
 
-        ``Misfit`` names the first value that does not fit; ``SchemaMismatch``: another row width.
-        """
+        ``Misfit`` names the first value that does not fit; ``SchemaMismatch``: another row width."""
         try:
             return cls.from_equal_rows(layout, rows)
         except SchemaMismatch:
@@ -157,19 +155,13 @@ class RowBatch:
 
     @classmethod
     def from_ipc(
-        cls,
-        layout: Layout,
-        data: bytes | memoryview,
-        *,
-        allow_nulls: bool = False,
-        bytes_max: int | None = None,
+        cls, layout: Layout, data: bytes | memoryview, *, allow_nulls: bool = False, bytes_max: int | None = None
     ) -> Self:
         """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere.
 
         ``allow_nulls`` lets nulls pass in columns that are not nullable, for callers who look.
         ``TooLarge`` when the values would take more than ``bytes_max``, known before they are
-        read; ``Corrupt`` when this is no record batch of the layout.
-        """
+        read; ``Corrupt`` when this is no record batch of the layout."""
         import pyarrow as pa
 
         try:
@@ -240,17 +232,14 @@ class RowBatch:
             return self
         mine = dict(zip(self.layout.ids, self.arrow.columns, strict=True))
         count = self.num_rows
-        return RowBatch.from_arrays(
-            layout, [mine[c.id] if c.id in mine else _filled(c, count) for c in layout.columns]
-        )
+        return RowBatch.from_arrays(layout, [mine[c.id] if c.id in mine else _filled(c, count) for c in layout.columns])
 
 
 def _declared_bytes(message: Any) -> int:
     """Bytes that the buffers of an IPC message take in memory by what the message itself says.
 
     Arrow allocates what a compressed buffer declares before it looks any further, and a message
-    may name the same bytes for many columns. Arrow has checked the shape of the metadata.
-    """
+    may name the same bytes for many columns. Arrow has checked the shape of the metadata."""
     if message.type != "record batch":
         return 0
     data, body = bytes(message.metadata), memoryview(message.body or b"")

@@ -113,11 +113,4 @@ def _literals(column: Column, values: Sequence[Any]) -> Any:
     return to_array(msgspec.structs.replace(column, nullable=False), values)
 
 
-_FUNCTIONS = {
-    "=": "equal",
-    "!=": "not_equal",
-    "<": "less",
-    "<=": "less_equal",
-    ">": "greater",
-    ">=": "greater_equal",
-}
+_FUNCTIONS = {"=": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}

@@ -5,8 +5,7 @@ before the first row that refers to that version. Columns are known by id everyw
 client, so renaming one moves no data, and an id is never used for another column.
 
 Plain values are what rows look like in Python without Arrow: ``bool``, ``int``, ``float``, ``str``,
-``bytes``, ``Decimal``, a date as days and a timestamp as microseconds since 1970-01-01 UTC.
-"""
+``bytes``, ``Decimal``, a date as days and a timestamp as microseconds since 1970-01-01 UTC."""
 
 from __future__ import annotations
 
@@ -67,9 +66,7 @@ def data_type(text: str) -> DataType:
     if found and 1 <= int(found[1]) <= 38 and int(found[2]) <= int(found[1]):
         return DataType("decimal", int(found[1]), int(found[2]))
     known = ", ".join(_WIDTH_BYTES)
-    raise SchemaMismatch(
-        f"unknown column type {text[:40]!r}; known: {known}, decimal(p,s) with s <= p <= 38"
-    )
+    raise SchemaMismatch(f"unknown column type {text[:40]!r}; known: {known}, decimal(p,s) with s <= p <= 38")
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -216,9 +213,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
                 for place, column in enumerate(plain["columns"], start=1)
             ]
             ids = {column.name: column.id for column in given}
-            return cls(
-                int(plain.get("version", 1)), tuple(given), tuple(ids[n] for n in plain["key"])
-            )
+            return cls(int(plain.get("version", 1)), tuple(given), tuple(ids[n] for n in plain["key"]))
         except KeyError as error:
             raise SchemaMismatch(f"the schema lacks {error}: a key names columns") from error
         except (msgspec.ValidationError, TypeError, AttributeError) as error:

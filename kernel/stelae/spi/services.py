@@ -5,13 +5,11 @@ through these. ``Files`` is the only way to the disk (engines whose library does
 as LMDB, excepted), so one fake file system with crash semantics tests them all.
 
 Ordering and durability of ``Files``
-    A write is visible to later reads at once and durable only after a ``sync`` of that file (or
-    ``pwritev(..., dsync=True)``). Creating, renaming and removing names is durable only after
-    ``sync_directory`` of the parent. Un-synced writes may be lost, torn or reordered by a crash.
-    After ``sync`` raised, nothing written to that file since its last good sync may be trusted.
-    Paths are text with ``/``. Every method may block and is called from a kernel thread, never
-    from the event loop.
-"""
+    A write is visible to later reads at once and durable only after a ``sync`` of that file (or ``pwritev(...,
+    dsync=True)``). Creating, renaming and removing names is durable only after ``sync_directory`` of the parent.
+    Un-synced writes may be lost, torn or reordered by a crash. After ``sync`` raised, nothing written to that file
+    since its last good sync may be trusted. Paths are text with ``/``. Every method may block and is called from a
+    kernel thread, never from the event loop."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ class File(Protocol):
     """One open file. Not shared between threads unless its engine serialises the calls.
 
     ``Full``: there is no space, and nothing of that call counts. ``SyncFailed``: a write or a sync
-    failed, and the file is not to be trusted any more.
-    """
+    failed, and the file is not to be trusted any more."""
 
     @property
     def path(self) -> str:
@@ -97,8 +94,7 @@ class Files(Protocol):
     def replace(self, path: str, data: Buffer) -> None:
         """Replace a small file atomically: temporary neighbour, sync, rename, directory sync.
 
-        Durable on return; after a crash, or ``SyncFailed``, the old or the new contents stand;
-        after ``Full`` the old.
+        Durable on return; after a crash, or ``SyncFailed``, the old or the new contents stand; after ``Full`` the old.
         """
 
     def space_left(self, path: str) -> int:
@@ -148,15 +144,13 @@ class Channel(Protocol):
     def send(self, kind: str, body: Sequence[Buffer]) -> None:
         """Queue one message; never blocks; dropped when the peer is not connected.
 
-        ``Overloaded`` when the link's byte credit is used up.
-        """
+        ``Overloaded`` when the link's byte credit is used up."""
 
 
 class EngineServices(Protocol):
     """What an engine is given when it is opened: ``files``, ``clock``, ``metrics``, ``workers``.
 
-    The clock serves metrics and back-off only: nothing durable may depend on it.
-    """
+    The clock serves metrics and back-off only: nothing durable may depend on it."""
 
     @property
     def files(self) -> Files: ...

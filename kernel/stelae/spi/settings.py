@@ -3,8 +3,7 @@
 An engine declares its configuration like this, and the kernel fills it from the engine's section
 of ``node.toml``::
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Config:
+    @dataclass(frozen=True, slots=True, kw_only=True) class Config:
         segment_bytes: int = setting(
             64 << 20, unit="bytes", low=4096, high=1 << 32,
             reason="large enough that rolling is rare, small enough to collect soon",
@@ -29,14 +28,7 @@ class Limits:
     reason: str = ""  #: One sentence for the reference: why this default, what it trades.
 
 
-def setting(
-    default: Any,
-    *,
-    reason: str,
-    unit: str = "",
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
+def setting(default: Any, *, reason: str, unit: str = "", low: float | None = None, high: float | None = None) -> Any:
     """Declare one field of a ``Config`` dataclass; ``default`` is for a silent ``node.toml``."""
     limits = Limits(unit=unit, low=low, high=high, reason=reason)
     return dataclasses.field(default=default, metadata={"limits": limits})

@@ -10,9 +10,8 @@ Ordering and durability
     2. An entry at or below what is applied is a no-op. After a restart ``applied`` is at most
        what was flushed, and the kernel applies the log from there again.
     3. Nothing is durable before ``flush`` made an edit, the kernel made the superblock durable
-       that carries it, and ``commit`` was called. Until then a crash falls back to the manifest
-       before. Only ``commit`` removes obsolete files. An engine without ``durable_flush`` keeps
-       nothing and is rebuilt from the whole log.
+       that carries it, and ``commit`` was called. Until then a crash falls back to the manifest before. Only ``commit``
+       removes obsolete files. An engine without ``durable_flush`` keeps nothing and is rebuilt from the whole log.
     4. A cursor pins what was applied when it was opened: entries applied later, compaction and a
        raised floor do not change what it returns. A group becomes visible to new cursors whole.
     5. A read at a timestamp sees every row as the last entry at or below it left it; a read below
@@ -23,8 +22,7 @@ Threads
     are called one at a time: by an apply worker, or on the event loop if the engine declares
     ``apply_inline`` (each such call is short and never blocks). ``scan``, ``diff``, ``checksum``,
     ``export``, ``snapshot`` and ``memory_bytes`` may be called from any thread beside them; one
-    cursor belongs to one thread at a time. Engines start no threads and read no clock.
-"""
+    cursor belongs to one thread at a time. Engines start no threads and read no clock."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ class ApplyEntry(msgspec.Struct, frozen=True):
     """One committed entry to apply: rows, or the schema that holds from here on.
 
     ``skip`` numbers the payload's requests that were applied before or are refused: their rows are
-    passed over, but keep their row numbers.
-    """
+    passed over, but keep their row numbers."""
 
     op_id: OpId
     timestamp: int  #: Hybrid; never decreases with the index.
@@ -118,8 +115,7 @@ class Cursor(ABC):
     def resume_token(self) -> bytes | None:
         """Encoded key behind which another scan goes on, on any replica and engine.
 
-        ``None`` before the first row, or when the order is ``ANY`` and the engine cannot say.
-        """
+        ``None`` before the first row, or when the order is ``ANY`` and the engine cannot say."""
 
     @abstractmethod
     def close(self) -> None:
@@ -158,8 +154,7 @@ class TabletStore(ABC):
 
     Capabilities: ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are made of files;
     ``history``: reads in the past, ``diff`` and versions in exports; ``apply_inline``: see
-    "Threads"; ``fake_files``: all I/O goes through ``Files``.
-    """
+    "Threads"; ``fake_files``: all I/O goes through ``Files``."""
 
     name: ClassVar[str]  #: Under which ``node.toml`` chooses the engine.
     contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
@@ -181,8 +176,7 @@ class TabletStore(ABC):
         """Open what a committed edit describes; a new store has an empty manifest.
 
         ``schemas``: every version that the superblock knows, at least one. ``StorageError``: the
-        files are not what the manifest says, or cannot be read.
-        """
+        files are not what the manifest says, or cannot be read."""
 
     @property
     @abstractmethod
@@ -200,8 +194,7 @@ class TabletStore(ABC):
 
         ``Corrupt``: an entry's rows cannot be read or refer to an unknown schema version, or a new
         schema changes the key or a type, or adds a column that old rows cannot fill: the store is
-        as before that entry, and the replica has failed.
-        """
+        as before that entry, and the replica has failed."""
 
     @abstractmethod
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
@@ -212,9 +205,7 @@ class TabletStore(ABC):
         """
 
     @abstractmethod
-    def diff(
-        self, after: int, until: int, columns: tuple[int, ...] | None = None
-    ) -> Iterator[Changes]:
+    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
         """Return net changes by entries with ``after < timestamp <= until``.
 
         A row whose values at both times are equal may be reported as changed or be left out.
@@ -230,8 +221,7 @@ class TabletStore(ABC):
         """Do one bounded piece of upkeep; propose an edit if files changed. Cheap when idle.
 
         The kernel calls it between groups; it lets go of versions that no read at or above the
-        history floor and no open cursor can see.
-        """
+        history floor and no open cursor can see."""
 
     @abstractmethod
     def commit(self, edit: Edit) -> None:
@@ -258,8 +248,7 @@ class TabletStore(ABC):
         """Return every version at or above the history floor, in order of timestamp.
 
         Rows that have not changed since the floor come with the timestamp at which they did.
-        What crosses between different engines; pins its view like a cursor.
-        """
+        What crosses between different engines; pins its view like a cursor."""
 
     @abstractmethod
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:

@@ -20,11 +20,9 @@ Ordering and durability
        and is reported as ``Damage``; only an unsynced tail is ever cut silently.
 
 Threads
-    ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and
-    ``close`` are called from one thread and may block. ``op_id_at``, ``read``, ``logs``,
-    ``snapshot`` and ``stats`` may be called from any thread, also while ``commit`` runs, and see
-    durable entries only.
-"""
+    ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and ``close`` are
+    called from one thread and may block. ``op_id_at``, ``read``, ``logs``, ``snapshot`` and ``stats`` may be called
+    from any thread, also while ``commit`` runs, and see durable entries only."""
 
 from __future__ import annotations
 
@@ -47,8 +45,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one commit does to one log: void a suffix if asked to, then append ``entries``.
 
     Without ``replace_from`` the entries, at least one, begin right after the log's last entry. With
-    it everything at or above that index is void, and entries, if any, begin exactly there.
-    """
+    it everything at or above that index is void, and entries, if any, begin exactly there."""
 
     entries: tuple[Entry, ...]  #: Contiguous, in index order.
     replace_from: int | None = None
@@ -65,8 +62,7 @@ class Failed(msgspec.Struct, frozen=True):
     """The append failed; ``durable`` is the last op id that is still good.
 
     The log refuses further appends until ``repair``. ``error`` is ``Full`` when space may come
-    back, and any other ``StorageError`` when the log's files can no longer be trusted.
-    """
+    back, and any other ``StorageError`` when the log's files can no longer be trusted."""
 
     error: StelaeError
     durable: OpId
@@ -127,8 +123,7 @@ class WalEngine(ABC):
     """All logs of one node. Subclasses are registered through ``stelae_wal_engines``.
 
     Capabilities: ``files``: snapshots are made of files; ``fake_files``: all I/O goes through
-    ``Files``; ``snapshot``: ``snapshot`` is supported. An unknown log is a ``CallerError``.
-    """
+    ``Files``; ``snapshot``: ``snapshot`` is supported. An unknown log is a ``CallerError``."""
 
     name: ClassVar[str]  #: Under which ``node.toml`` chooses the engine.
     contract_version: ClassVar[int] = WAL_CONTRACT_VERSION
@@ -141,8 +136,7 @@ class WalEngine(ABC):
         """Open the engine's directory, creating it when missing; recovery is complete on return.
 
         Raises ``Locked``, ``Foreign``, ``FutureVersion``, ``Full`` and nothing else. A corrupt log
-        is listed by ``logs`` with its damage; the others work.
-        """
+        is listed by ``logs`` with its damage; the others work."""
 
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:
@@ -162,8 +156,7 @@ class WalEngine(ABC):
         One outcome per log of ``group``; one bad log does not fail the others. Never raises for
         an operating error. ``commit({}, sync=True)`` makes all earlier unsynced commits durable.
         A non-contiguous append, a decreasing term, a replacement at or below the base, an unknown
-        or damaged log are ``Failed`` with ``CallerError`` or ``Corrupt`` and change nothing.
-        """
+        or damaged log are ``Failed`` with ``CallerError`` or ``Corrupt`` and change nothing."""
 
     @abstractmethod
     def repair(self, log: LogId) -> OpId:
@@ -186,15 +179,13 @@ class WalEngine(ABC):
 
         Durable winners only, checksums verified. ``Compacted``: ``first`` is at or below the base.
         ``Corrupt``, with file and offset: a checksum fails. ``CallerError``: the range is empty,
-        or ends past the last entry.
-        """
+        or ends past the last entry."""
 
     @abstractmethod
     def collect(self, log: LogId, upto: int) -> OpId:
         """Allow every entry with index at or below ``upto`` to be removed; return the new base.
 
-        The engine may keep more than it must (whole segments only); the base is durable first.
-        """
+        The engine may keep more than it must (whole segments only); the base is durable first."""
 
     @abstractmethod
     def drop(self, log: LogId) -> None:
@@ -224,10 +215,8 @@ class WalEngine(ABC):
 def check_append(state: LogState, append: Append) -> str | None:
     """Say why an append does not fit a log, or ``None`` if it does. Shared by all engines.
 
-    Checks contiguity, terms that do not decrease, and that nothing at or below the base is
-    replaced. It needs the term before ``replace_from`` only to be at most the new entries' term,
-    which engines check where they know it.
-    """
+    Checks contiguity, terms that do not decrease, and that nothing at or below the base is replaced. It needs the term
+    before ``replace_from`` only to be at most the new entries' term, which engines check where they know it."""
     start = state.last.index + 1 if append.replace_from is None else append.replace_from
     if append.replace_from is not None:
         if append.replace_from <= state.base.index:

@@ -1,14 +1,12 @@
 """Write requests and their answers, as they travel between a client and a leader.
 
-A client numbers its operations from 1 and never gives a number to two different ones. Together
-``(client id, sequence, first incomplete)`` make an operation exactly-once: retried anywhere, any
-number of times, it has one effect and one answer. ``first_incomplete`` says that every lower
-sequence has been answered, so that its result may be forgotten.
+A client numbers its operations from 1 and never gives a number to two different ones. Together ``(client id, sequence,
+first incomplete)`` make an operation exactly-once: retried anywhere, any number of times, it has one effect and one
+answer. ``first_incomplete`` says that every lower sequence has been answered, so that its result may be forgotten.
 
 Small operations carry rows in msgpack, because one row as its own Arrow batch costs a hundred times
 more; large ones carry an Arrow IPC message that nobody touches again. The body of an operation is
-encoded once by the client, hashed once by the leader, and never re-encoded between.
-"""
+encoded once by the client, hashed once by the leader, and never re-encoded between."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ OPS_MAX = 16_384  #: Most operations of one request: bounds what a message can m
 class StaleSequence(CallerError, code="STALE_SEQUENCE"):
     """The client declared this sequence answered, or its result is too old to be known.
 
-    The operation was not applied now; whether it once was is not known any more.
-    """
+    The operation was not applied now; whether it once was is not known any more."""
 
 
 class OpKind(IntEnum):
@@ -127,9 +124,7 @@ def decode_body(raw: msgspec.Raw | bytes) -> OpBody:
     """Read an operation; ``CallerError``: malformed, or too many rows for the row form."""
     body = _decode(_BODY, memoryview(raw), "operation")
     if len(body.rows) > ROW_FORM_ROWS_LIMIT and not isinstance(body.rows, bytes):
-        raise CallerError(
-            f"{len(body.rows)} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow"
-        )
+        raise CallerError(f"{len(body.rows)} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow")
     return body
 
 

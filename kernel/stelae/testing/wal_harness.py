@@ -194,9 +194,7 @@ class RealHarness(WalHarness):
 
     virtual = False
 
-    def __init__(
-        self, engine_type: type[WalEngine], root: str, config: object | None = None
-    ) -> None:
+    def __init__(self, engine_type: type[WalEngine], root: str, config: object | None = None) -> None:
         super().__init__(engine_type, config)
         self._root = root
         self._life = 0

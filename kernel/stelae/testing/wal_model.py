@@ -1,8 +1,7 @@
 """What a log must hold: a model to compare an engine with, also after a crash.
 
 A model is a base and the entries above it. An operation that a crash interrupted leaves one of a
-few models, never anything else; ``possible_after`` lists them.
-"""
+few models, never anything else; ``possible_after`` lists them."""
 
 from __future__ import annotations
 

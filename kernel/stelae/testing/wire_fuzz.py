@@ -91,10 +91,7 @@ class Attacker:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._socket.close(linger=0)
         self._context.term()
@@ -107,14 +104,7 @@ class Attacker:
 
     def header(self, parcels: list[tuple[object, ...]], *, recipient: str, **changes: Any) -> bytes:
         """Return a header of the attacker's own, with changed or (``None``) missing keys."""
-        written = encode_envelope(
-            self._identity,
-            recipient=recipient,
-            run="",
-            timestamp=1,
-            credit=0,
-            parcels=parcels,
-        )
+        written = encode_envelope(self._identity, recipient=recipient, run="", timestamp=1, credit=0, parcels=parcels)
         changed = {**json.loads(written), **changes}
         return json.dumps({k: v for k, v in changed.items() if v is not None}).encode()
 
@@ -136,9 +126,7 @@ class Attacker:
     def ping(self, node: Node) -> None:
         """Send a proper ping; its answer shows that the node has taken all that was sent before."""
         ping = self.header(
-            [(Kind.PING, 0, 0, "", None, [])],
-            recipient=node.node_id,
-            recipient_incarnation=node.incarnation_id,
+            [(Kind.PING, 0, 0, "", None, [])], recipient=node.node_id, recipient_incarnation=node.incarnation_id
         )
         self.send([ping])
 
@@ -181,11 +169,7 @@ def meet(address: str, rng: random.Random, cluster_id: str) -> Node:
     with Attacker(address, identity(rng, cluster_id)) as newcomer:
         answer = newcomer.hello()
     assert answer.parcels[0].kind == Kind.HELLO, f"no hello but {answer.parcels[0]}"
-    return Node(
-        node_id=answer.sender,
-        incarnation_id=answer.sender_incarnation,
-        cluster_id=answer.cluster_id,
-    )
+    return Node(node_id=answer.sender, incarnation_id=answer.sender_incarnation, cluster_id=answer.cluster_id)
 
 
 def play(case: Case, address: str, rng: random.Random, node: Node) -> set[str]:
@@ -221,18 +205,11 @@ def render(case: Case, node: Node, me: Identity) -> list[bytes]:
 
 
 def storm(
-    cases: Sequence[Case],
-    address: str,
-    *,
-    rng: random.Random,
-    node: Node,
-    kinds: Iterable[str],
-    messages: int,
+    cases: Sequence[Case], address: str, *, rng: random.Random, node: Node, kinds: Iterable[str], messages: int
 ) -> None:
     """Send mutated messages: of the corpus, and of well-formed ones to every kind, body garbled.
 
-    Kinds and lanes take turns, fifty messages each; after each turn a newcomer's hello proves that
-    the node is alive.
+    Kinds and lanes take turns, fifty messages each; after each turn a newcomer's hello proves that the node is alive.
     """
     lanes = [(kind, lane) for kind in kinds for lane in (0, 1)] or [("nobody.serves", 0)]
     sent = 0
@@ -286,9 +263,7 @@ def _addressed(rng: random.Random, attacker: Attacker, node: Node, kind: str) ->
         fields = {"tablet": _noise(rng, 8).hex(), "term": rng.getrandbits(40), "": None}
     request_id = rng.getrandbits(16) if rng.random() < 0.7 else 0
     parcel = (kind, request_id, 1000, "", fields, [len(frame) for frame in body])
-    yield attacker.header(
-        [parcel], recipient=node.node_id, recipient_incarnation=node.incarnation_id
-    )
+    yield attacker.header([parcel], recipient=node.node_id, recipient_incarnation=node.incarnation_id)
     yield b"".join(body)
 
 

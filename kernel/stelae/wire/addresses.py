@@ -1,8 +1,7 @@
 """Addresses: ``host:port`` taken apart, and names resolved without ever stalling a thread of ours.
 
 The library would resolve on its one I/O thread, where a slow name server holds up everybody, and
-keep the answer. Here each look-up has a short-lived thread, and each new connection asks again.
-"""
+keep the answer. Here each look-up has a short-lived thread, and each new connection asks again."""
 
 from __future__ import annotations
 
@@ -30,9 +29,7 @@ def split_address(address: str) -> tuple[str, int]:
     host, _, port_text = address.removeprefix("tcp://").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
-        raise ConfigError(
-            f"{address!r} is no address", hint="write host:port, for example 127.0.0.1:7051"
-        )
+        raise ConfigError(f"{address!r} is no address", hint="write host:port, for example 127.0.0.1:7051")
     return host, int(port_text)
 
 

@@ -1,8 +1,7 @@
 """Calls under way on one link: deadlines, jittered retries, cancellation. No socket in sight.
 
 A call keeps its request id through all its attempts, so an answer to any of them is the answer,
-and a late or repeated one finds nothing to complete.
-"""
+and a late or repeated one finds nothing to complete."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ class RetryPolicy:
     """How an idempotent call is repeated to the same node until its deadline.
 
     An attempt without an answer for ``attempt_ms`` is repeated; one that could not be sent, or was
-    answered ``OVERLOADED`` or ``UNAVAILABLE``, after a growing pause that is drawn at random.
-    """
+    answered ``OVERLOADED`` or ``UNAVAILABLE``, after a growing pause that is drawn at random."""
 
     attempt_ms: int = 2000
     backoff_ms_min: int = 10
@@ -85,8 +83,7 @@ class CallTable:
     """The calls of one link.
 
     ``transmit(call, now_us)`` queues an attempt and returns the error that prevents it, if any;
-    ``cancel(request_id)`` tells the peer that nobody waits any more.
-    """
+    ``cancel(request_id)`` tells the peer that nobody waits any more."""
 
     def __init__(
         self,

@@ -21,8 +21,7 @@ class TimeSource(Protocol):
     """The node's hybrid clock, as headers need it; ``last`` was the highest given out or observed.
 
     ``now`` raises ``ClockError`` while the clock's ceiling cannot be saved; ``observe`` for a
-    timestamp too far ahead, and does not move the clock.
-    """
+    timestamp too far ahead, and does not move the clock."""
 
     @property
     def last(self) -> int: ...
@@ -47,18 +46,12 @@ class Common:
         return self.clock.monotonic_us()
 
     def write(
-        self,
-        batch: Batch,
-        peer: str,
-        run: str,
-        credit: Credit | None,
-        put: Callable[[list[Buffer]], None],
+        self, batch: Batch, peer: str, run: str, credit: Credit | None, put: Callable[[list[Buffer]], None]
     ) -> None:
         """Put a message for a run of a peer on the wire, as the fault seam decides.
 
         What it loses was never under way, and what it repeats is under way twice: ``credit``, from
-        which the batch was taken, agrees with what the peer will count.
-        """
+        which the batch was taken, agrees with what the peer will count."""
         try:
             now = self.time.now()
         except ClockError:

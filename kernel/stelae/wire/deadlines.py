@@ -1,8 +1,7 @@
 """A table of deadlines that costs next to nothing when, as nearly always, none of them is reached.
 
 Items stand in buckets of ten milliseconds, and nobody wakes for an empty one. An item may be called
-up to one bucket late, never early.
-"""
+up to one bucket late, never early."""
 
 from __future__ import annotations
 

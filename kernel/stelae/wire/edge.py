@@ -7,8 +7,7 @@ being writable. ``MAXMSGSIZE`` bounds one frame, so frames are counted as well.
 
 The descriptors are edge-triggered, so three rules hold here: a reader that did not drain comes
 again, whoever sent looks again, and sockets are drained before any time-out is judged (a process
-that was paused finds its answers in the socket, not its time-outs in the past).
-"""
+that was paused finds its answers in the socket, not its time-outs in the past)."""
 
 from __future__ import annotations
 
@@ -37,10 +36,8 @@ TIMER_SLACK_US: Final = 1000  # a timer is not set anew to fire less than this m
 class Port:
     """What both kinds share: draining, and writing multipart messages.
 
-    The first ``heads`` frames that arrive (ids, envelope, packed frame) are copied into bytes,
-    since they are small and are cut up; later ones are views of the library's memory. ``mark`` is
-    the socket's high-water mark in messages.
-    """
+    The first ``heads`` frames that arrive (ids, envelope, packed frame) are copied into bytes, since they are small and
+    are cut up; later ones are views of the library's memory. ``mark`` is the socket's high-water mark in messages."""
 
     kind: ClassVar[int]
     heads: ClassVar[int]
@@ -156,8 +153,7 @@ class Party(ABC):
     """A user of a socket: the station, or a link while it has one.
 
     ``arrived`` takes one message, ``flush`` writes what the turn produced, ``on_due`` judges
-    time-outs, for which the sockets have just been drained.
-    """
+    time-outs, for which the sockets have just been drained."""
 
     def __init__(self, common: Common, edge: Edge) -> None:
         self._common = common

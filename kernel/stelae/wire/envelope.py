@@ -1,13 +1,11 @@
 """The envelope: the first frame of every message, a JSON object, and the checks it must pass.
 
-It says who speaks for which cluster to whom, and lists the parcels of the message. A typed decoder
-refuses a wrong type, an over-long id or a deep nest while parsing, so nothing behind this module
-meets an unchecked value.
+It says who speaks for which cluster to whom, and lists the parcels of the message. A typed decoder refuses a wrong
+type, an over-long id or a deep nest while parsing, so nothing behind this module meets an unchecked value.
 
 Hello, the first message on every connection, and its answer bind the connection to one run of one
 process and to a lane, and agree on its window. Only there may recipient and cluster id be left out,
-since first contact knows an address only.
-"""
+since first contact knows an address only."""
 
 from __future__ import annotations
 
@@ -69,8 +67,7 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request, reply or one-way message; ``lengths`` are those of its body frames, in bytes.
 
     ``deadline_ms`` is what remains of the caller's time at sending (0: a one-way message), so it
-    means the same under two clocks. ``request_id`` is 0 for a one-way message.
-    """
+    means the same under two clocks. ``request_id`` is 0 for a one-way message."""
 
     kind: _Text
     request_id: _Natural
@@ -86,8 +83,7 @@ Row: TypeAlias = tuple[object, ...]  # a parcel to be written: the fields of ``P
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The header of one message. ``recipient`` and ``cluster_id`` are empty only in a hello.
 
-    ``timestamp`` is hybrid time; ``credit`` the bytes that the sender has consumed since hello.
-    """
+    ``timestamp`` is hybrid time; ``credit`` the bytes that the sender has consumed since hello."""
 
     protocol_version: int
     cluster_id: _Text

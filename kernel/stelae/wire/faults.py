@@ -1,8 +1,7 @@
 """The fault seam: loss, delay, repetition, reordering and partitions between live processes.
 
 It sits where messages enter and leave a messenger, so a one-way partition needs one process only;
-without rules it costs one attribute test per message.
-"""
+without rules it costs one attribute test per message."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ class Direction(StrEnum):
 class FaultRule:
     """What happens to the messages of one peer and direction; chances are from 0 to 1.
 
-    Delays are drawn evenly; a reordered message is held back while its successors pass.
-    """
+    Delays are drawn evenly; a reordered message is held back while its successors pass."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -46,9 +44,7 @@ class Faults:
         """Set what happens to messages of ``peer`` in ``direction`` from now on."""
         self.rules[(peer, direction)] = rule
 
-    def partition(
-        self, peer: NodeId | None, *, inbound: bool = True, outbound: bool = True
-    ) -> None:
+    def partition(self, peer: NodeId | None, *, inbound: bool = True, outbound: bool = True) -> None:
         """Cut ``peer`` off, both ways or one way."""
         for direction, cut in zip(Direction, (inbound, outbound), strict=True):
             if cut:

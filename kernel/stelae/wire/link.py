@@ -86,9 +86,7 @@ class Link(Party):
             self.address, self._failures = address, 0
             self.restart("the peer's address changed")
 
-    def send(
-        self, kind: str, frames: Sequence[Buffer], lengths: list[int], fields: Fields | None
-    ) -> bool:
+    def send(self, kind: str, frames: Sequence[Buffer], lengths: list[int], fields: Fields | None) -> bool:
         """Queue a one-way message; say whether it will be sent."""
         if not self.up or not self._credit.take(PARCEL_COST + sum(lengths)):
             return False

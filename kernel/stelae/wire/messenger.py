@@ -9,8 +9,7 @@ Ordering
 Durability
     None. ``send`` may lose anything; an unanswered ``call`` may or may not have had its effect.
 
-Everything here runs on one event loop, never blocks, and starts no task.
-"""
+Everything here runs on one event loop, never blocks, and starts no task."""
 
 from __future__ import annotations
 
@@ -110,8 +109,7 @@ class Messenger:
         """Answer requests of a kind, on one lane; ``PluginError`` if it is taken or reserved.
 
         ``handler`` runs on the loop and must not block; it answers now or later. A ``StelaeError``
-        that it raises is its answer; any other exception is logged and answered ``INTERNAL``.
-        """
+        that it raises is its answer; any other exception is logged and answered ``INTERNAL``."""
         self._services.add(kind, Service(lane=lane, on_request=handler))
 
     def on_message(self, kind: str, handler: MessageHandler, *, lane: Lane = Lane.CONTROL) -> None:
@@ -122,8 +120,7 @@ class Messenger:
         """Keep links to a node; if there are some, move them to ``address``.
 
         A name in it is resolved at each attempt to connect; until it can be, the links are down.
-        Raises ``ConfigError`` when it is not ``host:port``, ``CallerError`` for this node itself.
-        """
+        Raises ``ConfigError`` when it is not ``host:port``, ``CallerError`` for this node itself."""
         split_address(address)
         if node_id == self.identity.node_id:
             raise CallerError("a node is not its own peer")
@@ -143,8 +140,7 @@ class Messenger:
         """Say hello to whoever lives at ``host:port``, and keep links to it as to a peer.
 
         The future gives the node id once the control lane is up. It fails with ``Unavailable`` at
-        the deadline, and at once with ``WrongCluster`` and the like when refused for what we are.
-        """
+        the deadline, and at once with ``WrongCluster`` and the like when refused for what we are."""
         split_address(address)
         found: asyncio.Future[NodeId] = self._loop.create_future()
         for node_id, lanes in self._links.items():
@@ -189,8 +185,7 @@ class Messenger:
         """Send a one-way message at the end of this turn; frames must not change afterwards.
 
         Returns False, and queues nothing, when the lane is down or its credit is used up; raises
-        ``TooLarge`` when a frame, or their number, is above the limit.
-        """
+        ``TooLarge`` when a frame, or their number, is above the limit."""
         lengths = measure(frames, self._common.settings)
         link = self._link(to, lane)
         if link is not None and link.send(kind, frames, lengths, fields):
@@ -221,8 +216,7 @@ class Messenger:
             DeadlineExceeded: no answer in time (effect unknown).
             the error with which the peer refused, see ``stelae.wire.refusals``.
 
-        Raises ``TooLarge`` as ``send``, and ``CallerError`` for a deadline out of bounds.
-        """
+        Raises ``TooLarge`` as ``send``, and ``CallerError`` for a deadline out of bounds."""
         settings, now_us = self._common.settings, self._common.now_us()
         lengths = measure(frames, settings)
         if not 0 < deadline_ms <= settings.deadline_ms_max:
@@ -287,8 +281,7 @@ class Messenger:
             bulk = self._open_link(Lane.BULK, link.address, node_id)
             self._links[node_id] = {Lane.CONTROL: link, Lane.BULK: bulk}
         else:
-            # The peer now takes this connection for the newest of its lane, so the old link must
-            # open another.
+            # The peer now takes this connection for the newest of its lane, so the old link must open another.
             self._edge.leave(link)
             link.close(Unavailable("another link leads there"))
             lanes[Lane.CONTROL].restart("the same peer was found under another address")

@@ -1,8 +1,7 @@
 """Typed refusals, and how errors cross the wire.
 
 An error travels as the fields ``code``, ``text`` and its own scalar attributes. The receiver gets
-the same class back where it can act on it; any other code becomes ``RemoteError``, which keeps it.
-"""
+the same class back where it can act on it; any other code becomes ``RemoteError``, which keeps it."""
 
 from __future__ import annotations
 
@@ -10,15 +9,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from stelae.spi import errors
-from stelae.spi.errors import (
-    CallerError,
-    NotLeader,
-    PeerError,
-    RetryableError,
-    StelaeError,
-    TooLarge,
-    TooOld,
-)
+from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, StelaeError, TooLarge, TooOld
 
 Scalar: TypeAlias = str | int | float | bool | None
 Fields: TypeAlias = Mapping[str, Scalar]

@@ -1,8 +1,7 @@
 """Requests and one-way messages: who takes which kind, and what becomes of each that arrived.
 
 A request is open, and can be answered, until it is answered, cancelled, past its deadline, or its
-connection is gone. So what is open is bounded by the limit per connection and by the deadline.
-"""
+connection is gone. So what is open is bounded by the limit per connection and by the deadline."""
 
 from __future__ import annotations
 
@@ -119,9 +118,7 @@ class Services:
             )
         self._services[kind] = service
 
-    def dispatch(
-        self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
-    ) -> None:
+    def dispatch(self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int) -> None:
         """Hand a parcel to its service; raises ``StelaeError`` with which it is to be refused."""
         service = self._find(parcel, connection.lane)
         if service.on_message is not None:
@@ -136,9 +133,7 @@ class Services:
             if error := self._guard(parcel.kind, partial(service.on_request, request)):
                 request.refuse(error)
 
-    def answer(
-        self, request: Request, kind: str, fields: Fields | None, frames: Sequence[Buffer] = ()
-    ) -> bool:
+    def answer(self, request: Request, kind: str, fields: Fields | None, frames: Sequence[Buffer] = ()) -> bool:
         """Queue the answer of an open request, and close it."""
         lengths = measure(frames, self._common.settings)
         self._close(request)
@@ -170,9 +165,7 @@ class Services:
         if request.cancelled is not None:
             self._guard(request.kind, request.cancelled)
 
-    def _open(
-        self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int
-    ) -> Request:
+    def _open(self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int) -> Request:
         if len(connection.requests) >= self._common.settings.requests_open_max:
             raise Overloaded("too many unanswered requests on this connection")
         request = Request(

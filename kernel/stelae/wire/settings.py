@@ -17,8 +17,7 @@ PARCEL_COST: Final = 256  # bytes that a parcel costs beside its body when credi
 class Lane(IntEnum):
     """Which of the two connections to a peer a message takes.
 
-    Scans and copies travel on BULK, so that they never stand before a heartbeat.
-    """
+    Scans and copies travel on BULK, so that they never stand before a heartbeat."""
 
     CONTROL = 0
     BULK = 1
@@ -53,9 +52,7 @@ class WireSettings:
     reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well within an election timeout")
     ping_ms: int = _limit(1000, 10, 60_000, "ms", "an idle link is proved alive this often")
     silence_ms_max: int = _limit(4000, 20, 600_000, "ms", "then the link is opened again")
-    drain_messages_max: int = _limit(
-        256, 1, 65536, "count", "in one turn, before others have theirs"
-    )
+    drain_messages_max: int = _limit(256, 1, 65536, "count", "in one turn, before others have theirs")
 
     def window_bytes(self, lane: Lane) -> int:
         """Return how many un-acknowledged bytes a lane may have under way, per direction."""

@@ -4,11 +4,9 @@ Nothing that arrives can raise out of here. A message is used whole, or refused 
 envelope or its frames are at fault; a parcel that nobody serves is refused alone. Every refusal is
 counted by its code, and answered where an answer can be addressed.
 
-A sender's newest hello decides which run of it is current: connections of earlier runs are retired,
-and what still arrives from such a run is refused. Replies are coalesced per connection and turn,
-and held back while the caller's credit is used up; a caller that lets more than a bounded amount
-pile up loses its connection.
-"""
+A sender's newest hello decides which run of it is current: connections of earlier runs are retired, and what still
+arrives from such a run is refused. Replies are coalesced per connection and turn, and held back while the caller's
+credit is used up; a caller that lets more than a bounded amount pile up loses its connection."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ REFUSALS_MAX: Final = 64  # calls of a refused message that are answered; others
 class Station(Party):
     """See the module. It listens from its construction on; ``address`` is the actual one."""
 
-    def __init__(
-        self, common: Common, services: Services, edge: Edge, host: str, port: int
-    ) -> None:
+    def __init__(self, common: Common, services: Services, edge: Edge, host: str, port: int) -> None:
         super().__init__(common, edge)
         self._services = services
         self._connections: dict[bytes, Inbound] = {}
@@ -104,9 +100,7 @@ class Station(Party):
         welcome = partial(self._welcome, routing_id, sender, run, lane, window_bytes)
         self._common.through(sender, Direction.INBOUND, welcome)
 
-    def _welcome(
-        self, routing_id: bytes, sender: NodeId, run: IncarnationId, lane: Lane, window_bytes: int
-    ) -> None:
+    def _welcome(self, routing_id: bytes, sender: NodeId, run: IncarnationId, lane: Lane, window_bytes: int) -> None:
         hello = hello_fields(lane, self._common.settings)
         if routing_id in self._connections:  # a hello that the network repeated
             self._connections[routing_id].outbox.add(Kind.HELLO, fields=hello)
@@ -177,9 +171,7 @@ class Station(Party):
             self._common.metrics.count("wire_connections_lost")
             self._drop(connection)
 
-    def _refuse_message(
-        self, routing_id: bytes, envelope: Envelope | None, error: StelaeError
-    ) -> None:
+    def _refuse_message(self, routing_id: bytes, envelope: Envelope | None, error: StelaeError) -> None:
         """Answer a message that was refused whole: once for it, and once per call in it."""
         self._common.refused(error)
         fields = error_fields(error)

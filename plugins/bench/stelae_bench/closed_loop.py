@@ -2,8 +2,7 @@
 
 A single-row write is one row of eight mixed columns in a call of its own, with its own sequence
 number, its own acknowledgement after a majority has made it durable, and its own latency. The row
-is encoded within the measured time. What one turn of the loop produced may share a message.
-"""
+is encoded within the measured time. What one turn of the loop produced may share a message."""
 
 from __future__ import annotations
 
@@ -67,12 +66,7 @@ class ClosedLoop:
         for _ in range(in_flight):
             self._send()
         await self._finished
-        return Sample(
-            began=began,
-            ended=self._last,
-            latencies_ms=self._latencies_ms,
-            problems=self._problems,
-        )
+        return Sample(began=began, ended=self._last, latencies_ms=self._latencies_ms, problems=self._problems)
 
     def _send(self) -> None:
         began = time.monotonic()

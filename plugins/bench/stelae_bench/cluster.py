@@ -1,8 +1,7 @@
 """The run: three nodes, one tablet, loads of several sizes in interleaved rounds, a final scan.
 
 Every round measures each load and the bare machine once, in an order drawn anew, so that a slow
-minute of the machine meets all of them alike. Nothing is measured before a warm-up.
-"""
+minute of the machine meets all of them alike. Nothing is measured before a warm-up."""
 
 from __future__ import annotations
 
@@ -99,9 +98,7 @@ def run(settings: Settings, note: Callable[[str], None]) -> Report:
 class _Run:
     """One run on a cluster that was started."""
 
-    def __init__(
-        self, cluster: LocalCluster, settings: Settings, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cluster: LocalCluster, settings: Settings, note: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._settings = settings
         self._note = note
@@ -151,9 +148,7 @@ class _Run:
         finally:
             await fleet.stop()
 
-    async def _one_round(
-        self, loop: ClosedLoop, fleet: Fleet, disk: Disk, network: Network
-    ) -> None:
+    async def _one_round(self, loop: ClosedLoop, fleet: Fleet, disk: Disk, network: Network) -> None:
         report = self._report
 
         async def bare() -> None:

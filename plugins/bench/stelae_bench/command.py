@@ -23,8 +23,7 @@ _Seconds = Annotated[
     typer.Option(
         min=0.05,
         max=60.0,
-        help="How long each load writes in each round; "
-        f"{SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
+        help=f"How long each load writes in each round; {SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
     ),
 ]
 _Seed = Annotated[int, typer.Option(min=0, help="Draws the rows and the order within each round.")]
@@ -40,22 +39,15 @@ _Directory = Annotated[
     ),
 ]
 _Plot = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench]."
-    ),
+    Path | None, typer.Option("--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench].")
 ]
-_Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead of text for people.")
-]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
 
 
 def register(app: Any) -> None:
     """Add the group to the root application."""
     group = typer.Typer(
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        help="Measure what this installation does on this machine.",
+        no_args_is_help=True, rich_markup_mode=None, help="Measure what this installation does on this machine."
     )
     group.callback()(_group)
     group.command("cluster")(cluster)

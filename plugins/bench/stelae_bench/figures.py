@@ -18,11 +18,7 @@ class Spread:
 
     def fields(self, name: str) -> dict[str, float]:
         """Return it as it stands in a document: ``name``, ``name_min``, ``name_max``."""
-        return {
-            name: _rounded(self.median),
-            f"{name}_min": _rounded(self.low),
-            f"{name}_max": _rounded(self.high),
-        }
+        return {name: _rounded(self.median), f"{name}_min": _rounded(self.low), f"{name}_max": _rounded(self.high)}
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -37,9 +37,7 @@ class Fleet:
         self._processes: list[Process] = []
 
     @classmethod
-    async def start(
-        cls, addresses: Sequence[str], tablet_id: TabletId, writers: Sequence[int], seed: int
-    ) -> Fleet:
+    async def start(cls, addresses: Sequence[str], tablet_id: TabletId, writers: Sequence[int], seed: int) -> Fleet:
         """Start one process per writer; return when all are connected. On error none is left.
 
         Raises:
@@ -48,9 +46,7 @@ class Fleet:
         fleet = cls()
         try:
             for writer in writers:
-                task = Task(
-                    addresses=list(addresses), tablet_id=tablet_id, writer=writer, seed=seed
-                )
+                task = Task(addresses=list(addresses), tablet_id=tablet_id, writer=writer, seed=seed)
                 fleet._processes.append(await _spawn(task))
             await fleet._lines(START_TIMEOUT_S)
         except BaseException:
@@ -94,9 +90,7 @@ class Fleet:
             async with asyncio.timeout(timeout_s):
                 lines = await asyncio.gather(*(stream.readline() for stream in streams))
         except TimeoutError as error:
-            raise WriterEnded(
-                f"a client process did not answer within {timeout_s:.0f} s"
-            ) from error
+            raise WriterEnded(f"a client process did not answer within {timeout_s:.0f} s") from error
         if not all(lines):
             raise WriterEnded("a client process ended; the reason stands above")
         return lines

@@ -56,9 +56,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
 
 def _throughput(axes: Any, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     values = [row["ops_per_s"] for row in rows]
-    bars = axes.bar(
-        names, values, yerr=_whiskers(rows, "ops_per_s"), capsize=4, color="#4878a8", width=0.6
-    )
+    bars = axes.bar(names, values, yerr=_whiskers(rows, "ops_per_s"), capsize=4, color="#4878a8", width=0.6)
     axes.bar_label(bars, [f"{value:,.0f}" for value in values], padding=4, fontsize=9)
     axes.set_title("Durable single-row writes per second")
     axes.set_xlabel("writes in flight (8 x 8: eight client processes)")
@@ -98,10 +96,7 @@ def _latency(axes: Any, names: Sequence[str], rows: Sequence[Mapping[str, Any]])
 
 
 def _whiskers(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[float]]:
-    return [
-        [row[name] - row[f"{name}_min"] for row in rows],
-        [row[f"{name}_max"] - row[name] for row in rows],
-    ]
+    return [[row[name] - row[f"{name}_min"] for row in rows], [row[f"{name}_max"] - row[name] for row in rows]]
 
 
 def _bare_frame(axes: Any) -> None:

@@ -65,8 +65,7 @@ class Report:
         """Return the ``--json`` document; a figure is the median, ``_min`` and ``_max`` beside."""
         return {
             "writes": [
-                {"in_flight": in_flight, **_fields(rounds)}
-                for in_flight, rounds in sorted(self.writes.items())
+                {"in_flight": in_flight, **_fields(rounds)} for in_flight, rounds in sorted(self.writes.items())
             ],
             "writes_8x8": {"processes": 8, "in_flight": 8, **_fields(self.writes_8x8)},
             "bare": {

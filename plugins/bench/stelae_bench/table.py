@@ -30,8 +30,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         "",
         f"bare disk      {bare['fdatasync_4k_us']:,.0f} us for 4 KiB with fdatasync",
         f"bare network   {bare['zmq_rtt_us']:,.0f} us for a ZeroMQ round trip",
-        f"machine        {machine['cpu_count']} cores, {machine['cpu_model']}, "
-        f"Python {machine['python']}",
+        f"machine        {machine['cpu_count']} cores, {machine['cpu_model']}, Python {machine['python']}",
         f"method         medians of {machine['rounds']} interleaved rounds of "
         f"{machine['settings']['round_seconds']:g} s, seed {machine['seed']}",
         f"read back      {document['rows_read']:,} of {document['rows_acked']:,} acknowledged rows",

@@ -2,8 +2,7 @@
 
 Run as ``python -m stelae_bench.writer_process JSON`` with a :class:`Task`. Each line in is a
 :class:`Go`, each line out a ``Sample``; the first line out is empty and says that it is connected.
-It ends when its standard input closes, so none is left behind, however the parent ends.
-"""
+It ends when its standard input closes, so none is left behind, however the parent ends."""
 
 from __future__ import annotations
 

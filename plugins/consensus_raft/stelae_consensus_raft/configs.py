@@ -1,8 +1,7 @@
 """Which config is in force: that of the newest entry in the log, committed or not.
 
 A config takes effect when its entry is appended, is rolled back when that entry is replaced, and
-is durable in metadata only once the entry is committed (thesis, 4.1).
-"""
+is durable in metadata only once the entry is committed (thesis, 4.1)."""
 
 from __future__ import annotations
 

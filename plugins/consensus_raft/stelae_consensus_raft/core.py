@@ -1,8 +1,7 @@
 """The Raft core of one replica: one entrance, explicit effects; see ``stelae.spi.consensus``.
 
 ``step`` hands each event to the part that knows about it (elections, follower, leader) and then
-lets the parts send, once for the whole batch. The parts share one ``Replica``.
-"""
+lets the parts send, once for the whole batch. The parts share one ``Replica``."""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ class Elections:
     def _ask(self) -> None:
         replica, tally = self._replica, self._replica.campaign
         assert tally is not None
-        request = VoteRequest(
-            term=tally.term, last=replica.log.last, attempt=tally.attempt, pre=tally.pre
-        )
+        request = VoteRequest(term=tally.term, last=replica.log.last, attempt=tally.attempt, pre=tally.pre)
         for voter in replica.voters:
             if voter != replica.node_id:
                 replica.send(voter, request)
@@ -120,11 +118,7 @@ class Elections:
                 self._retry_soon()
             return
         tally = replica.campaign
-        if tally is None or (reply.campaign_term, reply.attempt, reply.pre) != (
-            tally.term,
-            tally.attempt,
-            tally.pre,
-        ):
+        if tally is None or (reply.campaign_term, reply.attempt, reply.pre) != (tally.term, tally.attempt, tally.pre):
             return
         if voter not in replica.voters:
             replica.refuse_peer("vote of a learner")
@@ -148,8 +142,7 @@ class Elections:
         """Answer a vote or pre-vote. What is granted is durable before the answer leaves.
 
         A candidate that our config does not list is answered like any other: a replica that lags
-        may not know the newest members yet, and they may need its vote (thesis, 4.1).
-        """
+        may not know the newest members yet, and they may need its vote (thesis, 4.1)."""
         replica = self._replica
         ballot = Ballot(
             term=replica.term,
@@ -165,10 +158,6 @@ class Elections:
                 replica.vote_for(candidate)
                 replica.rest()
         reply = VoteReply(
-            term=replica.term,
-            campaign_term=request.term,
-            attempt=request.attempt,
-            pre=request.pre,
-            refusal=refusal,
+            term=replica.term, campaign_term=request.term, attempt=request.attempt, pre=request.pre, refusal=refusal
         )
         replica.send(candidate, reply)

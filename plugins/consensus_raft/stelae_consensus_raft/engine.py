@@ -63,18 +63,10 @@ class RaftEngine(ConsensusEngine):
 
     @classmethod
     def restore_voter(
-        cls,
-        *,
-        node_id: NodeId,
-        hard_state: HardState,
-        last: OpId | None,
-        config: Any,
-        now_us: int,
+        cls, *, node_id: NodeId, hard_state: HardState, last: OpId | None, config: Any, now_us: int
     ) -> ConsensusCore:
         """Make the core of a tombstone or of a copy under way."""
-        return VoterCore(
-            node_id=node_id, hard_state=hard_state, last=last, settings=config, now_us=now_us
-        )
+        return VoterCore(node_id=node_id, hard_state=hard_state, last=last, settings=config, now_us=now_us)
 
 
 def _refuse_contradictions(hard_state: HardState, log: LogView, commit: int, applied: int) -> None:

@@ -1,7 +1,6 @@
 """What a leader sends to each peer, and when: probes, ranges of entries, news of the commit index.
 
-Called once per turn, so that all of a turn's proposals travel in one message per peer.
-"""
+Called once per turn, so that all of a turn's proposals travel in one message per peer."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class Feeder:
         """A peer hears of a new commit index at once, and need not answer, unless it is busy.
 
         One that has just been told several times is: the next entries are about to leave and carry
-        the news, which saves it and this leader half of their messages.
-        """
+        the news, which saves it and this leader half of their messages."""
         now_us = self._replica.now_us
         if self._has_news(peer) and now_us >= peer.news_from_us(self._news_us):
             peer.told(self._news_us, now_us)
@@ -60,11 +58,7 @@ class Feeder:
 
     def _has_news(self, peer: Progress) -> bool:
         known = min(self._replica.commit, peer.match)
-        return (
-            known > peer.commit_sent
-            and known > peer.commit_known
-            and peer.state is PeerState.REPLICATE
-        )
+        return known > peer.commit_sent and known > peer.commit_known and peer.state is PeerState.REPLICATE
 
     def _probe(self, lead: Leadership, peer: Progress) -> None:
         """Ask a peer whether its log agrees before ``next``; entries travel along."""
@@ -104,11 +98,7 @@ class Feeder:
 
     def _message(self, lead: Leadership, prev: OpId, *, quiet: bool) -> AppendEntries:
         return AppendEntries(
-            term=self._replica.term,
-            prev=prev,
-            commit=self._replica.commit,
-            round=lead.reads.round,
-            quiet=quiet,
+            term=self._replica.term, prev=prev, commit=self._replica.commit, round=lead.reads.round, quiet=quiet
         )
 
     def ask_copy(self, peer: Progress, first_index: int) -> None:

@@ -1,8 +1,7 @@
 """The follower's side of replication: checks, takes and acknowledges what a leader sends.
 
 An acknowledgement says how far the log is durable *and* equal to the leader's. It leaves with the
-Ready that makes this true, or at once where it is true already.
-"""
+Ready that makes this true, or at once where it is true already."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ class Follower:
     def on_leader_alive(self, event: LeaderAlive) -> None:
         """The leader's node named this tablet in a heartbeat. Old news changes nothing.
 
-        The driver delivers it before the ``Tick`` of its turn, so it may be ahead of our clock.
-        """
+        The driver delivers it before the ``Tick`` of its turn, so it may be ahead of our clock."""
         replica, heard = self._replica, event.heard_at_us
         before = replica.leader_heard_at_us
         fresh = replica.now_us - heard < replica.timeout_us and (before is None or heard > before)
@@ -82,8 +80,7 @@ class Follower:
     def _disagreement(self, prev: OpId) -> OpId | None:
         """Where agreement is possible at best if our log lacks ``prev``; ``None`` if it has it.
 
-        What lies at or below the log's base is committed, so every leader has the same there.
-        """
+        What lies at or below the log's base is committed, so every leader has the same there."""
         log = self._replica.log
         if prev.index < log.base.index or log.holds(prev):
             return None
@@ -108,9 +105,7 @@ class Follower:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def _refuse(
-        self, sender: NodeId, message: AppendEntries, refusal: AppendRefusal, hint: OpId
-    ) -> None:
+    def _refuse(self, sender: NodeId, message: AppendEntries, refusal: AppendRefusal, hint: OpId) -> None:
         replica = self._replica
         reply = AppendReply(
             term=replica.term,
@@ -140,9 +135,7 @@ class Follower:
         self._ack_term = 0
         if term != replica.term or replica.leader is None or replica.role is Role.LEADER:
             return
-        reply = AppendReply(
-            term=term, match=self._ack_match, commit=replica.commit, round=self._ack_round
-        )
+        reply = AppendReply(term=term, match=self._ack_match, commit=replica.commit, round=self._ack_round)
         if self._ack_match > replica.durable.index:
             replica.send_durable(replica.leader, reply)
         else:

@@ -43,8 +43,7 @@ class Leader:
         """Take office: put the first entry of the term into the log and greet every peer.
 
         The first entry ever is the initial config, so that a majority agrees on it; later terms
-        begin with an empty entry. Entries of older terms commit only along with this one.
-        """
+        begin with an empty entry. Entries of older terms commit only along with this one."""
         replica = self._replica
         lead = replica.leadership = Leadership()
         replica.leader = replica.node_id
@@ -162,8 +161,7 @@ class Leader:
         """Jump back to the last position at which both logs can agree, in one step.
 
         A refusal that does not belong to what is under way is late: acting on it would only lose
-        what was learned since.
-        """
+        what was learned since."""
         late = reply.rejected <= peer.match or reply.rejected >= peer.next
         if peer.state is PeerState.COPY or late:
             return
@@ -252,8 +250,7 @@ class Leader:
         """Commit up to where a majority is durable, if that is an entry of our own term.
 
         Counting copies of an older entry proves nothing (Raft paper, figure 8): it commits only
-        along with an entry of the current term behind it.
-        """
+        along with an entry of the current term behind it."""
         replica = self._replica
         index = self._majority_of(replica.durable.index, [peer.match for peer in lead.voting])
         if index > replica.commit and replica.log.term_at(index) == replica.term:

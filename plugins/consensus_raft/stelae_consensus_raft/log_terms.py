@@ -1,7 +1,6 @@
 """What the core knows of its log: which term each index has, as runs of equal terms.
 
-Memory grows with the number of elections, not with the number of entries.
-"""
+Memory grows with the number of elections, not with the number of entries."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ class TermLog:
     """Op ids of a log from ``base`` (exclusive) to ``last`` (inclusive), without the entries.
 
     Invariants: ``base.index <= last_index``; runs are ascending in index and strictly ascending
-    in term; the first run, if any, begins at ``base.index + 1``.
-    """
+    in term; the first run, if any, begins at ``base.index + 1``."""
 
     __slots__ = ("_firsts", "_terms", "base", "last_index", "last_term")
 
@@ -87,8 +85,7 @@ class TermLog:
         """The last position at or below ``index`` whose term is at most ``term``.
 
         Two logs that differ at ``(term, index)`` can only agree at or below it. ``None`` means
-        that they can only agree below ``base``.
-        """
+        that they can only agree below ``base``."""
         index = min(index, self.last_index)
         at = bisect_right(self._firsts, index) - 1
         while at >= 0:

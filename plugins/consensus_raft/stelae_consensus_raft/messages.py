@@ -1,8 +1,7 @@
 """Messages between the Raft cores of one tablet.
 
 Entries travel beside an ``AppendEntries``, never inside it: the driver attaches them. Field bounds
-are declared here, so the codec refuses what lies outside; the core checks the rest (``sound.py``).
-"""
+are declared here, so the codec refuses what lies outside; the core checks the rest (``sound.py``)."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class VoteRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     ``term`` is the term that it campaigns in; a pre-vote names the one it would campaign in.
     ``attempt`` tells the candidate's campaigns apart: answers to an earlier one do not count.
-    ``transfer`` tells that the leader itself asked for this campaign.
-    """
+    ``transfer`` tells that the leader itself asked for this campaign."""
 
     term: Number
     last: OpId

@@ -93,8 +93,7 @@ class Progress:
     def news_from_us(self, interval_us: int) -> int:
         """From when on the peer may hear of a commit index in a message of its own.
 
-        One such message per interval is its due; up to a burst of them may come early.
-        """
+        One such message per interval is its due; up to a burst of them may come early."""
         return self.news_paid_us - (NEWS_BURST_MAX - 1) * interval_us
 
     def told(self, interval_us: int, now_us: int) -> None:
@@ -116,8 +115,7 @@ class Progress:
         """A range that ended at ``asked_index`` was sent only up to ``through_index``.
 
         What was sent behind it cannot fit its gap and will be refused, so it is to be sent again.
-        False if no such range is under way.
-        """
+        False if no such range is under way."""
         if all(last != asked_index for last, _ in self._in_flight):
             return False
         while self._in_flight and self._in_flight[-1][0] >= asked_index:

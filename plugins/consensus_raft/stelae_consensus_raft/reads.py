@@ -19,8 +19,7 @@ class ReadQueue:
     """Reads of one leadership, in order of arrival, each tied to a round of confirmation.
 
     A read belongs to the round that starts *after* it arrived: an answer to an older round proves
-    leadership only for a time before the read.
-    """
+    leadership only for a time before the read."""
 
     __slots__ = ("_open", "_reads", "round")
 

@@ -1,8 +1,7 @@
 """The state that all parts of a core share, and the few operations that change several of them.
 
-Term and vote change only through ``set_term`` and ``vote_for``, roles only through ``move``, the
-log only through ``append`` and ``truncate``, the commit index only through ``commit_to``. So each
-rule about them stands in one place.
+Term and vote change only through ``set_term`` and ``vote_for``, roles only through ``move``, the log only through
+``append`` and ``truncate``, the commit index only through ``commit_to``. So each rule about them stands in one place.
 """
 
 from __future__ import annotations
@@ -13,16 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stelae.spi.consensus import (
-    Beats,
-    HardState,
-    LogView,
-    MemberType,
-    Rejection,
-    RejectReason,
-    Role,
-    TabletConfig,
-)
+from stelae.spi.consensus import Beats, HardState, LogView, MemberType, Rejection, RejectReason, Role, TabletConfig
 from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.log import Entry, EntryKind
 from stelae_consensus_raft.config import Config
@@ -196,9 +186,7 @@ class Replica:
         if self.voted_for == candidate:
             return
         if self.voted_for is not None:
-            raise BrokenInvariant(
-                f"vote of term {self.term} would go from {self.voted_for} to {candidate}"
-            )
+            raise BrokenInvariant(f"vote of term {self.term} would go from {self.voted_for} to {candidate}")
         self.voted_for = candidate
         self._note(f"vote for {candidate}")
         self.persist_hard_state()
@@ -210,9 +198,7 @@ class Replica:
     def step_down(self, cause: Cause, term: int = 0) -> None:
         """Become a follower (or stay a learner), in a later term if ``term`` is one.
 
-        A follower's election deadline stands: a candidate that cannot win must not keep those
-        that can from trying.
-        """
+        A follower's election deadline stands: a candidate that cannot win must not keep those that can from trying."""
         led = self.role is Role.LEADER
         if term > self.term:
             self.set_term(term, None)

@@ -11,8 +11,7 @@ ENTRIES_KEPT_MAX = 65_536
 class SizeLog:
     """Cumulated sizes of the newest entries; older ones are estimated.
 
-    ``_sums[i]`` is the total size of the entries appended up to index ``_first - 1 + i``.
-    """
+    ``_sums[i]`` is the total size of the entries appended up to index ``_first - 1 + i``."""
 
     __slots__ = ("_estimate", "_first", "_sums")
 
@@ -40,9 +39,7 @@ class SizeLog:
         unknown = max(0, min(last, self._first - 1) - after)
         known_from = max(after, self._first - 1)
         known = (
-            self._sums[last - self._first + 1] - self._sums[known_from - self._first + 1]
-            if last > known_from
-            else 0
+            self._sums[last - self._first + 1] - self._sums[known_from - self._first + 1] if last > known_from else 0
         )
         return unknown * self._estimate + known
 

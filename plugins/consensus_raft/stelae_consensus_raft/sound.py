@@ -9,14 +9,7 @@ from stelae.spi.consensus import TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
-from stelae_consensus_raft.messages import (
-    NUMBER_MAX,
-    AppendEntries,
-    AppendReply,
-    RaftMessage,
-    VoteReply,
-    VoteRequest,
-)
+from stelae_consensus_raft.messages import NUMBER_MAX, AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
 
 
 def _number(value: int) -> bool:

@@ -24,13 +24,7 @@ from stelae.spi.consensus import (
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae_consensus_raft.config import Config
-from stelae_consensus_raft.messages import (
-    AppendEntries,
-    AppendRefusal,
-    AppendReply,
-    VoteReply,
-    VoteRequest,
-)
+from stelae_consensus_raft.messages import AppendEntries, AppendRefusal, AppendReply, VoteReply, VoteRequest
 from stelae_consensus_raft.outbox import Outbox
 from stelae_consensus_raft.sound import flaw_of
 from stelae_consensus_raft.voting import Ballot, judge, moves_term
@@ -40,13 +34,7 @@ class VoterCore(ConsensusCore):
     """Votes with the last op id of the log that it once had; ``None`` is unknown: never votes."""
 
     def __init__(
-        self,
-        *,
-        node_id: NodeId,
-        hard_state: HardState,
-        last: OpId | None,
-        settings: Config,
-        now_us: int,
+        self, *, node_id: NodeId, hard_state: HardState, last: OpId | None, settings: Config, now_us: int
     ) -> None:
         self._node_id = node_id
         self._hard_state = hard_state
@@ -96,9 +84,7 @@ class VoterCore(ConsensusCore):
         heard = self._leader_heard_at_us
         alive = heard is not None and self._now_us - heard < self._timeout_us
         state = self._hard_state
-        ballot = Ballot(
-            term=state.term, voted_for=state.voted_for, last=self._last, leader_alive=alive
-        )
+        ballot = Ballot(term=state.term, voted_for=state.voted_for, last=self._last, leader_alive=alive)
         refusal = judge(request, candidate, ballot)
         if not request.pre:
             if request.term > state.term and moves_term(refusal):
@@ -123,10 +109,7 @@ class VoterCore(ConsensusCore):
             if message.term > self._hard_state.term:
                 self._become(HardState(message.term, None))
         reply = AppendReply(
-            term=self._hard_state.term,
-            round=message.round,
-            refusal=refusal,
-            rejected=message.prev.index,
+            term=self._hard_state.term, round=message.round, refusal=refusal, rejected=message.prev.index
         )
         self._outbox.send(leader, reply, self._hard_state.term)
 

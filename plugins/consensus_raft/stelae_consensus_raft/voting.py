@@ -1,8 +1,7 @@
 """Votes: what a voter answers, and what a candidate makes of the answers. No state is kept here.
 
 The rules in one place, because each of them guards against two leaders in one term or against a
-leader that lacks a committed entry (Raft paper, 5.2 and 5.4.1; thesis, 4.2.3 and 9.6).
-"""
+leader that lacks a committed entry (Raft paper, 5.2 and 5.4.1; thesis, 4.2.3 and 9.6)."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from stelae_consensus_raft.messages import VoteRefusal, VoteRequest
 class Ballot:
     """What decides a vote: the voter's durable promises, its log, and whether a leader lives.
 
-    ``last`` is ``None`` when the voter does not know where its log ended.
-    """
+    ``last`` is ``None`` when the voter does not know where its log ended."""
 
     term: int
     voted_for: NodeId | None
@@ -29,8 +27,7 @@ def judge(request: VoteRequest, candidate: NodeId, ballot: Ballot) -> VoteRefusa
     """Decide a vote or pre-vote; ``None`` grants it.
 
     A request refused as ``LEADER_ALIVE`` or ``LOG_UNKNOWN`` does not even move the voter's term;
-    any other vote (not pre-vote) of a later term does, whatever the answer.
-    """
+    any other vote (not pre-vote) of a later term does, whatever the answer."""
     if ballot.last is None:
         return VoteRefusal.LOG_UNKNOWN
     same_term = request.term == ballot.term

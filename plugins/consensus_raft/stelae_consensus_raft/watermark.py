@@ -10,8 +10,7 @@ class Watermark:
 
     A truncation sets a *floor*: what was appended in earlier Readies may be gone again when they
     become durable, so their completion says nothing any more. The Ready that truncated attests
-    everything below its own end, because Readies become durable in order.
-    """
+    everything below its own end, because Readies become durable in order."""
 
     __slots__ = ("_pending", "floor", "index")
 

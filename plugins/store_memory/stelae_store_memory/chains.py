@@ -2,8 +2,7 @@
 
 A version is an immutable tuple ``(timestamp, index, part, row, previous)``: when and by which entry
 it was written, where its values are (``part`` is ``None`` for a deletion), and what it replaced.
-Timestamps and indexes never rise along ``previous``.
-"""
+Timestamps and indexes never rise along ``previous``."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ from stelae_store_memory.view import View
 from stelae_store_memory.writer import Writer
 
 
-def changes(
-    view: View, after: int, until: int, columns: tuple[int, ...] | None
-) -> Iterator[Changes]:
+def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None) -> Iterator[Changes]:
     """Compare both ends key by key, a bounded number of keys per step."""
     schema = view.schema
     for start in range(0, len(view.keys), BATCH_ROWS_MAX):
@@ -61,21 +59,13 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
 def _piece(view: View, pairs: list[tuple[bytes, Version]], deleted: bool) -> VersionedRows:
     schema = view.schema
     if deleted:
-        rows = RowBatch.from_equal_rows(
-            schema.key_layout, [decode_key(schema, key) for key, _ in pairs]
-        )
+        rows = RowBatch.from_equal_rows(schema.key_layout, [decode_key(schema, key) for key, _ in pairs])
     else:
         rows = RowBatch.from_equal_rows(schema.layout, [view.row(v) for _, v in pairs])
     return VersionedRows(schema.version, deleted, tuple(v[0] for _, v in pairs), rows)
 
 
-def import_piece(
-    writer: Writer,
-    schemas: Mapping[int, Schema],
-    piece: VersionedRows,
-    latest: int,
-    index: int,
-) -> int:
+def import_piece(writer: Writer, schemas: Mapping[int, Schema], piece: VersionedRows, latest: int, index: int) -> int:
     """Write the versions of a piece as if by the entry at ``index``; return the last timestamp.
 
     Raises:

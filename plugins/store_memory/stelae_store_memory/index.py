@@ -10,8 +10,7 @@ class KeyIndex:
     """Keys in order. ``add`` is called by one thread; ``keys`` by any, beside it.
 
     A key that was removed from the store may linger here until enough of them did: readers look
-    each key up anyway.
-    """
+    each key up anyway."""
 
     def __init__(self) -> None:
         self._sorted: list[bytes] = []

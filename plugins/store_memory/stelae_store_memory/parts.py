@@ -15,8 +15,7 @@ class Part:
     """Immutable rows under the layout that held when they were written.
 
     Several threads may read one part: each cache is one attribute, replaced whole.
-    ``row_bytes`` is what its values take, per row.
-    """
+    ``row_bytes`` is what its values take, per row."""
 
     __slots__ = ("_batch", "_fitted", "_own", "row_bytes")
 
@@ -62,7 +61,6 @@ def plain_default(column: Column) -> Any:
 def _fit(own: Layout, rows: Sequence[Row], layout: Layout) -> list[Row]:
     places = {column_id: place for place, column_id in enumerate(own.ids)}
     sources = [
-        (places.get(column.id), None if column.id in places else plain_default(column))
-        for column in layout.columns
+        (places.get(column.id), None if column.id in places else plain_default(column)) for column in layout.columns
     ]
     return [tuple(d if p is None else row[p] for p, d in sources) for row in rows]

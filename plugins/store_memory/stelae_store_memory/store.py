@@ -102,9 +102,7 @@ class MemoryStore(TabletStore):
             view.close()
             raise
 
-    def diff(
-        self, after: int, until: int, columns: tuple[int, ...] | None = None
-    ) -> Iterator[Changes]:
+    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
         self._refuse_below_floor(after)
         self.schema.project(columns)
         return self._diff(after, until, columns)
@@ -164,9 +162,7 @@ class MemoryStore(TabletStore):
 
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
         if self._chains or self._state[1].index:
-            raise CallerError(
-                "an import needs an empty store; this one has rows or applied entries"
-            )
+            raise CallerError("an import needs an empty store; this one has rows or applied entries")
         timestamp = 0
         for piece in pieces:
             timestamp = import_piece(self._writer, self._schemas, piece, timestamp, applied.index)
@@ -201,14 +197,7 @@ class MemoryStore(TabletStore):
             # A later entry may have the same timestamp: keep what stands beside it, too.
             self._pins[pin] = timestamp - 1
         keys = self._index.keys(self._chains)
-        return View(
-            self._chains,
-            keys,
-            schema,
-            timestamp,
-            applied.index,
-            lambda: self._unpin(pin),
-        )
+        return View(self._chains, keys, schema, timestamp, applied.index, lambda: self._unpin(pin))
 
     def _unpin(self, pin: int) -> None:
         with self._lock:

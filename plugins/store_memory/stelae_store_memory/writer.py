@@ -26,21 +26,14 @@ _IGNORES = frozenset({OpKind.INSERT_IGNORE, OpKind.UPDATE_IGNORE, OpKind.DELETE_
 class Writer:
     """Writes versions; called by one thread at a time. ``versions`` counts those in the chains."""
 
-    def __init__(
-        self,
-        chains: dict[bytes, Version],
-        index: KeyIndex,
-        superseded: deque[tuple[int, bytes]],
-    ) -> None:
+    def __init__(self, chains: dict[bytes, Version], index: KeyIndex, superseded: deque[tuple[int, bytes]]) -> None:
         self._chains = chains
         self._index = index
         self._superseded = superseded
         self.versions = 0
         self.values_bytes = 0
 
-    def write(
-        self, entry: ApplyEntry, schemas: Mapping[int, Schema], current: Schema
-    ) -> tuple[RowFault, ...]:
+    def write(self, entry: ApplyEntry, schemas: Mapping[int, Schema], current: Schema) -> tuple[RowFault, ...]:
         """Apply the rows of an entry, but for those of skipped requests; return the faults.
 
         Raises:
@@ -78,9 +71,7 @@ class Writer:
         """Write all rows of a part if none of their keys exists, and each stands once."""
         if not self._chains.keys().isdisjoint(keys) or len({*keys}) != len(keys):
             return False
-        versions = zip(
-            repeat(timestamp), repeat(index), repeat(part), range(len(keys)), repeat(None)
-        )
+        versions = zip(repeat(timestamp), repeat(index), repeat(part), range(len(keys)), repeat(None))
         self._chains.update(zip(keys, versions, strict=False))
         self._index.add(keys)
         self.versions += len(keys)
@@ -97,9 +88,7 @@ class Writer:
         newest = self._chains.get(key)
         return newest if newest is not None and newest[2] is not None else None
 
-    def _read(
-        self, group: OpGroup, version: int, schemas: Mapping[int, Schema]
-    ) -> tuple[RowBatch, list[bytes]]:
+    def _read(self, group: OpGroup, version: int, schemas: Mapping[int, Schema]) -> tuple[RowBatch, list[bytes]]:
         schema = schemas.get(version)
         if schema is None:
             raise Corrupt(f"rows of schema version {version}, which was never applied")
@@ -114,13 +103,7 @@ class _Step:
     """One group being applied."""
 
     def __init__(
-        self,
-        writer: Writer,
-        timestamp: int,
-        index: int,
-        schema: Schema,
-        group: OpGroup,
-        keys: list[bytes],
+        self, writer: Writer, timestamp: int, index: int, schema: Schema, group: OpGroup, keys: list[bytes]
     ) -> None:
         self.writer = writer
         self.timestamp = timestamp
@@ -139,9 +122,7 @@ class _Step:
         if self.kind is OpKind.UPSERT and not whole:
             return self._merge(rows, places)
         part = Part(rows.select(self.schema.layout), self.row_bytes)
-        if isinstance(places, range) and self.writer.put_new(
-            self.keys, self.timestamp, self.index, part
-        ):
+        if isinstance(places, range) and self.writer.put_new(self.keys, self.timestamp, self.index, part):
             return []
         return self._replace(part, places)
 
@@ -189,9 +170,7 @@ class _Step:
                     faults.append((place, RowCode.NOT_FOUND))
                 continue
             new = values[place]
-            merged.append(
-                tuple(o if s is None else new[s] for o, s in zip(old, sources, strict=True))
-            )
+            merged.append(tuple(o if s is None else new[s] for o, s in zip(old, sources, strict=True)))
             self.writer.put(key, self.timestamp, self.index, part, len(merged) - 1)
         return faults
 

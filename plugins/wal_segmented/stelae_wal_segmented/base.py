@@ -4,8 +4,7 @@ The file has two slots of one sector. A change goes to the slot that does not ho
 version, in place and synced: it needs no space, so a full disk can still be freed by collection,
 and a crash inside it leaves the older slot. It is durable before anything is removed that it makes
 superfluous, so an emptied log knows its base op id (durability rule 4), and an interrupted removal
-is finished at the next start.
-"""
+is finished at the next start."""
 
 from __future__ import annotations
 

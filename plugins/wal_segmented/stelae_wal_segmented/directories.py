@@ -14,8 +14,7 @@ def make_durable(files: Files, path: str) -> None:
     """Create a directory with its missing parents, and make its name and theirs durable.
 
     A directory that is there may be left by a process that was killed before it synced the name,
-    so the parent is synced in any case.
-    """
+    so the parent is synced in any case."""
     unsynced = [parent_of(path)]
     while not files.exists(unsynced[-1]):
         unsynced.append(parent_of(unsynced[-1]))

@@ -77,8 +77,7 @@ class SegmentedWal(WalEngine):
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Append to many logs; with an empty group and ``sync``, sync what was not.
 
-        In the latter case the outcomes are those of the logs whose sync failed.
-        """
+        In the latter case the outcomes are those of the logs whose sync failed."""
         outcomes: dict[LogId, Outcome] = {}
         for name, append in group.items():
             log = self._logs.get(name)
@@ -150,8 +149,7 @@ class SegmentedWal(WalEngine):
 
         Raises:
             StorageError: a log could not be closed cleanly; the others were, and what was
-                acknowledged is durable in any case.
-        """
+                acknowledged is durable in any case."""
         lock, self._lock = self._lock, None
         if lock is None:
             return

@@ -8,8 +8,7 @@
              CRC32C of all before the trailer, CRC32C of the trailer
 
 The head tells a footer that was torn while it was written from one that was damaged afterwards:
-recovery finds the head where the data end, and knows how long the footer ought to be.
-"""
+recovery finds the head where the data end, and knows how long the footer ought to be."""
 
 from __future__ import annotations
 
@@ -53,14 +52,7 @@ def encode_footer(index: SegmentIndex, nonce: int) -> bytes:
     runs = b"".join(_RUN.pack(first, term) for first, term in index.runs)
     body = head + _CRC.pack(crc32c(head, salt)) + _packed(index.offsets) + runs
     trailer = _TRAILER.pack(
-        mark,
-        size,
-        index.end,
-        index.first,
-        len(index.offsets),
-        len(index.runs),
-        index.commit_hint,
-        crc32c(body, salt),
+        mark, size, index.end, index.first, len(index.offsets), len(index.runs), index.commit_hint, crc32c(body, salt)
     )
     return body + trailer + _CRC.pack(crc32c(trailer, salt))
 

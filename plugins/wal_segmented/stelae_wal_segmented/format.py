@@ -6,15 +6,13 @@
     group    group header | entry | entry | ...
     entry    entry header | body
 
-All integers are little-endian. A segment has a 64-bit *nonce* of its own. Its lower half is where
-every CRC32C of the segment starts (the salt), and both its halves mark group headers and footers:
-bytes that another segment left in the same space can never pass for bytes of this one
-(durability rule 6).
+All integers are little-endian. A segment has a 64-bit *nonce* of its own. Its lower half is where every CRC32C of the
+segment starts (the salt), and both its halves mark group headers and footers: bytes that another segment left in the
+same space can never pass for bytes of this one (durability rule 6).
 
 A group is what one commit wrote. Its header tells the *synced offset*: how far the segment was
 known to be durable when the group was written. Whatever is invalid before the highest synced offset
-found was once durable, so it is damage; only behind it can be a tail that a crash tore.
-"""
+found was once durable, so it is damage; only behind it can be a tail that a crash tore."""
 
 from __future__ import annotations
 
@@ -144,9 +142,7 @@ class GroupHeader:
 
 def encode_group_header(group: GroupHeader, nonce: int) -> bytes:
     """Return a group header's bytes."""
-    raw = pack_group(
-        group_mark_of(nonce), group.synced, group.commit_hint, group.replace_from, group.count
-    )
+    raw = pack_group(group_mark_of(nonce), group.synced, group.commit_hint, group.replace_from, group.count)
     return raw + crc32c(raw, salt_of(nonce)).to_bytes(4, "little")
 
 

@@ -27,8 +27,7 @@ class EncodedGroup(NamedTuple):
     """A group ready to be written.
 
     ``offsets`` has one offset per entry, as ``SegmentIndex`` wants them; ``size`` is the length of
-    all buffers together.
-    """
+    all buffers together."""
 
     buffers: list[Buffer]
     offsets: list[int]
@@ -36,13 +35,7 @@ class EncodedGroup(NamedTuple):
 
 
 def encode_group(
-    entries: Sequence[Entry],
-    *,
-    nonce: int,
-    at: int,
-    synced: int,
-    replace_from: int | None,
-    commit_hint: int,
+    entries: Sequence[Entry], *, nonce: int, at: int, synced: int, replace_from: int | None, commit_hint: int
 ) -> EncodedGroup:
     """Encode a group that will be written at offset ``at``. Bodies are not copied.
 
@@ -86,9 +79,7 @@ def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: in
     if len(body) < header.size or crc32c(body, salt) != header.body_crc:
         fact = f"the body of entry {header.op_id} fails its checksum"
         raise Corrupt(fact, path=path, offset=file_offset)
-    return Entry(
-        OpId(*header.op_id), kind_of(header.kind, path, file_offset), header.timestamp, body
-    )
+    return Entry(OpId(*header.op_id), kind_of(header.kind, path, file_offset), header.timestamp, body)
 
 
 def kind_of(number: int, path: str, offset: int) -> EntryKind:

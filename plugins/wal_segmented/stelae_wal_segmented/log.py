@@ -1,8 +1,7 @@
 """One log: its segments, its open end, and what it knows of itself.
 
 Threads: everything that changes a log is called from the WAL thread. ``lock`` guards what readers
-on other threads look at (``last``, ``base``, ``chain``, ``damage``); it is never held over I/O.
-"""
+on other threads look at (``last``, ``base``, ``chain``, ``damage``); it is never held over I/O."""
 
 from __future__ import annotations
 
@@ -71,12 +70,7 @@ class TabletLog:
             if self.damage is None:
                 if last_good.index < self.last.index:
                     self.last = last_good
-                self.damage = Damage(
-                    path=error.path,
-                    offset=error.offset or 0,
-                    last_good=last_good,
-                    detail=error.fact,
-                )
+                self.damage = Damage(path=error.path, offset=error.offset or 0, last_good=last_good, detail=error.fact)
 
     def write_base(self, base: Base) -> None:
         """Replace what the base file says, durably, then what readers see of it."""
@@ -86,9 +80,7 @@ class TabletLog:
             self.base = base
 
     def _state(self) -> LogState:
-        return LogState(
-            base=self.base.base, last=self.last, commit_hint=self._hint(), damage=self.damage
-        )
+        return LogState(base=self.base.base, last=self.last, commit_hint=self._hint(), damage=self.damage)
 
     def _hint(self) -> int:
         return min(self._commit_hint, self.last.index)
@@ -111,10 +103,7 @@ class TabletLog:
             first_sequence = self.base.first_sequence
             writer = self.end.writer_for(self.chain, first_sequence, self.last, self._hint())
             group = writer.write(
-                append.entries,
-                replace_from=append.replace_from,
-                commit_hint=append.commit_hint,
-                sync=sync,
+                append.entries, replace_from=append.replace_from, commit_hint=append.commit_hint, sync=sync
             )
         except CallerError as error:
             return Failed(error, self.durable)

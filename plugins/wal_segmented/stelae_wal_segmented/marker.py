@@ -3,8 +3,7 @@
 The count makes segment nonces unique without a clock or a random source: a nonce is a hash of
 the count, of a counter within the run, and of what it is for. The count is raised in place, so that
 a full disk does not keep a node from starting; should the file be damaged, the hash of what it
-holds takes the place of the count.
-"""
+holds takes the place of the count."""
 
 from __future__ import annotations
 

@@ -168,9 +168,7 @@ class OpenEnd:
         self._spare = Spare(self._setting.files, path, size)
         self._spare.request(self._setting.workers)
 
-    def _roll(
-        self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int
-    ) -> SegmentWriter:
+    def _roll(self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int) -> SegmentWriter:
         self.writer = self._spare = None
         file = spare.take()
         try:
@@ -184,14 +182,7 @@ class OpenEnd:
         return self.writer
 
     def _adopt(
-        self,
-        chain: Chain,
-        file: File,
-        path: str,
-        sequence: int,
-        last: OpId,
-        hint: int,
-        size: int,
+        self, chain: Chain, file: File, path: str, sequence: int, last: OpId, hint: int, size: int
     ) -> SegmentWriter:
         """Steps 2 and 3 of the module's description."""
         files = self._setting.files
@@ -219,9 +210,7 @@ class OpenEnd:
             chain.add(segment, TermRuns())
         return writer
 
-    def _header(
-        self, before: Segment | None, sequence: int, last: OpId, hint: int
-    ) -> SegmentHeader:
+    def _header(self, before: Segment | None, sequence: int, last: OpId, hint: int) -> SegmentHeader:
         return SegmentHeader(
             log=self._log,
             sequence=sequence,

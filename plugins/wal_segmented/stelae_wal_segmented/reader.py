@@ -114,10 +114,7 @@ def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
     for position, marked in enumerate(piece.offsets):
         offset = marked & ~LEADS
         at = offset - start
-        if (
-            marked & LEADS
-            and decode_group_header(data[at - GROUP_HEADER_BYTES : at], nonce) is None
-        ):
+        if marked & LEADS and decode_group_header(data[at - GROUP_HEADER_BYTES : at], nonce) is None:
             fact = "a group header fails its checksum"
             raise Corrupt(fact, path=path, offset=offset - GROUP_HEADER_BYTES)
         entry = decode_entry(data, at, nonce, path, offset)

@@ -7,8 +7,7 @@ segments end, and only the last segment may have a tail. What to do with what is
 
 Reading back what a crash left is no proof that it is durable: a sync may have failed before, and
 then the system serves pages from memory that are not on disk (durability rule 7). So whatever no
-later group attests is written once more and synced before the log is handed out.
-"""
+later group attests is written once more and synced before the log is handed out."""
 
 from __future__ import annotations
 
@@ -22,12 +21,7 @@ from stelae.spi.services import File, Files
 from stelae.spi.wal import Damage
 from stelae_wal_segmented.base import Base, LogUse, read_base
 from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
-from stelae_wal_segmented.format import (
-    SEGMENT_HEADER_BYTES,
-    SegmentHeader,
-    decode_segment_header,
-    encode_group_header,
-)
+from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header, encode_group_header
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.names import base_name, segment_name
 from stelae_wal_segmented.scan import Scan, scan_segment
@@ -147,9 +141,7 @@ class _Recovery:
             headers.append(header)
         return headers, None
 
-    def _take_segment(
-        self, header: SegmentHeader, successor: SegmentHeader | None, *, last: bool
-    ) -> bool:
+    def _take_segment(self, header: SegmentHeader, successor: SegmentHeader | None, *, last: bool) -> bool:
         path = self._path(header.sequence)
         if not self._continues(header):
             fact = f"segment {header.sequence} does not continue at {self.result.last}"
@@ -180,16 +172,12 @@ class _Recovery:
             and header.previous == self.result.last
         )
 
-    def _add(
-        self, found: Found, path: str, header: SegmentHeader, index: SegmentIndex, at: int = 0
-    ) -> bool:
+    def _add(self, found: Found, path: str, header: SegmentHeader, index: SegmentIndex, at: int = 0) -> bool:
         """Take a segment into the chain; false if that ends recovery."""
         verdict = found.value.verdict
         result, chain = self.result, self.result.chain
         if not self._fits(index):
-            self.damage(
-                Found.UNFIT, path, index.end, f"begins at {index.first} after {result.last}"
-            )
+            self.damage(Found.UNFIT, path, index.end, f"begins at {index.first} after {result.last}")
             return False
         closed, footer = verdict is Verdict.CLOSED, found is Found.FOOTER
         segment = Segment(path, header, index, closed=closed, footer=footer)

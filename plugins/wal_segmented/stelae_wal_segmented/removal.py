@@ -1,8 +1,7 @@
 """Taking things out of a log: collected segments, a whole log, a log for quarantine.
 
 In each of them the base file is written first, so that a crash in the middle is known for what it
-is, and finished by repeating the call or by the next start.
-"""
+is, and finished by repeating the call or by the next start."""
 
 from __future__ import annotations
 

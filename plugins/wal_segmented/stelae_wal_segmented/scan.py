@@ -2,8 +2,7 @@
 
 A scan judges nothing. It says what it found: the index of the valid entries, how far the segment is
 known to have been synced, and at what the scan stopped. ``stelae_wal_segmented.decisions`` says
-what that means.
-"""
+what that means."""
 
 from __future__ import annotations
 
@@ -13,12 +12,7 @@ from enum import Enum, auto
 from crc32c import crc32c
 
 from stelae.spi.services import File
-from stelae_wal_segmented.footer import (
-    TRAILER_BYTES,
-    decode_footer,
-    decode_head,
-    decode_trailer,
-)
+from stelae_wal_segmented.footer import TRAILER_BYTES, decode_footer, decode_head, decode_trailer
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
     GROUP_HEADER_BYTES,
@@ -65,8 +59,7 @@ class Scan:
         synced: everything before this offset was durable once: groups say so.
         stop: at what the scan ended, and at which offset ``stop_at``.
         unfinished: offset and header of a last group of which only some entries are valid; the
-            header has the number of those.
-    """
+            header has the number of those."""
 
     index: SegmentIndex
     synced: int = SEGMENT_HEADER_BYTES
@@ -212,8 +205,7 @@ def _torn_or_invalid(window: _Window, start: int, end: int) -> Stop:
     """Tell a record that was never written as a whole from one that changed afterwards.
 
     Space is zero until it is written, so what a crash left out reads as zeros, by sectors, or from
-    some byte on to the end.
-    """
+    some byte on to the end."""
     if end > window.size or window.get(end - 1, 1) == b"\0":
         return Stop.TORN
     while start < end:

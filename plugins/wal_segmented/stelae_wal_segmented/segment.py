@@ -30,13 +30,7 @@ class Segment:
     __slots__ = ("_seals", "closed", "end", "first", "footer", "header", "index", "path")
 
     def __init__(
-        self,
-        path: str,
-        header: SegmentHeader,
-        index: SegmentIndex,
-        *,
-        closed: bool = False,
-        footer: bool = False,
+        self, path: str, header: SegmentHeader, index: SegmentIndex, *, closed: bool = False, footer: bool = False
     ) -> None:
         self.path = path
         self.header = header
@@ -106,8 +100,7 @@ class Chain:
     """The segments of a log in order, and which of them holds the winner of each index.
 
     An index is held by the last segment that begins at or below it: a segment that begins at or
-    below the beginning of an earlier one has voided that one whole. Not safe for several threads.
-    """
+    below the beginning of an earlier one has voided that one whole. Not safe for several threads."""
 
     __slots__ = ("_firsts", "_holders", "runs", "segments")
 
@@ -146,8 +139,7 @@ class Chain:
     def collectable(self, upto: int, last: int) -> tuple[int, int]:
         """Return how many segments may go, and the highest index that is in them (0 for none).
 
-        Only from the front, never one that takes entries, and none that holds one above ``upto``.
-        """
+        Only from the front, never one that takes entries, and none that holds one above ``upto``."""
         highest = 0
         for count, segment in enumerate(self.segments):
             if not segment.closed:

@@ -35,12 +35,7 @@ class SegmentWriter:
         self._allocated = _preallocate(file, target)
 
     def write(
-        self,
-        entries: Sequence[Entry],
-        *,
-        replace_from: int | None,
-        commit_hint: int,
-        sync: bool,
+        self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int, sync: bool
     ) -> EncodedGroup:
         """Write one group at the end; durable on return when ``sync``, else not yet.
 
@@ -88,8 +83,7 @@ class SegmentWriter:
     def seal(self) -> bool:
         """Close the segment for good; true if it got a footer, which a full disk may prevent.
 
-        A segment without a footer is closed by the header of its successor.
-        """
+        A segment without a footer is closed by the header of its successor."""
         # A footer may survive a crash that what it vouches for does not.
         self.sync()
         footer = encode_footer(self.index, self.segment.header.nonce)

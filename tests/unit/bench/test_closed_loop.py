@@ -83,9 +83,7 @@ def test_time_goes_from_the_first_write_to_the_last_answer() -> None:
         (OpResult(1, (RowError(0, RowCode.ALREADY_PRESENT),)), "a row was not taken: ALREADY_"),
     ],
 )
-def test_the_first_problem_ends_the_round_and_is_told(
-    answer: OpResult | Exception, words: str
-) -> None:
+def test_the_first_problem_ends_the_round_and_is_told(answer: OpResult | Exception, words: str) -> None:
     tablet, _, sample = run(4, lambda number: answer if number == 10 else FINE)
     assert len(tablet.bodies) < 30
     assert len(sample.latencies_ms) == len(tablet.bodies) - 1

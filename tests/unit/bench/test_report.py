@@ -30,12 +30,7 @@ def report(**changes: Any) -> Report:
         "writes_8x8": [one_round(50.0)] * 3,
         "fdatasync_4k_us": [100.0, 300.0, 200.0],
         "zmq_rtt_us": [90.0, 80.0, 70.0],
-        "machine": {
-            **machine.describe(),
-            "seed": 1,
-            "rounds": 3,
-            "settings": {"round_seconds": 0.5},
-        },
+        "machine": {**machine.describe(), "seed": 1, "rounds": 3, "settings": {"round_seconds": 0.5}},
         "rows_acked": 150,
         "rows_read": 150,
     }
@@ -100,16 +95,12 @@ def test_the_table_shows_every_load_the_bare_machine_and_the_verdict() -> None:
 
 
 @pytest.mark.parametrize("name", ["figures.pdf", "figures", "nowhere/figures.png"])
-def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadPlotFile, match=r"--plot .*(must end in \.png or \.svg|no folder)"):
         plot.check(tmp_path / name)
 
 
-def test_without_matplotlib_the_error_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"matplotlib.*stelae\[bench\]"):
         plot.check(tmp_path / "figures.svg")

@@ -26,9 +26,7 @@ def run(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[st
     """Run ``stelae`` with these words; ``path`` comes first among the places to import from."""
     places = [str(path)] if path else []
     before = os.environ.get("PYTHONPATH")
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([*places, *([before] if before else [])])
-    }
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*places, *([before] if before else [])])}
     return subprocess.run(
         [sys.executable, "-m", "stelae.cli.main", *words],
         capture_output=True,
@@ -208,9 +206,7 @@ def test_format_twice_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_misuse_is_exit_code_2_with_nothing_on_standard_output(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_misuse_is_exit_code_2_with_nothing_on_standard_output(words: tuple[str, ...], tmp_path: Path) -> None:
     root = tmp_path / "node"
     done = run(*[str(root) if word == "DIR" else word for word in words])
     assert (done.returncode, done.stdout) == (2, "")

@@ -18,13 +18,7 @@ from stelae.spi.write import ROW_FORM_ROWS_MAX, OpBody, OpKind, decode_body, dec
 
 NODE = NodeId("a" * 32)
 SCHEMA = Schema.from_plain(
-    {
-        "columns": [
-            {"name": "name", "type": "string", "nullable": True},
-            {"name": "id", "type": "int32"},
-        ],
-        "key": ["id"],
-    }
+    {"columns": [{"name": "name", "type": "string", "nullable": True}, {"name": "id", "type": "int32"}], "key": ["id"]}
 )
 
 
@@ -88,9 +82,7 @@ def test_many_deletes_travel_as_one_arrow_batch_of_the_key(kind: OpKind) -> None
         (("x",), "row 9 has 1 values; expected 2"),
     ],
 )
-def test_a_row_that_does_not_fit_among_many_is_named_and_nothing_is_sent(
-    bad: tuple[Any, ...], says: str
-) -> None:
+def test_a_row_that_does_not_fit_among_many_is_named_and_nothing_is_sent(bad: tuple[Any, ...], says: str) -> None:
     many = rows(ROW_FORM_ROWS_MAX)
     many[9] = bad
 

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.host.hybrid_clock import (
-    ClockSettings,
-    HybridClock,
-    first_ceiling,
-    physical_us,
-    timestamp,
-)
+from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling, physical_us, timestamp
 from stelae.spi.errors import ClockError, Full
 
 EPOCH_US = 1_700_000_000_000_000
@@ -25,8 +19,7 @@ SETTINGS = ClockSettings(clock_error_ms_max=10_000, step_ms=4_000)
 class Machine:
     """A machine's clocks and the one file on its disk, with saves that finish when they are told.
 
-    ``durable`` is what a restart finds; ``given_max`` the highest timestamp any run gave out.
-    """
+    ``durable`` is what a restart finds; ``given_max`` the highest timestamp any run gave out."""
 
     def __init__(self, wall_us: int = EPOCH_US) -> None:
         self.wall = wall_us
@@ -61,9 +54,7 @@ class Machine:
         stored = self.durable
         self.pending.clear()
         self.durable = first_ceiling(stored, self, SETTINGS)
-        return HybridClock(
-            self, settings=SETTINGS, stored=stored, ceiling=self.durable, save=self.save
-        )
+        return HybridClock(self, settings=SETTINGS, stored=stored, ceiling=self.durable, save=self.save)
 
     def read(self, clock: HybridClock) -> int:
         stamp = clock.now()
@@ -310,9 +301,7 @@ Step = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(Step, max_size=60))
-def test_nothing_makes_timestamps_repeat_go_back_or_pass_the_durable_ceiling(
-    steps: list[tuple[str, int]],
-) -> None:
+def test_nothing_makes_timestamps_repeat_go_back_or_pass_the_durable_ceiling(steps: list[tuple[str, int]]) -> None:
     machine = Machine()
     clock = machine.start()
     for step, amount in steps:

@@ -28,9 +28,7 @@ def test_the_result_arrives_on_the_loop() -> None:
     loop, heard = Loop(), list[tuple[object, bool]]()
     pool = WorkerPool(2, "test", loop.posted.put)
     here = threading.get_ident()
-    pool.submit(
-        threading.get_ident, lambda there: heard.append((there, threading.get_ident() == here))
-    )
+    pool.submit(threading.get_ident, lambda there: heard.append((there, threading.get_ident() == here)))
     loop.run(1)
     pool.close()
     assert heard[0][0] != here

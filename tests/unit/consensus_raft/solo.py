@@ -112,9 +112,7 @@ class Solo:
                 if not self.holds:
                     self.core.step([Persisted(ready.id)])
 
-    def hear(
-        self, sender: NodeId, message: msgspec.Struct, carried: Sequence[Entry] = ()
-    ) -> list[msgspec.Struct]:
+    def hear(self, sender: NodeId, message: msgspec.Struct, carried: Sequence[Entry] = ()) -> list[msgspec.Struct]:
         """Receive a message and return the messages that answer its sender."""
         self.step(Received(sender, message, tuple(carried)))
         return self.to(sender)
@@ -131,24 +129,14 @@ class Solo:
         """Ends of the ranges of the last step to a peer."""
         return [(r.prev, r.last) for ready in self.fresh for r in ready.ranges if r.to == peer]
 
-    def append(
-        self, term: int, prev: OpId, *carried: Entry, commit: int = 0, sender: NodeId = A
-    ) -> AppendReply | None:
+    def append(self, term: int, prev: OpId, *carried: Entry, commit: int = 0, sender: NodeId = A) -> AppendReply | None:
         """Receive an append and return the answer."""
         message = AppendEntries(term=term, prev=prev, commit=commit)
         answers = self.hear(sender, message, carried)
         replies = [answer for answer in answers if isinstance(answer, AppendReply)]
         return replies[-1] if replies else None
 
-    def vote(
-        self,
-        candidate: NodeId,
-        term: int,
-        last: OpId,
-        *,
-        pre: bool = False,
-        transfer: bool = False,
-    ) -> VoteReply:
+    def vote(self, candidate: NodeId, term: int, last: OpId, *, pre: bool = False, transfer: bool = False) -> VoteReply:
         """Receive a vote request and return the answer."""
         request = VoteRequest(term=term, last=last, pre=pre, transfer=transfer)
         (answer,) = self.hear(candidate, request)
@@ -179,10 +167,7 @@ class Solo:
         )
         assert isinstance(request, VoteRequest)
         reply = VoteReply(
-            term=request.term - request.pre,
-            campaign_term=request.term,
-            attempt=request.attempt,
-            pre=request.pre,
+            term=request.term - request.pre, campaign_term=request.term, attempt=request.attempt, pre=request.pre
         )
         self.step(Received(voter, reply))
 

@@ -131,9 +131,7 @@ def test_a_refused_campaign_is_repeated_soon_and_an_unanswered_one_late() -> Non
     solo.step(Campaign(hinted=False))
     late = solo.core.next_deadline()
     assert late is not None and T_US <= late <= 2 * T_US
-    refusal = VoteReply(
-        term=1, campaign_term=2, attempt=1, pre=True, refusal=VoteRefusal.LEADER_ALIVE
-    )
+    refusal = VoteReply(term=1, campaign_term=2, attempt=1, pre=True, refusal=VoteRefusal.LEADER_ALIVE)
     solo.step(Received(A, refusal))
     soon = solo.core.next_deadline()
     assert soon is not None and T_US // 10 <= soon <= T_US // 2
@@ -179,9 +177,7 @@ def test_a_lone_voter_needs_nobody() -> None:
     assert solo.core.next_deadline() is None
 
 
-@pytest.mark.parametrize(
-    "config", [members(A, B, op_id=LAST), members(A, B, op_id=LAST, learners=[ME])]
-)
+@pytest.mark.parametrize("config", [members(A, B, op_id=LAST), members(A, B, op_id=LAST, learners=[ME])])
 def test_who_is_no_voter_never_campaigns_but_still_votes(config) -> None:
     solo = Solo(config=config)
     assert solo.core.next_deadline() is None
@@ -193,7 +189,4 @@ def test_who_is_no_voter_never_campaigns_but_still_votes(config) -> None:
 def test_a_candidate_asks_every_other_voter_and_no_learner() -> None:
     solo = Solo(config=members(ME, A, B, op_id=LAST, learners=[C]))
     solo.step(Campaign(hinted=False))
-    assert [(o.to, type(o.message)) for o in solo.outbound()] == [
-        (A, VoteRequest),
-        (B, VoteRequest),
-    ]
+    assert [(o.to, type(o.message)) for o in solo.outbound()] == [(A, VoteRequest), (B, VoteRequest)]

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import (
-    LogAppend,
-    Persisted,
-    PersistFailed,
-    Received,
-    Role,
-    Tick,
-    encode_config,
-)
+from stelae.spi.consensus import LogAppend, Persisted, PersistFailed, Received, Role, Tick, encode_config
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal
@@ -82,11 +74,7 @@ def test_a_mismatch_answer_says_where_agreement_is_possible(prev: OpId, hint: Op
     solo = Solo(log=log_of(1, 1, 3, 3))
     reply = solo.append(5, prev, *entries(prev.index + 1, 5))
     assert reply is not None
-    assert (reply.refusal, reply.rejected, reply.hint) == (
-        AppendRefusal.MISMATCH,
-        prev.index,
-        hint,
-    )
+    assert (reply.refusal, reply.rejected, reply.hint) == (AppendRefusal.MISMATCH, prev.index, hint)
     assert solo.core.status().last == OpId(3, 4), "refused whole"
     assert solo.core.status().leader == A
 
@@ -113,11 +101,7 @@ def test_replacing_a_committed_entry_is_fatal_and_tells_the_history() -> None:
     solo.append(1, OpId(1, 3))
     solo.append(2, OpId(1, 1), *entries(2, 2))
     fatal = solo.readies[-1].fatal
-    assert (
-        fatal is not None
-        and "truncate at 2" in fatal.reason
-        and "commit index is 2" in fatal.reason
-    )
+    assert fatal is not None and "truncate at 2" in fatal.reason and "commit index is 2" in fatal.reason
     assert fatal.history
     assert solo.step(Tick(10**9)) == []
     assert solo.core.next_deadline() is None

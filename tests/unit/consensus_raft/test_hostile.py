@@ -22,14 +22,10 @@ from stelae_consensus_raft.messages import (
 )
 from tests.unit.consensus_raft.solo import ME, A, B, C, Solo, entries, entry, log_of, members
 
-numbers = st.one_of(
-    st.integers(0, 6), st.sampled_from([-1, 2**33, NUMBER_MAX, NUMBER_MAX + 1, 2**70])
-)
+numbers = st.one_of(st.integers(0, 6), st.sampled_from([-1, 2**33, NUMBER_MAX, NUMBER_MAX + 1, 2**70]))
 positions = st.builds(OpId, numbers, numbers)
 senders = st.sampled_from([ME, A, B, C, NodeId("f" * 32)])
-votes = st.builds(
-    VoteRequest, term=numbers, last=positions, pre=st.booleans(), transfer=st.booleans()
-)
+votes = st.builds(VoteRequest, term=numbers, last=positions, pre=st.booleans(), transfer=st.booleans())
 vote_replies = st.builds(
     VoteReply,
     term=numbers,
@@ -38,14 +34,7 @@ vote_replies = st.builds(
     pre=st.booleans(),
     refusal=st.none() | st.sampled_from(VoteRefusal),
 )
-appends = st.builds(
-    AppendEntries,
-    term=numbers,
-    prev=positions,
-    commit=numbers,
-    round=numbers,
-    quiet=st.booleans(),
-)
+appends = st.builds(AppendEntries, term=numbers, prev=positions, commit=numbers, round=numbers, quiet=st.booleans())
 append_replies = st.builds(
     AppendReply,
     term=numbers,
@@ -57,15 +46,8 @@ append_replies = st.builds(
     hint=positions,
 )
 bodies = st.sampled_from([b"", b"junk", encode_config(members(ME, A)), encode_config(members())])
-carried = st.lists(
-    st.builds(Entry, positions, st.sampled_from(EntryKind), st.integers(0, 9), bodies), max_size=3
-)
-nonsense = st.builds(
-    Received,
-    senders,
-    st.one_of(votes, vote_replies, appends, append_replies),
-    carried.map(tuple),
-)
+carried = st.lists(st.builds(Entry, positions, st.sampled_from(EntryKind), st.integers(0, 9), bodies), max_size=3)
+nonsense = st.builds(Received, senders, st.one_of(votes, vote_replies, appends, append_replies), carried.map(tuple))
 
 
 @st.composite
@@ -139,10 +121,7 @@ FLAWS = {
     "negative commit": (AppendEntries(term=2, prev=OpId(1, 1), commit=-1), ()),
     "index without term": (AppendEntries(term=2, prev=OpId(0, 1), commit=0), ()),
     "no term": (AppendEntries(term=0, prev=OpId(0, 0), commit=0), ()),
-    "config of junk": (
-        AppendEntries(term=2, prev=OpId(1, 1), commit=0),
-        (entry(2, 2, b"junk", EntryKind.CONFIG),),
-    ),
+    "config of junk": (AppendEntries(term=2, prev=OpId(1, 1), commit=0), (entry(2, 2, b"junk", EntryKind.CONFIG),)),
     "config of text that is not UTF-8": (
         AppendEntries(term=2, prev=OpId(1, 1), commit=0),
         (entry(2, 2, b"\x91\x82\xa7node_id\xa1\xff\xa7address\xa1b", EntryKind.CONFIG),),

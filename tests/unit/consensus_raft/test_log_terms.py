@@ -34,9 +34,7 @@ def test_every_index_has_the_term_it_was_appended_with(base: OpId, steps: list[i
 
 
 @given(BASES, TERMS, st.integers(1, 14))
-def test_cutting_forgets_exactly_what_lies_at_or_above(
-    base: OpId, steps: list[int], above_base: int
-) -> None:
+def test_cutting_forgets_exactly_what_lies_at_or_above(base: OpId, steps: list[int], above_base: int) -> None:
     log, terms = built(base, steps)
     log.cut(base.index + above_base)
     log.validate()
@@ -56,9 +54,7 @@ def test_agreement_is_the_last_position_not_above_in_index_and_term(
 
 
 @given(st.lists(st.integers(1, 50), max_size=20), st.data())
-def test_sizes_between_positions_are_sums_and_estimates(
-    sizes: list[int], data: st.DataObject
-) -> None:
+def test_sizes_between_positions_are_sums_and_estimates(sizes: list[int], data: st.DataObject) -> None:
     log = SizeLog(10, estimate=7)
     for size in sizes:
         log.append(size)

@@ -126,9 +126,7 @@ def test_one_seed_gives_one_run_under_any_hash_seed() -> None:
     digests = {digest(7)}
     for hash_seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        ran = subprocess.run(
-            [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60
-        )
+        ran = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
         assert ran.returncode == 0, ran.stderr
         digests.add(ran.stdout.strip())
     assert len(digests) == 1

@@ -30,9 +30,7 @@ from tests.unit.consensus_raft.solo import ME, T_US, A, B, entries
 
 
 def voter(last: OpId | None = OpId(2, 5), term: int = 3) -> ConsensusCore:
-    return RaftEngine.restore_voter(
-        node_id=ME, hard_state=HardState(term, None), last=last, config=Config(), now_us=0
-    )
+    return RaftEngine.restore_voter(node_id=ME, hard_state=HardState(term, None), last=last, config=Config(), now_us=0)
 
 
 def stepped(core: ConsensusCore, *events: object) -> Ready | None:
@@ -88,9 +86,7 @@ def test_a_leader_is_told_that_nothing_is_hosted_once_its_term_is_durable() -> N
     assert ready is not None and ready.append is None
     assert ready.hard_state == HardState(5, None)
     (sent,) = ready.after_persist
-    assert sent.message == AppendReply(
-        term=5, round=2, refusal=AppendRefusal.NOT_HOSTED, rejected=5
-    )
+    assert sent.message == AppendReply(term=5, round=2, refusal=AppendRefusal.NOT_HOSTED, rejected=5)
     ready = stepped(core, Received(B, AppendEntries(term=4, prev=OpId(2, 5), commit=0)))
     assert ready is not None
     assert ready.at_once[0].message.refusal is AppendRefusal.STALE_TERM
@@ -101,10 +97,7 @@ def test_it_serves_nobody_and_needs_no_time() -> None:
     proposal = Proposal(1, EntryKind.WRITE, b"x")
     ready = stepped(core, Propose((proposal,)), ReadRequest(2), StepDown())
     assert ready is not None
-    assert [(r.token, r.reason) for r in ready.rejections] == [
-        (1, "NOT_LEADER"),
-        (2, "NOT_LEADER"),
-    ]
+    assert [(r.token, r.reason) for r in ready.rejections] == [(1, "NOT_LEADER"), (2, "NOT_LEADER")]
     assert core.next_deadline() is None
     assert stepped(core, Tick(10**12)) is None
 

@@ -33,9 +33,7 @@ def test_what_is_written_is_read_back_at_its_offset(disk: tuple[Files, str]) -> 
 
 
 @pytest.mark.parametrize("dsync", [False, True])
-def test_more_buffers_than_one_system_call_takes_are_all_written(
-    disk: tuple[Files, str], dsync: bool
-) -> None:
+def test_more_buffers_than_one_system_call_takes_are_all_written(disk: tuple[Files, str], dsync: bool) -> None:
     files, root = disk
     file = files.create(f"{root}/a")
     buffers = [b"%07d" % number for number in range(3000)] + [b""]
@@ -50,9 +48,7 @@ def test_an_empty_write_writes_nothing(disk: tuple[Files, str]) -> None:
     assert file.size() == 0
 
 
-def test_preallocated_space_reads_as_zeros_and_is_never_given_back_by_it(
-    disk: tuple[Files, str],
-) -> None:
+def test_preallocated_space_reads_as_zeros_and_is_never_given_back_by_it(disk: tuple[Files, str]) -> None:
     files, root = disk
     file = files.create(f"{root}/a")
     file.pwritev([b"data"], 0)
@@ -136,9 +132,7 @@ def test_a_directory_is_no_file_and_a_file_no_directory(disk: tuple[Files, str])
         files.rename(f"{root}/a", f"{root}/d")
 
 
-def test_directories_are_made_with_their_parents_listed_sorted_and_removed_whole(
-    disk: tuple[Files, str],
-) -> None:
+def test_directories_are_made_with_their_parents_listed_sorted_and_removed_whole(disk: tuple[Files, str]) -> None:
     files, root = disk
     files.make_directory(f"{root}/x/y")
     files.make_directory(f"{root}/x/y")

@@ -66,9 +66,7 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert file.pread(100, 2) == b"abcdefghijklmnop"
 
 
-def test_a_write_that_makes_no_progress_ends_with_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_makes_no_progress_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_pwritev", lambda *_: 0)
     with pytest.raises(SyncFailed):
         RealFiles().create(f"{tmp_path}/a").pwritev([b"abc"], 0)
@@ -109,9 +107,7 @@ def test_a_system_without_vectored_writes_or_preallocation_does_it_by_hand(
     assert file.pread(5, 0) == b"ab\0\0\0"
 
 
-def test_a_preallocation_that_does_not_fit_leaves_the_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preallocation_that_does_not_fit_leaves_the_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def partly(fd: int, _start: int, _size: int) -> None:
         os.ftruncate(fd, 50)
         raise OSError(errno.ENOSPC, "no space")
@@ -124,9 +120,7 @@ def test_a_preallocation_that_does_not_fit_leaves_the_length(
     assert file.size() == 3
 
 
-def test_a_read_that_fails_names_file_and_offset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_that_fails_names_file_and_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RealFiles().create(f"{tmp_path}/a")
     monkeypatch.setattr(os, "pread", failing(errno.EIO))
     with pytest.raises(StorageError, match=r"a@9"):
@@ -143,9 +137,7 @@ def test_names_that_cannot_be_made_are_typed_errors(
     assert type(caught.value) is kind
 
 
-def test_a_failed_replace_leaves_the_old_contents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_replace_leaves_the_old_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = RealFiles()
     files.replace(f"{tmp_path}/a", b"old")
     monkeypatch.setattr(module, "_pwritev", failing(errno.ENOSPC))

@@ -367,9 +367,7 @@ def test_crashes_are_the_same_under_another_hash_seed() -> None:
     def run(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", SCENARIO]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True, timeout=60
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
         return done.stdout
 
     assert run("1") == run("2")

@@ -1,7 +1,6 @@
 """A program: boots a node on fakes, writes a row through it, and prints what came of it as JSON.
 
-Run by ``test_boot_with_fakes`` in a process of its own, whose imports are nobody else's.
-"""
+Run by ``test_boot_with_fakes`` in a process of its own, whose imports are nobody else's."""
 
 from __future__ import annotations
 
@@ -111,9 +110,7 @@ def node_config(directory: str) -> NodeConfig:
 async def write(address: str, key: int) -> WriteReply:
     """Connect as a client does and insert one row."""
     messenger = Messenger(
-        Identity(
-            cluster_id=CLUSTER, node_id=NodeId("c" * 32), incarnation_id=IncarnationId("c" * 16)
-        ),
+        Identity(cluster_id=CLUSTER, node_id=NodeId("c" * 32), incarnation_id=IncarnationId("c" * 16)),
         clock=SystemClock(),
         time=NoTime(),
         defer=asyncio.get_running_loop().call_soon,
@@ -138,11 +135,7 @@ async def write(address: str, key: int) -> WriteReply:
 
 
 async def run(directory: str) -> dict[str, Any]:
-    format_directory(
-        RealFiles(),
-        Layout(directory),
-        Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"),
-    )
+    format_directory(RealFiles(), Layout(directory), Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"))
     witness = Witness()
     node = Node(node_config(directory), services=[FakeService], observer=witness)
     async with asyncio.timeout(WAIT_S):

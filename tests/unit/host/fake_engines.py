@@ -1,7 +1,6 @@
 """The least engines that a node can run: everything in memory, one voter, whatever is asked done.
 
-Made of ``stelae.spi`` alone. What a running node never calls is not there; calling it is a failure.
-"""
+Made of ``stelae.spi`` alone. What a running node never calls is not there; calling it is a failure."""
 
 from __future__ import annotations
 

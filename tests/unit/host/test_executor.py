@@ -81,9 +81,7 @@ class Bench:
         )
         self.writer.open_log(LOG, last)
         self.cache = EntryCache(last, 1 << 20)
-        ports = ExecutorPorts(
-            writer=self.writer, reader=self, hard_states=self, network=self, time=self, sink=self
-        )
+        ports = ExecutorPorts(writer=self.writer, reader=self, hard_states=self, network=self, time=self, sink=self)
         self.executor = ReadyExecutor(
             log=LOG,
             ports=ports,
@@ -130,12 +128,7 @@ class Bench:
         self.saves.append((hard_state, done))
 
     def read(
-        self,
-        log: LogId,
-        first: int,
-        end: int,
-        bytes_max: int,
-        done: Callable[[list[Entry] | StelaeError], None],
+        self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[list[Entry] | StelaeError], None]
     ) -> None:
         self.reads.append((first, end, done))
 
@@ -185,9 +178,7 @@ class Bench:
 
 def test_a_reply_waits_for_its_append_and_what_is_free_does_not() -> None:
     bench = Bench()
-    bench.run(
-        Ready(id=1, append=append(new_entry(1)), at_once=say("free"), after_persist=say("ack"))
-    )
+    bench.run(Ready(id=1, append=append(new_entry(1)), at_once=say("free"), after_persist=say("ack")))
     assert bench.log == ["send free", "entries [1]"] and bench.events == []
     bench.disk()
     assert bench.log[-1] == "send ack" and bench.events == [Persisted(1)]
@@ -221,8 +212,7 @@ def test_a_hard_state_waits_until_every_earlier_append_is_durable() -> None:
 def test_a_reply_of_a_term_that_has_passed_is_dropped_but_its_durability_is_reported() -> None:
     bench = Bench()
     bench.run(
-        Ready(id=1, append=append(new_entry(1)), after_persist=say("old ack", 1)),
-        Ready(id=2, hard_state=HardState(2)),
+        Ready(id=1, append=append(new_entry(1)), after_persist=say("old ack", 1)), Ready(id=2, hard_state=HardState(2))
     )
     bench.disk()
     assert "send old ack" not in bench.log
@@ -242,10 +232,7 @@ def test_appends_are_pipelined_and_attested_in_order() -> None:
 
 def test_a_ready_with_nothing_durable_still_waits_its_turn_to_reply() -> None:
     bench = Bench()
-    bench.run(
-        Ready(id=1, append=append(new_entry(1))),
-        Ready(id=2, after_persist=say("matched")),
-    )
+    bench.run(Ready(id=1, append=append(new_entry(1))), Ready(id=2, after_persist=say("matched")))
     assert "send matched" not in bench.log
     bench.disk()
     assert bench.log[-1] == "send matched"

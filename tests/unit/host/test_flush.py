@@ -124,11 +124,7 @@ class Node:
         """Append and apply entries up to an index; note in ``durable`` what became durable."""
         found = self.recovered()
         writer = LogWriter(
-            lock=nullcontext(),
-            wake=lambda: None,
-            post=_run_all,
-            queue_bytes_max=1 << 20,
-            group_bytes_max=1 << 20,
+            lock=nullcontext(), wake=lambda: None, post=_run_all, queue_bytes_max=1 << 20, group_bytes_max=1 << 20
         )
         writer.open_log(LOG, found.log.last)
         cache = EntryCache(found.log.last, 1 << 20)
@@ -160,9 +156,7 @@ class Node:
             entry = write_entry(index)
             slot = writer.reserve(LOG, entry.size_bytes)
             cache.append((entry,), None)
-            writer.append_async(
-                slot, (entry,), commit_hint=index, done=lambda _o, i=index: durable.append(i)
-            )
+            writer.append_async(slot, (entry,), commit_hint=index, done=lambda _o, i=index: durable.append(i))
             self._drive(writer)
             applier.commit_to(index)
             if index in flush_at:
@@ -170,9 +164,7 @@ class Node:
                 self._drive(writer)
         assert not self.failures
 
-    def read(
-        self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[Any], None]
-    ) -> None:
+    def read(self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[Any], None]) -> None:
         done(self.wal.read(log, first, end, bytes_max))
 
     def _drive(self, writer: LogWriter) -> None:

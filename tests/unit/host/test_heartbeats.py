@@ -29,9 +29,7 @@ class Node:
         return dict(self.service.beats_due())[peer]
 
 
-def exchange(
-    leader: Node, follower: Node, now_us: int, run: IncarnationId = FIRST_RUN
-) -> tuple[Beat, BeatAck]:
+def exchange(leader: Node, follower: Node, now_us: int, run: IncarnationId = FIRST_RUN) -> tuple[Beat, BeatAck]:
     """One beat and its answer, without delay."""
     beat = leader.beat_to(PEER)
     ack = follower.service.received(LEADER, run, beat, now_us)

@@ -18,9 +18,7 @@ B = LogId(TabletId("b"), 1)
 
 
 def entries(first: int, count: int = 1, term: int = 1, size: int = 10) -> tuple[Entry, ...]:
-    return tuple(
-        Entry(OpId(term, first + n), EntryKind.WRITE, first + n, b"x" * size) for n in range(count)
-    )
+    return tuple(Entry(OpId(term, first + n), EntryKind.WRITE, first + n, b"x" * size) for n in range(count))
 
 
 class Driver:
@@ -48,9 +46,7 @@ class Driver:
 
     def append(self, log: LogId, label: str, batch: tuple[Entry, ...], **more: int) -> None:
         slot = self.writer.reserve(log, sum(entry.size_bytes for entry in batch))
-        self.writer.append_async(
-            slot, batch, done=lambda outcome: self.outcomes.append((label, outcome)), **more
-        )
+        self.writer.append_async(slot, batch, done=lambda outcome: self.outcomes.append((label, outcome)), **more)
 
     def take(self) -> Group:
         work = self.writer.take_work()
@@ -73,11 +69,7 @@ def test_one_group_takes_what_is_ready_in_every_log() -> None:
     assert [e.op_id.index for e in group.appends[A].entries] == [1, 2, 3]
     assert [e.op_id.index for e in group.appends[B].entries] == [1]
     driver.succeed(group)
-    assert driver.outcomes == [
-        ("a1", Durable(OpId(1, 1))),
-        ("a2", Durable(OpId(1, 3))),
-        ("b1", Durable(OpId(1, 1))),
-    ]
+    assert driver.outcomes == [("a1", Durable(OpId(1, 1))), ("a2", Durable(OpId(1, 3))), ("b1", Durable(OpId(1, 1)))]
     assert driver.writer.queued_bytes == 0
 
 
@@ -182,12 +174,7 @@ def test_a_failure_reaches_every_slot_of_its_log_and_no_other_log(error: Full | 
     unfilled = driver.writer.reserve(A, 74)
     failed = Failed(error, OpId(0, 0))
     driver._post(driver.writer.complete(group, {A: failed, B: Durable(OpId(1, 1))}))
-    assert driver.outcomes == [
-        ("a1", failed),
-        ("a2", failed),
-        ("a3", failed),
-        ("b1", Durable(OpId(1, 1))),
-    ]
+    assert driver.outcomes == [("a1", failed), ("a2", failed), ("a3", failed), ("b1", Durable(OpId(1, 1)))]
     late: list[Outcome] = []
     driver.writer.append_async(unfilled, entries(4), done=late.append)
     assert late == [failed], "a slot reserved before the failure hears of it too, once"
@@ -242,11 +229,7 @@ def test_appends_from_the_loop_race_a_real_thread_and_none_is_lost_or_doubled() 
     wake = threading.Semaphore(0)
     posted: list[Completion] = []
     writer = LogWriter(
-        lock=threading.Lock(),
-        wake=wake.release,
-        post=posted.extend,
-        queue_bytes_max=1 << 30,
-        group_bytes_max=4096,
+        lock=threading.Lock(), wake=wake.release, post=posted.extend, queue_bytes_max=1 << 30, group_bytes_max=4096
     )
     logs = [LogId(TabletId(f"t{n}"), 1) for n in range(3)]
     for log in logs:
@@ -273,11 +256,7 @@ def test_appends_from_the_loop_race_a_real_thread_and_none_is_lost_or_doubled() 
     for index in range(1, 501):
         for log in logs:
             slot = writer.reserve(log, 74)
-            writer.append_async(
-                slot,
-                entries(index),
-                done=lambda _o, log=log, index=index: done.append((log, index)),
-            )
+            writer.append_async(slot, entries(index), done=lambda _o, log=log, index=index: done.append((log, index)))
     writer.close(lambda _r: None)
     thread.join(20)
     assert not thread.is_alive()

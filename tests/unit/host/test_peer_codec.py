@@ -22,12 +22,7 @@ ENTRIES = (Entry(OpId(1, 2), EntryKind.WRITE, 9, b"body"),)
 def test_a_message_comes_back_with_its_entries() -> None:
     codec = PeerCodec({"hello": Hello})
     back = codec.decode(codec.encode(GUARD, Hello("abcd"), ENTRIES))
-    assert (back.guard, back.kind, back.message, back.entries) == (
-        GUARD,
-        "hello",
-        Hello("abcd"),
-        ENTRIES,
-    )
+    assert (back.guard, back.kind, back.message, back.entries) == (GUARD, "hello", Hello("abcd"), ENTRIES)
 
 
 @pytest.mark.parametrize("text", [b"\xa4\xff\xff\xff\xff", b"\xc0", b"\x91" * 100_000])

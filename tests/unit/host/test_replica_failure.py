@@ -17,16 +17,7 @@ from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaState
 from stelae.host.retention import Retention
 from stelae.host.tokens import Tokens
-from stelae.spi.consensus import (
-    Beats,
-    HardState,
-    LogAppend,
-    ReadReady,
-    Ready,
-    Role,
-    Status,
-    TabletConfig,
-)
+from stelae.spi.consensus import Beats, HardState, LogAppend, ReadReady, Ready, Role, Status, TabletConfig
 from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
@@ -85,12 +76,7 @@ class World:
         executor = ReadyExecutor(
             log=LOG,
             ports=ExecutorPorts(
-                writer=writer,
-                reader=ports,
-                hard_states=ports,
-                network=ports,
-                time=ports.time,
-                sink=self.replica,
+                writer=writer, reader=ports, hard_states=ports, network=ports, time=ports.time, sink=self.replica
             ),
             cache=EntryCache(LAST, 1 << 20),
             hard_state=HardState(2, NODE),

@@ -17,17 +17,7 @@ from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.store import RowFault
-from stelae.spi.write import (
-    OpBody,
-    OpKind,
-    OpResult,
-    RowCode,
-    RowError,
-    WriteOp,
-    WriteReply,
-    WriteRequest,
-    encode_body,
-)
+from stelae.spi.write import OpBody, OpKind, OpResult, RowCode, RowError, WriteOp, WriteReply, WriteRequest, encode_body
 
 PLAIN = {"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
 
@@ -90,9 +80,7 @@ def test_an_operation_is_answered_when_its_entry_is_applied(world: World) -> Non
     assert world.path.pending == 0
 
 
-def test_a_retry_of_an_applied_operation_gets_its_first_answer_without_the_log(
-    world: World,
-) -> None:
+def test_a_retry_of_an_applied_operation_gets_its_first_answer_without_the_log(world: World) -> None:
     world.write((1, 10))
     world.apply(world.append(), (RowFault(0, RowCode.ALREADY_PRESENT),))
     first = world.answers()
@@ -153,10 +141,7 @@ def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world
         ClientId("c"),
         1,
         1,
-        [
-            WriteOp(1, msgspec.Raw(b"\xc0")),
-            WriteOp(2, encode_body(OpBody(OpKind.INSERT, [(1,)]))),
-        ],
+        [WriteOp(1, msgspec.Raw(b"\xc0")), WriteOp(2, encode_body(OpBody(OpKind.INSERT, [(1,)])))],
     )
     world.path.add(request, world.replies.append)
     world.apply(world.append())
@@ -170,9 +155,7 @@ def test_a_request_without_operations_is_the_callers_error(world: World) -> None
     assert isinstance(error, CallerError)
 
 
-def test_a_replaced_entry_tells_its_callers_to_retry_and_earlier_ones_wait_on(
-    world: World,
-) -> None:
+def test_a_replaced_entry_tells_its_callers_to_retry_and_earlier_ones_wait_on(world: World) -> None:
     world.write((1, 10))
     first = world.append()
     world.write((2, 20))
@@ -185,9 +168,7 @@ def test_a_replaced_entry_tells_its_callers_to_retry_and_earlier_ones_wait_on(
     assert world.answers() == [(1, OpResult(101))]
 
 
-def test_callers_of_an_entry_that_another_leader_replaced_are_told_to_retry(
-    world: World,
-) -> None:
+def test_callers_of_an_entry_that_another_leader_replaced_are_told_to_retry(world: World) -> None:
     world.write((1, 10))
     ((op_id, body),) = world.append()
     world.apply([(OpId(op_id.term + 1, op_id.index), body)])

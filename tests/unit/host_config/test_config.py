@@ -97,11 +97,7 @@ def test_the_first_member_is_the_hinted_leader_and_the_config_is_sorted() -> Non
 def test_a_small_file_takes_every_default() -> None:
     config = parse(SMALL)
     assert config.tablet is None
-    assert (config.wal.name, config.consensus.name, config.store.name) == (
-        "segmented",
-        "raft",
-        "memory",
-    )
+    assert (config.wal.name, config.consensus.name, config.store.name) == ("segmented", "raft", "memory")
     assert config.log.queue_bytes_max == 64 << 20
     assert config.clock.clock_error_ms_max == 10_000
     assert config.wire.insecure_listen is False
@@ -123,12 +119,7 @@ MISTAKES = [
     ('directory = "data/n1"\n', "", 1, ["[node] lacks the key 'directory'", "directory ="]),
     ('"data/n1"', "7", 2, ["directory has to be a text, not 7"]),
     ('"data/n1"', '""', 2, ["directory is empty"]),
-    (
-        'listen = "127.0.0.1:7051"',
-        'listen = "7051"',
-        3,
-        ["'7051' is no address", "127.0.0.1:7"],
-    ),
+    ('listen = "127.0.0.1:7051"', 'listen = "7051"', 3, ["'7051' is no address", "127.0.0.1:7"]),
     ('listen = "127.0.0.1:7051"', 'listen = "127.0.0.1:x"', 3, ["is no address"]),
     ('listen = "127.0.0.1:7051"', 'listen = "127.0.0.1:65536"', 3, ["is no address"]),
     ('listen = "127.0.0.1:7051"', 'listen = "0.0.0.0:7051"', 3, ["insecure_listen = true"]),
@@ -163,12 +154,7 @@ MISTAKES = [
     ("[wal.segmented]", "[wal.segmentd]", 25, ["unknown key 'segmentd' in [wal]", "'segmented'"]),
     ("[wal.segmented]", "[wall.segmented]", 25, ["unknown key 'wall'", "'wal'"]),
     ("segment_bytes = 512", "segment_byte = 512", 26, ["[wal.segmented]", "'segment_bytes'"]),
-    (
-        "segment_bytes = 512",
-        "segment_bytes = 15",
-        26,
-        ["out of bounds", "16 to 4096 bytes", "1024"],
-    ),
+    ("segment_bytes = 512", "segment_bytes = 15", 26, ["out of bounds", "16 to 4096 bytes", "1024"]),
     ("segment_bytes = 512", "segment_bytes = 4097", 26, ["out of bounds"]),
     ("segment_bytes = 512", "segment_bytes = true", 26, ["a whole number, not true"]),
     ("segment_bytes = 512", "segment_bytes = 1.5", 26, ["a whole number, not 1.5"]),
@@ -185,16 +171,10 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line", "words"), MISTAKES, ids=[new.strip()[:40] for _, new, _, _ in MISTAKES]
-)
-def test_a_mistake_gives_its_line_the_fact_and_the_way_out(
-    old: str, new: str, line: int, words: list[str]
-) -> None:
+@pytest.mark.parametrize(("old", "new", "line", "words"), MISTAKES, ids=[new.strip()[:40] for _, new, _, _ in MISTAKES])
+def test_a_mistake_gives_its_line_the_fact_and_the_way_out(old: str, new: str, line: int, words: list[str]) -> None:
     text = (
-        "cluster = 1\n" + WHOLE.replace('[cluster]\nid = "demo"\n', "")
-        if new == "cluster = 1"
-        else changed(old, new)
+        "cluster = 1\n" + WHOLE.replace('[cluster]\nid = "demo"\n', "") if new == "cluster = 1" else changed(old, new)
     )
     message = refused(text)
     assert message.startswith(f"/etc/stelae/node.toml:{line or 1}: "), message
@@ -213,9 +193,7 @@ def test_an_address_beyond_loopback_needs_as_many_words() -> None:
     config = parse(text)
     assert config.node.insecure_listen is True
     assert config.wire.insecure_listen is True
-    assert "unknown key 'insecure_listen' in [wire]" in refused(
-        SMALL + "[wire]\ninsecure_listen = true\n"
-    )
+    assert "unknown key 'insecure_listen' in [wire]" in refused(SMALL + "[wire]\ninsecure_listen = true\n")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
@@ -242,9 +220,7 @@ def test_a_broken_engine_is_reported_at_the_line_that_picks_it() -> None:
     def explode() -> Any:
         raise ImportError("libfoo is missing")
 
-    message = refused(
-        SMALL + '[engines]\nwal = "foo"\n', _registry(Point("wal.foo", explode, dist=Dist("foo")))
-    )
+    message = refused(SMALL + '[engines]\nwal = "foo"\n', _registry(Point("wal.foo", explode, dist=Dist("foo"))))
     assert message.startswith("/etc/stelae/node.toml:7: plugin wal.foo of foo 9.1 cannot be")
     assert "libfoo is missing" in message
 

@@ -21,16 +21,7 @@ from stelae.spi.errors import PluginError
 from stelae.spi.extras import MissingExtra, require
 from stelae.spi.hooks import LeaderChanged, TabletStateChanged, hookimpl
 from stelae.spi.ids import NodeId, TabletId
-from tests.unit.host_config.plugins import (
-    Dist,
-    Point,
-    WalConfig,
-    offering,
-    plugin,
-    policy,
-    wal,
-    working,
-)
+from tests.unit.host_config.plugins import Dist, Point, WalConfig, offering, plugin, policy, wal, working
 
 WALS = "stelae_wal_engines"
 
@@ -63,10 +54,7 @@ def test_only_the_plugin_that_is_picked_is_imported() -> None:
 
 
 def test_one_plugin_may_register_several_engines_and_kinds() -> None:
-    both = plugin(
-        stelae_wal_engines=lambda: [wal("a"), wal("b")],
-        stelae_master_policies=lambda: [policy("p")],
-    )
+    both = plugin(stelae_wal_engines=lambda: [wal("a"), wal("b")], stelae_master_policies=lambda: [policy("p")])
     registry = Registry([Point("wal.a", lambda: both), Point("policy.p", lambda: both)])
     registry.engine(EngineKind.WAL, "a")
     registry.engine(EngineKind.POLICY, "p")
@@ -81,10 +69,7 @@ def test_registering_the_same_plugin_twice_is_once() -> None:
 
 
 def test_an_unknown_name_lists_the_known_and_the_broken_ones() -> None:
-    points = [
-        Point("wal.good", lambda: offering(WALS, wal("good"))),
-        Point("wal.bad", lambda: imports("gone")),
-    ]
+    points = [Point("wal.good", lambda: offering(WALS, wal("good"))), Point("wal.bad", lambda: imports("gone"))]
     with pytest.raises(UnknownEngine, match="known wal engines: good; installed but broken: bad"):
         Registry(points).engine(EngineKind.WAL, "nope")
 
@@ -257,9 +242,7 @@ def test_plugins_that_nobody_picks_by_name_load_by_kind_and_broken_ones_are_repo
     assert [type(problem) for problem in problems] == [BrokenPlugin]
 
 
-def test_an_observer_that_raises_does_not_keep_the_others_from_hearing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_observer_that_raises_does_not_keep_the_others_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[object] = []
 
     class Loud:

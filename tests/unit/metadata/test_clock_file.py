@@ -9,14 +9,7 @@ import pytest
 
 from stelae.cli.fs_dump import dump_files
 from stelae.host.files import RealFiles
-from stelae.host.instance import (
-    CLOCK,
-    ClockCeiling,
-    Instance,
-    format_directory,
-    load_ceiling,
-    save_ceiling,
-)
+from stelae.host.instance import CLOCK, ClockCeiling, Instance, format_directory, load_ceiling, save_ceiling
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES, Kind, MetadataMissing, encode
 from stelae.sim.disk import VirtualDisk
@@ -57,9 +50,7 @@ def test_the_file_keeps_its_size_and_its_only_name() -> None:
 
 @pytest.mark.parametrize("unit", ["operations", "written_bytes"])
 @pytest.mark.parametrize("damaged", [None, 0, SLOT_BYTES])
-def test_power_lost_anywhere_twice_leaves_the_old_or_the_new_ceiling(
-    unit: str, damaged: int | None
-) -> None:
+def test_power_lost_anywhere_twice_leaves_the_old_or_the_new_ceiling(unit: str, damaged: int | None) -> None:
     """Also where the first loss tore a slot: the next save may not begin with the whole one."""
     seen = set()
     record = [*range(40), SLOT_BYTES - 1, *range(SLOT_BYTES, SLOT_BYTES + 40), 2 * SLOT_BYTES - 1]

@@ -28,9 +28,7 @@ LAYOUT = Layout("/node")
 
 def formatted(cluster: ClusterId | None = None) -> VirtualDisk:
     disk = VirtualDisk()
-    format_directory(
-        disk, LAYOUT, Instance(node_id=NODE, cluster_id=cluster, wal_engine="segmented")
-    )
+    format_directory(disk, LAYOUT, Instance(node_id=NODE, cluster_id=cluster, wal_engine="segmented"))
     return disk
 
 
@@ -51,18 +49,14 @@ def test_format_refuses_a_directory_with_tablets_but_no_instance_file() -> None:
     disk.replace(f"{LAYOUT.superblocks}/t1", b"anything")
     disk.remove(LAYOUT.instance)
     with pytest.raises(AlreadyFormatted, match="tablets are still here"):
-        format_directory(
-            disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented")
-        )
+        format_directory(disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented"))
 
 
 @pytest.mark.parametrize("bad", ["", "A" * 32, "a" * 31, "../" + "a" * 29])
 def test_format_refuses_a_bad_uuid_and_writes_nothing(bad: str) -> None:
     disk = VirtualDisk()
     with pytest.raises(BadIdentifier):
-        format_directory(
-            disk, LAYOUT, Instance(node_id=NodeId(bad), cluster_id=None, wal_engine="segmented")
-        )
+        format_directory(disk, LAYOUT, Instance(node_id=NodeId(bad), cluster_id=None, wal_engine="segmented"))
     assert not disk.exists(LAYOUT.root)
 
 

@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.host.consensus_meta import (
-    CONSENSUS,
-    ConsensusMetadata,
-    ConsensusRecord,
-    HardStateWriter,
-    VoteRegression,
-)
+from stelae.host.consensus_meta import CONSENSUS, ConsensusMetadata, ConsensusRecord, HardStateWriter, VoteRegression
 from stelae.host.instance import CLOCK, INSTANCE, ClockCeiling, Instance, format_directory
 from stelae.host.layout import Layout, tablet_names
 from stelae.host.metadata import HEADER_BYTES, Kind, MetadataMissing, decode, encode
@@ -37,10 +31,7 @@ from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
 
 TABLET = TabletId("t1")
 NODE_A, NODE_B = NodeId("a" * 32), NodeId("b" * 32)
-CONFIG = TabletConfig(
-    op_id=OpId(1, 1),
-    members=(Member(node_id=NODE_A, address="127.0.0.1:1"),),
-)
+CONFIG = TabletConfig(op_id=OpId(1, 1), members=(Member(node_id=NODE_A, address="127.0.0.1:1"),))
 BLOCK = Superblock(
     tablet_id=TABLET,
     table_name="rows",
@@ -58,10 +49,7 @@ RECORDS: list[tuple[Kind[Any], Any]] = [
     (INSTANCE, Instance(node_id=NODE_A, cluster_id=None, wal_engine="segmented")),
     (CLOCK, ClockCeiling(1 << 60)),
     (SUPERBLOCK, BLOCK),
-    (
-        CONSENSUS,
-        ConsensusRecord(tablet_id=TABLET, term=1 << 40, voted_for=NODE_B, committed_config=CONFIG),
-    ),
+    (CONSENSUS, ConsensusRecord(tablet_id=TABLET, term=1 << 40, voted_for=NODE_B, committed_config=CONFIG)),
 ]
 KINDS = pytest.mark.parametrize(("kind", "record"), RECORDS, ids=[k.name for k, _ in RECORDS])
 
@@ -295,8 +283,6 @@ def test_a_failed_sync_is_told_and_leaves_the_old_or_the_new_record() -> None:
 
 def test_an_initial_record_has_no_vote() -> None:
     disk, layout = formatted()
-    ConsensusMetadata(disk, layout, TABLET).save(
-        HardState(), TabletConfig(op_id=ZERO, members=CONFIG.members)
-    )
+    ConsensusMetadata(disk, layout, TABLET).save(HardState(), TabletConfig(op_id=ZERO, members=CONFIG.members))
     record = ConsensusMetadata(disk, layout, TABLET).load()
     assert record.hard_state == HardState(0, None)

@@ -64,9 +64,7 @@ def test_every_row_is_needed() -> None:
         ((Block.ABSENT, Meta.COMMITTED, Log.EMPTY), Action.FAIL, "N"),
     ],
 )
-def test_each_row_says_what_the_design_says(
-    found: tuple[Block, Meta, Log], action: Action, letter: str
-) -> None:
+def test_each_row_says_what_the_design_says(found: tuple[Block, Meta, Log], action: Action, letter: str) -> None:
     decision = decide(*found)
     assert (decision.action, decision.letter) == (action, letter)
 

@@ -44,17 +44,13 @@ class Store:
         raise Corrupt("as the others of this test do", path=directory)
 
 
-@pytest.mark.parametrize(
-    "error", [FileNotFoundError("data/b/rows"), NotADirectoryError("data/b/rows")]
-)
+@pytest.mark.parametrize("error", [FileNotFoundError("data/b/rows"), NotADirectoryError("data/b/rows")])
 def test_a_file_that_is_missing_fails_its_tablet_and_not_the_start(error: OSError) -> None:
     disk = VirtualDisk()
     node = Instance(node_id=NodeId("a" * 32), cluster_id=None, wal_engine="w")
     format_directory(disk, LAYOUT, node)
     for tablet in TABLETS:
-        block = Superblock(
-            tablet_id=tablet, generation=1, consensus_engine="raft", store_engine="memory"
-        )
+        block = Superblock(tablet_id=tablet, generation=1, consensus_engine="raft", store_engine="memory")
         SuperblockFile(disk, LAYOUT, tablet).save(block)
         config = TabletConfig(op_id=ZERO, members=())
         ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(1), config)

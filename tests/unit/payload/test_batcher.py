@@ -7,13 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stelae.host.batcher import (
-    CELL_BYTES_MAX,
-    ERROR_DETAILS_MAX,
-    KEY_BYTES_MAX,
-    OP_BYTES_MAX,
-    Batcher,
-)
+from stelae.host.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, OP_BYTES_MAX, Batcher
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
@@ -85,11 +79,7 @@ def test_requests_of_many_clients_share_one_batch() -> None:
     assert len(requests.batcher) == 3
     payload = requests.one()
     assert [(c.client_id, c.first_incomplete) for c in payload.clients] == [("a", 3), ("b", 2)]
-    assert [(r.client, r.sequence, r.row_count) for r in payload.requests] == [
-        (0, 1, 1),
-        (1, 2, 2),
-        (0, 3, 1),
-    ]
+    assert [(r.client, r.sequence, r.row_count) for r in payload.requests] == [(0, 1, 1), (1, 2, 2), (0, 3, 1)]
     assert [g.row_count for g in payload.groups] == [4]
     assert [r[0] for r in rows_of(payload)] == [1, 2, 3, 4]
     assert len(requests.batcher) == 0
@@ -125,10 +115,7 @@ def test_bad_rows_become_errors_of_their_own_request_and_the_rest_stands() -> No
     errors = [[(e.row, e.code, e.detail) for e in r.errors] for r in payload.requests]
     bad = RowCode.BAD_VALUE
     assert errors == [
-        [
-            (1, bad, "column 'id': expected int64, got str 'two'"),
-            (3, bad, "expected 5 values, got 4"),
-        ],
+        [(1, bad, "column 'id': expected int64, got str 'two'"), (3, bad, "expected 5 values, got 4")],
         [],
         [
             (0, bad, "column 'id': expected int64, got null"),
@@ -213,9 +200,7 @@ def test_bytes_that_are_no_arrow_rows_are_refused(kind: OpKind, data: bytes) -> 
         (OpKind.UPDATE, (), "'id'"),
     ],
 )
-def test_columns_that_do_not_fit_the_kind_are_refused(
-    kind: OpKind, columns: tuple[int, ...], says: str
-) -> None:
+def test_columns_that_do_not_fit_the_kind_are_refused(kind: OpKind, columns: tuple[int, ...], says: str) -> None:
     requests = Requests()
     with pytest.raises(SchemaMismatch, match=says):
         requests.add(kind, [(1,)], columns)
@@ -235,9 +220,7 @@ def test_an_operation_above_the_limit_is_refused_with_both_sizes() -> None:
     assert len(requests.batcher) == 0
 
 
-def test_what_is_too_much_for_one_entry_becomes_several_in_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_too_much_for_one_entry_becomes_several_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stelae.host.batcher.PAYLOAD_BYTES_MAX", 400)
     requests = Requests()
     for number in range(30):
@@ -283,12 +266,7 @@ def taken(
 @in_both_forms
 def test_a_cell_above_its_limit_is_a_row_error_with_both_sizes(arrow: bool) -> None:
     most = "x" * CELL_BYTES_MAX
-    rows = [
-        ("a", b"", most),
-        ("b", b"", most + "x"),
-        ("c", b"", None),
-        ("d", b"", "\u00e9" * 40_000),
-    ]
+    rows = [("a", b"", most), ("b", b"", most + "x"), ("c", b"", None), ("d", b"", "\u00e9" * 40_000)]
     assert taken(rows, arrow) == (
         ["a", "c"],
         [

@@ -13,26 +13,13 @@ from hypothesis import strategies as st
 
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import (
-    OpGroup,
-    PayloadClient,
-    PayloadRequest,
-    WritePayload,
-    decode_payload,
-    encode_payload,
-)
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload, decode_payload, encode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, RowCode, RowError
 
 SCHEMA = Schema.from_plain(
-    {
-        "columns": [
-            {"name": "id", "type": "int64"},
-            {"name": "name", "type": "string", "nullable": True},
-        ],
-        "key": ["id"],
-    }
+    {"columns": [{"name": "id", "type": "int64"}, {"name": "name", "type": "string", "nullable": True}], "key": ["id"]}
 )
 
 
@@ -43,33 +30,19 @@ def payload() -> WritePayload:
     return WritePayload(
         4,
         (PayloadClient(ClientId("alice"), 3), PayloadClient(ClientId("bob"), 1)),
-        (
-            PayloadRequest(0, 3, 2, 2**64 - 1),
-            PayloadRequest(1, 1, 1, 5, (error,)),
-            PayloadRequest(0, 4, 1, 6),
-        ),
-        (
-            OpGroup(OpKind.UPSERT, None, 3, whole.to_ipc()),
-            OpGroup(OpKind.DELETE, (1,), 1, keys.to_ipc()),
-        ),
+        (PayloadRequest(0, 3, 2, 2**64 - 1), PayloadRequest(1, 1, 1, 5, (error,)), PayloadRequest(0, 4, 1, 6)),
+        (OpGroup(OpKind.UPSERT, None, 3, whole.to_ipc()), OpGroup(OpKind.DELETE, (1,), 1, keys.to_ipc())),
     )
 
 
 def test_a_payload_comes_back_whole() -> None:
     back = decode_payload(encode_payload(payload()))
-    assert (back.schema_version, back.clients, back.requests) == (
-        4,
-        payload().clients,
-        payload().requests,
-    )
+    assert (back.schema_version, back.clients, back.requests) == (4, payload().clients, payload().requests)
     assert [(g.kind, g.columns, g.row_count) for g in back.groups] == [
         (OpKind.UPSERT, None, 3),
         (OpKind.DELETE, (1,), 1),
     ]
-    assert [g.rows(SCHEMA).to_rows() for g in back.groups] == [
-        [(1, "a"), (2, None), (3, "ccc")],
-        [(9,)],
-    ]
+    assert [g.rows(SCHEMA).to_rows() for g in back.groups] == [[(1, "a"), (2, None), (3, "ccc")], [(9,)]]
     assert back.row_count == 4
 
 

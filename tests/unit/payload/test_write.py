@@ -131,14 +131,8 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     data = encode_request(request(client_id="cccc"))
     for decode, message in (
         (decode_request, data.replace(b"cccc", b"c\xff\xffc")),
-        (
-            decode_body,
-            bytes(encode_body(OpBody(OpKind.INSERT, [("aaaa",)]))).replace(b"aaaa", b"\xff" * 4),
-        ),
-        (
-            decode_reply,
-            encode_reply(WriteReply([(1, OpResult(0, (), "aaaa"))])).replace(b"aaaa", b"\xff" * 4),
-        ),
+        (decode_body, bytes(encode_body(OpBody(OpKind.INSERT, [("aaaa",)]))).replace(b"aaaa", b"\xff" * 4)),
+        (decode_reply, encode_reply(WriteReply([(1, OpResult(0, (), "aaaa"))])).replace(b"aaaa", b"\xff" * 4)),
     ):
         with pytest.raises(CallerError):
             decode(message)

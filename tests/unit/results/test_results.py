@@ -20,9 +20,7 @@ from stelae.spi.store import RowFault
 from stelae.spi.write import OpResult, RowCode, RowError
 
 
-def payload(
-    *requests: tuple[str, int, int], first: dict[str, int] | None = None, rows: int = 1
-) -> WritePayload:
+def payload(*requests: tuple[str, int, int], first: dict[str, int] | None = None, rows: int = 1) -> WritePayload:
     """Requests as (client, sequence, digest), each of so many rows."""
     names = list(dict.fromkeys(client for client, _, _ in requests))
     return WritePayload(
@@ -157,9 +155,7 @@ def test_silent_clients_are_forgotten_and_busy_ones_are_not() -> None:
     assert applied(table, payload(("busy", 8, 7)), 2 * CLIENT_AGE_MAX - 9)[0] == {0}
 
 
-def test_too_many_results_of_one_client_push_out_its_oldest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_many_results_of_one_client_push_out_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RESULTS_PER_CLIENT_MAX", 8)
     table = ResultsTable()
     for sequence in range(1, 10):
@@ -168,9 +164,7 @@ def test_too_many_results_of_one_client_push_out_its_oldest(
     assert refusals(answers) == ["STALE_SEQUENCE"] * 2 + [""] * 7
 
 
-def test_too_many_clients_push_out_the_one_that_was_silent_longest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_many_clients_push_out_the_one_that_was_silent_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLIENTS_MAX", 2)
     table = ResultsTable()
     for place, name in enumerate(("a", "b", "a", "c")):
@@ -217,9 +211,7 @@ def random_history(seed: int, count: int = 60) -> list[tuple[WritePayload, int]]
 
 
 @given(st.integers(0, 10_000), st.integers(0, 60))
-def test_equal_histories_give_equal_bytes_wherever_they_were_cut_and_loaded(
-    seed: int, cut: int
-) -> None:
+def test_equal_histories_give_equal_bytes_wherever_they_were_cut_and_loaded(seed: int, cut: int) -> None:
     whole, parts = ResultsTable(), ResultsTable()
     for place, (entry, timestamp) in enumerate(random_history(seed)):
         if place == cut:
@@ -270,11 +262,7 @@ def test_equal_bytes_under_another_hash_seed() -> None:
         environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)}
         outputs.add(
             subprocess.run(
-                [sys.executable, "-c", script],
-                env=environment,
-                check=True,
-                capture_output=True,
-                timeout=60,
+                [sys.executable, "-c", script], env=environment, check=True, capture_output=True, timeout=60
             ).stdout
         )
     assert len(outputs) == 1

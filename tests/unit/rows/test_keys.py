@@ -10,11 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.spi.errors import CallerError, SchemaMismatch
-from stelae.spi.keys import (
-    KEY_ENCODING_VERSION,
-    decode_key,
-    encode_key,
-)
+from stelae.spi.keys import KEY_ENCODING_VERSION, decode_key, encode_key
 from stelae.spi.schema import Schema
 
 VECTORS = [
@@ -96,9 +92,7 @@ def test_vector_of_several_columns(key: tuple[Any, ...], encoded: str) -> None:
 def test_order_of_encoded_keys_is_the_order_of_their_values(data: st.DataObject) -> None:
     types = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
     schema = schema_of(*types)
-    keys = data.draw(
-        st.lists(st.tuples(*(VALUES[t] for t in types)), min_size=2, max_size=6), label="keys"
-    )
+    keys = data.draw(st.lists(st.tuples(*(VALUES[t] for t in types)), min_size=2, max_size=6), label="keys")
 
     def comparable(key: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(value.encode() if isinstance(value, str) else value for value in key)

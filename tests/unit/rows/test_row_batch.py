@@ -112,10 +112,7 @@ def test_natural_values_become_plain_ones() -> None:
 )
 def test_a_value_that_would_change_or_does_not_fit_is_refused(column_type: str, value: Any) -> None:
     layout = Schema.from_plain(
-        {
-            "columns": [{"name": "k", "type": "int8"}, {"name": "c", "type": column_type}],
-            "key": ["k"],
-        }
+        {"columns": [{"name": "k", "type": "int8"}, {"name": "c", "type": column_type}], "key": ["k"]}
     ).layout
     good = RowBatch.from_rows(layout, [(1, _some(column_type))]).to_rows()[0]
     with pytest.raises(Misfit, match=rf"row 1, column 'c': expected {column_type[:3]}") as caught:
@@ -149,9 +146,7 @@ def test_every_misfit_is_found_and_no_other(values: list[Any]) -> None:
 
 
 def test_nulls_where_none_may_be_are_corrupt_unless_allowed() -> None:
-    loose = Schema.from_plain(
-        {"columns": [{"name": "k", "type": "int8"}, {"name": "n", "type": "int8"}], "key": ["k"]}
-    )
+    loose = Schema.from_plain({"columns": [{"name": "k", "type": "int8"}, {"name": "n", "type": "int8"}], "key": ["k"]})
     plain = loose.to_plain()
     plain["columns"][1]["nullable"] = True
     data = RowBatch.from_rows(Schema.from_plain(plain).layout, [(1, None)]).to_ipc()

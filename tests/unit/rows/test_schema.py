@@ -82,10 +82,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones(text: str) -> None:
         ({"columns": ["id"]}, "column 1"),
         ({"columns": 5}, "schema"),
         ({"version": 0}, "version"),
-        (
-            {"columns": [{"name": f"c{n}", "type": "bool"} for n in range(301)], "key": ["c1"]},
-            "300",
-        ),
+        ({"columns": [{"name": f"c{n}", "type": "bool"} for n in range(301)], "key": ["c1"]}, "300"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(change: dict[str, Any], says: str) -> None:

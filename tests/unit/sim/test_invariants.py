@@ -46,9 +46,7 @@ class Rig:
         for node in self.world.nodes:
             self.restart(node.position)
 
-    def restart(
-        self, position: int, term: int = 0, vote: int | None = None, commit: int = 0
-    ) -> None:
+    def restart(self, position: int, term: int = 0, vote: int | None = None, commit: int = 0) -> None:
         node = self.world.nodes[position]
         hard_state = HardState(term, None if vote is None else NAMES[vote])
         log = LogView(base=ZERO, last=node.last(), term_runs=runs(node.log))
@@ -372,12 +370,7 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "leader_append_only": [leader_replaces],
     "log_matching": [same_op_id_other_body, same_op_id_other_predecessor],
     "leader_completeness": [elected_without_committed],
-    "commit_rule": [
-        commits_an_older_term,
-        commits_without_majority,
-        commit_goes_back,
-        starts_with_more_than_committed,
-    ],
+    "commit_rule": [commits_an_older_term, commits_without_majority, commit_goes_back, starts_with_more_than_committed],
     "terms_and_votes": [
         changes_its_vote,
         forgets_a_vote_it_showed,
@@ -389,11 +382,7 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         sends_before_the_log_is_durable,
         believes_durable_what_is_not,
     ],
-    "config_follows_log": [
-        config_lags_behind_the_log,
-        config_outlives_its_entry,
-        config_committed_too_early,
-    ],
+    "config_follows_log": [config_lags_behind_the_log, config_outlives_its_entry, config_committed_too_early],
     "hybrid_time": [time_goes_back_in_the_log, time_runs_away],
     "state_machine_safety": [applies_what_is_not_committed, applies_with_another_effect],
     "exactly_once": [
@@ -418,9 +407,7 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     [(name, story) for name, stories in FAULTY.items() for story in stories],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-def test_an_invariant_reports_what_must_not_happen(
-    invariant: str, story: Callable[[Rig], None]
-) -> None:
+def test_an_invariant_reports_what_must_not_happen(invariant: str, story: Callable[[Rig], None]) -> None:
     rig = Rig()
     story(rig)
     assert rig.violated == invariant

@@ -13,14 +13,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Edit
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import (
-    SCHEMA,
-    Replica,
-    StoreHarness,
-    delete,
-    insert,
-    upsert,
-)
+from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_memory import MemoryStore, stelae_store_engines
 from stelae_store_memory.chains import Version, length, pruned, visible
@@ -74,9 +67,7 @@ def test_one_compaction_lets_go_of_a_bounded_number_of_versions(replica: Replica
     assert sizes[0] > sizes[1] > sizes[2] == sizes[3]
 
 
-def test_a_row_written_a_hundred_thousand_times_can_be_read_pruned_and_let_go(
-    replica: Replica,
-) -> None:
+def test_a_row_written_a_hundred_thousand_times_can_be_read_pruned_and_let_go(replica: Replica) -> None:
     for _ in range(30):
         replica.write(*(Op(OpKind.UPSERT, [(1, "a", n)] * 4000) for n in range(1)))
     assert replica.rows() == [(1, "a", 0)]
@@ -111,9 +102,7 @@ def test_a_scan_that_is_refused_leaves_no_pin(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, -(2**40)])
-def test_a_negative_limit_is_the_callers_error_and_says_the_value(
-    replica: Replica, limit: int
-) -> None:
+def test_a_negative_limit_is_the_callers_error_and_says_the_value(replica: Replica, limit: int) -> None:
     replica.insert((1, "a", 1))
     with pytest.raises(CallerError, match=f"limit is {limit}") as refused:
         replica.store.scan(ScanSpec(limit=limit))
@@ -200,11 +189,7 @@ def shape(newest: Version | None) -> Sequence[tuple[int, bool]]:
         ([(10, True), (20, False)], 19, [(10, True), (20, False)]),
         ([(10, True), (20, False)], 20, []),
         ([(10, True), (20, False), (30, True)], 25, [(30, True)]),
-        (
-            [(10, True), (20, True), (30, True), (40, True)],
-            25,
-            [(20, True), (30, True), (40, True)],
-        ),
+        ([(10, True), (20, True), (30, True), (40, True)], 25, [(20, True), (30, True), (40, True)]),
         ([(10, True), (10, True), (10, False), (30, True)], 10, [(30, True)]),
     ],
 )

@@ -67,9 +67,7 @@ def test_a_segment_header_with_any_bit_flipped_is_refused(header: SegmentHeader,
 def test_a_group_is_read_back_and_only_with_its_own_nonce(
     held: list[Entry], nonce: int, other: int, synced: int, hint: int
 ) -> None:
-    encoded = encode_group(
-        held, nonce=nonce, at=100, synced=synced, replace_from=None, commit_hint=hint
-    )
+    encoded = encode_group(held, nonce=nonce, at=100, synced=synced, replace_from=None, commit_hint=hint)
     data = bytes(100) + b"".join(encoded.buffers)
     assert len(data) == 100 + encoded.size
     assert decode_group_header(data[100:], nonce) == GroupHeader(synced, hint, 0, len(held))
@@ -84,9 +82,7 @@ def test_a_group_is_read_back_and_only_with_its_own_nonce(
 
 
 @given(ENTRIES, U64, st.data())
-def test_an_entry_with_any_bit_flipped_is_refused(
-    entry: Entry, nonce: int, data: st.DataObject
-) -> None:
+def test_an_entry_with_any_bit_flipped_is_refused(entry: Entry, nonce: int, data: st.DataObject) -> None:
     encoded = encode_group([entry], nonce=nonce, at=0, synced=0, replace_from=7, commit_hint=0)
     raw = bytearray(b"".join(encoded.buffers))
     start = encoded.offsets[0] & ~LEADS
@@ -186,9 +182,7 @@ def test_names_tell_what_they_are(name: str, expected: tuple[FileKind, int, int]
     assert parse(name) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["", "g.base", "g01.base", "g1.base.bak", "g1-7.seg", "g-1-000000000007.seg", "x"]
-)
+@pytest.mark.parametrize("name", ["", "g.base", "g01.base", "g1.base.bak", "g1-7.seg", "g-1-000000000007.seg", "x"])
 def test_other_names_are_not_ours(name: str) -> None:
     assert parse(name) is None
 

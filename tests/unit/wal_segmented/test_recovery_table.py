@@ -122,9 +122,7 @@ def use(harness: VirtualHarness, value: LogUse, durable: OpId = ZERO) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "of another log"])
-def test_row_d_without_a_valid_base_file_the_log_is_damaged(
-    harness: VirtualHarness, how: str
-) -> None:
+def test_row_d_without_a_valid_base_file_the_log_is_damaged(harness: VirtualHarness, how: str) -> None:
     filled(harness).close()
     if how == "missing":
         harness.disk.remove(BASE)
@@ -157,9 +155,7 @@ def test_row_e_a_log_that_is_being_set_aside_is_not_used(harness: VirtualHarness
     engine.close()
 
 
-def test_row_f_after_a_failed_sync_nothing_behind_the_durable_entry_is_given_out(
-    harness: VirtualHarness,
-) -> None:
+def test_row_f_after_a_failed_sync_nothing_behind_the_durable_entry_is_given_out(harness: VirtualHarness) -> None:
     filled(harness).close()
     use(harness, LogUse.SYNC_FAILED, OpId(1, 42))
     assert_damage(recovered(harness), Found.SYNC_FAILED, BASE, OpId(1, 42))
@@ -188,9 +184,7 @@ def test_row_g_a_segment_of_another_log_is_damage(harness: VirtualHarness) -> No
     assert found.damage is not None
 
 
-def test_a_segment_of_a_newer_format_stops_the_node_and_touches_nothing(
-    harness: VirtualHarness,
-) -> None:
+def test_a_segment_of_a_newer_format_stops_the_node_and_touches_nothing(harness: VirtualHarness) -> None:
     filled(harness).close()
     data = bytearray(harness.disk.read_bytes(SECOND))
     header = header_of(harness, SECOND)
@@ -227,9 +221,7 @@ def without_footer(harness: VirtualHarness) -> None:
     harness.disk.cut(FIRST, header_of(harness, SECOND).previous_end)
 
 
-def test_row_j_a_segment_without_footer_ends_where_its_successor_says(
-    harness: VirtualHarness,
-) -> None:
+def test_row_j_a_segment_without_footer_ends_where_its_successor_says(harness: VirtualHarness) -> None:
     filled(harness).close()
     without_footer(harness)
     assert recovered(harness).found[0] is Found.SEALED
@@ -356,9 +348,7 @@ def test_row_q_holds_for_a_file_that_ends_in_the_tail(harness: VirtualHarness) -
 
 
 @pytest.mark.parametrize("rest", [0, 1, 100, 5000])
-def test_row_r_zeros_or_nothing_behind_the_last_group_are_a_clean_end(
-    harness: VirtualHarness, rest: int
-) -> None:
+def test_row_r_zeros_or_nothing_behind_the_last_group_are_a_clean_end(harness: VirtualHarness, rest: int) -> None:
     end = opened(harness)
     harness.write(FIRST, harness.disk.read_bytes(FIRST)[:end] + bytes(rest))
     assert recovered(harness).found == [Found.CLEAN]
@@ -366,9 +356,7 @@ def test_row_r_zeros_or_nothing_behind_the_last_group_are_a_clean_end(
 
 
 @pytest.mark.parametrize("fault", ["sync", "read"])
-def test_row_s_a_tail_that_cannot_be_read_or_synced_is_damage(
-    harness: VirtualHarness, fault: str
-) -> None:
+def test_row_s_a_tail_that_cannot_be_read_or_synced_is_damage(harness: VirtualHarness, fault: str) -> None:
     opened(harness)
     faults = harness.disk.faults
     (faults.fail_syncs if fault == "sync" else faults.fail_reads)(FIRST)
@@ -399,13 +387,7 @@ def test_the_readme_shows_the_table_as_it_is() -> None:
 
 def test_nothing_is_ever_removed_or_cut_that_was_known_to_be_durable() -> None:
     quiet = {found for found in Found if found.value.verdict in (Verdict.CUT, Verdict.REMOVE)}
-    assert quiet == {
-        Found.UNBORN,
-        Found.COLLECTED,
-        Found.DROPPED,
-        Found.UNCUT_FOOTER,
-        Found.TORN,
-    }
+    assert quiet == {Found.UNBORN, Found.COLLECTED, Found.DROPPED, Found.UNCUT_FOOTER, Found.TORN}
 
 
 # -- what recovery leaves --------------------------------------------------------------------------

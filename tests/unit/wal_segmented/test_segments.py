@@ -20,9 +20,7 @@ KIB = 1024
 
 
 def a_harness(first: int = 4 * KIB, largest: int = 64 * KIB, growth: int = 4) -> VirtualHarness:
-    config = SegmentedConfig(
-        segment_bytes_first=first, segment_bytes_max=largest, segment_growth=growth
-    )
+    config = SegmentedConfig(segment_bytes_first=first, segment_bytes_max=largest, segment_growth=growth)
     return VirtualHarness(SegmentedWal, config)
 
 
@@ -177,15 +175,11 @@ def test_a_spare_segment_for_which_there_is_no_space_is_tried_again_later() -> N
     engine.close()
 
 
-def test_workers_that_are_overloaded_only_delay_the_next_segment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_that_are_overloaded_only_delay_the_next_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = a_harness()
     engine = started(harness)
     workers = harness.workers
-    monkeypatch.setattr(
-        workers, "submit", lambda _work, done: done(Overloaded("too much to do")), raising=True
-    )
+    monkeypatch.setattr(workers, "submit", lambda _work, done: done(Overloaded("too much to do")), raising=True)
     append_up_to(engine, 1, 20)
     assert list(segments(harness.disk)) == [1]
     monkeypatch.undo()
@@ -250,9 +244,7 @@ def test_a_small_segment_goes_on_after_it_was_cooled_and_a_large_one_does_not() 
     engine.close()
 
 
-def test_opening_reads_headers_and_footers_of_closed_segments_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_opening_reads_headers_and_footers_of_closed_segments_only(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = a_harness(64 * KIB, 64 * KIB)
     engine = started(harness)
     append_up_to(engine, 1, 300, size_bytes=2000)
@@ -453,9 +445,7 @@ def test_one_log_whose_directory_vanished_fails_alone() -> None:
     other = LogId(TabletId("tablet-b"), 1)
     engine.create(other, ZERO)
     harness.disk.remove_tree(PLACE)
-    outcomes = engine.commit(
-        {LOG: Append(entries=entries(1, 1)), other: Append(entries=entries(1, 1))}, sync=True
-    )
+    outcomes = engine.commit({LOG: Append(entries=entries(1, 1)), other: Append(entries=entries(1, 1))}, sync=True)
     assert isinstance(outcomes[other], Durable)
     assert not isinstance(outcomes[LOG], Durable)
     assert engine.read(other, 1, 2, READ_BYTES)

@@ -8,13 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stelae.spi.errors import (
-    DeadlineExceeded,
-    NotLeader,
-    Overloaded,
-    StelaeError,
-    Unavailable,
-)
+from stelae.spi.errors import DeadlineExceeded, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.wire.calls import Call, CallTable, Response, RetryPolicy
 from stelae.wire.deadlines import BUCKET_US, Deadlines
@@ -33,18 +27,14 @@ class Wire:
         self.hindrance: StelaeError | None = None
         self.woken: list[int] = []
         self.deadlines = Deadlines(self.woken.append)
-        self.table = CallTable(
-            self._transmit, self.cancelled.append, self.deadlines, random.Random(3)
-        )
+        self.table = CallTable(self._transmit, self.cancelled.append, self.deadlines, random.Random(3))
 
     def _transmit(self, call: Call, now_us: int) -> StelaeError | None:
         if self.hindrance is None:
             self.sent.append(call.request_id)
         return self.hindrance
 
-    def call(
-        self, request_id: int = 1, *, deadline_ms: int = 1000, retry: RetryPolicy | None = None
-    ) -> Call:
+    def call(self, request_id: int = 1, *, deadline_ms: int = 1000, retry: RetryPolicy | None = None) -> Call:
         call = Call(
             self.loop,
             request_id,
@@ -129,9 +119,7 @@ def test_any_attempts_answer_completes_an_idempotent_call(wire: Wire) -> None:
     assert future.result() is ANSWER
 
 
-def test_overload_and_unavailability_are_retried_after_a_growing_jittered_pause(
-    wire: Wire,
-) -> None:
+def test_overload_and_unavailability_are_retried_after_a_growing_jittered_pause(wire: Wire) -> None:
     future = wire.call(deadline_ms=100_000, retry=RETRY)
     now_us, pauses_ms = 0, []
     for _ in range(12):
@@ -156,9 +144,7 @@ def test_other_refusals_reach_the_caller_even_of_an_idempotent_call(wire: Wire) 
     assert caught.value.leader == "c" * 32
 
 
-def test_an_idempotent_call_waits_out_a_lost_link_and_goes_as_soon_as_one_is_up(
-    wire: Wire,
-) -> None:
+def test_an_idempotent_call_waits_out_a_lost_link_and_goes_as_soon_as_one_is_up(wire: Wire) -> None:
     wire.call(retry=RETRY)
     wire.hindrance = Unavailable("not connected")
     wire.table.link_lost(Unavailable("lost"), 5)

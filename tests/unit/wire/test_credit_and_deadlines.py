@@ -70,9 +70,7 @@ class Item:
 
 
 @given(st.lists(st.integers(1, 50 * BUCKET_US), max_size=40), st.sets(st.integers(0, 39)))
-def test_deadlines_come_once_in_order_never_early_and_at_most_a_bucket_late(
-    dues: list[int], dropped: set[int]
-) -> None:
+def test_deadlines_come_once_in_order_never_early_and_at_most_a_bucket_late(dues: list[int], dropped: set[int]) -> None:
     woken: list[int] = []
     table = Deadlines(woken.append)
     came: list[Item] = []

@@ -58,9 +58,7 @@ def test_a_storm_of_mutations_to_every_service_leaves_the_node_serving(seed: int
         who = await asyncio.to_thread(meet, address, rng, CLUSTER)
         small = [case for case in CORPUS if not case.name.startswith(("flood", "frame"))]
         kinds = ("echo", "bulk.echo", "buggy", "note")
-        await asyncio.to_thread(
-            lambda: storm(small, address, rng=rng, node=who, kinds=kinds, messages=600)
-        )
+        await asyncio.to_thread(lambda: storm(small, address, rng=rng, node=who, kinds=kinds, messages=600))
         assert metrics["wire_refused_total"] > 100
         assert metrics["wire_refused_malformed"] > 10
         assert metrics["wire_handlers_failed"] > 0

@@ -126,9 +126,7 @@ class World:
         self.link.flush()
         sent, self.port.sent = self.port.sent, []
         return [
-            parcel.kind
-            for frames in sent
-            for parcel in msgspec.json.decode(bytes(frames[0]), type=Envelope).parcels
+            parcel.kind for frames in sent for parcel in msgspec.json.decode(bytes(frames[0]), type=Envelope).parcels
         ]
 
     def pass_time(self, ms: int) -> None:
@@ -176,9 +174,7 @@ def test_nothing_is_queued_while_a_link_is_not_up() -> None:
         ({"timestamp": CLOCK_LIMIT + 1}, "clock"),
     ],
 )
-def test_a_welcome_of_anybody_else_is_refused_and_another_connection_tried(
-    how: dict[str, Any], code: str
-) -> None:
+def test_a_welcome_of_anybody_else_is_refused_and_another_connection_tried(how: dict[str, Any], code: str) -> None:
     world = World()
     world.welcome(**how)
     assert world.link.state is LinkState.IDLE
@@ -203,9 +199,7 @@ def test_a_welcome_of_anybody_else_is_refused_and_another_connection_tried(
         ({"body": [b"unannounced"]}, "malformed"),
     ],
 )
-def test_an_answer_that_fails_the_envelopes_checks_is_refused_and_counted(
-    how: dict[str, Any], code: str
-) -> None:
+def test_an_answer_that_fails_the_envelopes_checks_is_refused_and_counted(how: dict[str, Any], code: str) -> None:
     world = World()
     world.welcome()
     world.hear([(Kind.REPLY, 1, 0, "", None, [])], **how)

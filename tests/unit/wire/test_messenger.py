@@ -206,9 +206,7 @@ def test_a_known_peer_found_again_by_address_stays_one_peer() -> None:
         alias = address.replace("127.0.0.1", "localhost")
         assert await client.connect(alias) == NODE
         await until(lambda: client.connected(NODE) is not None)
-        answer = await client.call(
-            NODE, "echo", [b"x"], deadline_ms=10_000, retry=RetryPolicy(attempt_ms=200)
-        )
+        answer = await client.call(NODE, "echo", [b"x"], deadline_ms=10_000, retry=RetryPolicy(attempt_ms=200))
         assert answer.body == [b"x"]
 
     run(main)
@@ -217,9 +215,7 @@ def test_a_known_peer_found_again_by_address_stays_one_peer() -> None:
 def test_a_partition_silences_a_link_and_healing_brings_it_back() -> None:
     async def main() -> None:
         faults = Faults(random.Random(1))
-        client, _ = messenger(
-            1, faults=faults, ping_ms=20, silence_ms_max=60, connect_timeout_ms=60
-        )
+        client, _ = messenger(1, faults=faults, ping_ms=20, silence_ms_max=60, connect_timeout_ms=60)
         node, _ = messenger(2)
         await joined(client, node, echo(node))
         call = client.call(NODE, "echo", [b"x"], deadline_ms=20_000, retry=RetryPolicy())
@@ -248,8 +244,7 @@ def test_loss_repetition_and_reordering_cost_time_but_no_answer() -> None:
         retry = RetryPolicy(attempt_ms=30, backoff_ms_min=1, backoff_ms_max=5)
         for number in range(60):
             calls = [
-                client.call(NODE, "echo", [b"%d.%d" % (number, n)], deadline_ms=20_000, retry=retry)
-                for n in range(5)
+                client.call(NODE, "echo", [b"%d.%d" % (number, n)], deadline_ms=20_000, retry=retry) for n in range(5)
             ]
             answers = [bytes((await call).body[0]) for call in calls]
             assert answers == [b"%d.%d" % (number, n) for n in range(5)]
@@ -277,9 +272,7 @@ def test_a_peer_that_does_not_read_bounds_what_is_queued_for_it() -> None:
     run(main)
 
 
-def test_a_sender_with_a_small_window_does_not_stand_still_before_a_receiver_with_a_large_one() -> (
-    None
-):
+def test_a_sender_with_a_small_window_does_not_stand_still_before_a_receiver_with_a_large_one() -> None:
     """Regression story: the receiver reported by its own window, which was never used up."""
 
     async def main() -> None:

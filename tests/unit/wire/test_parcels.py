@@ -13,16 +13,12 @@ from stelae.wire.parcels import PACK_BELOW, SPARE_FRAMES, Batch, Outbox, frame_l
 from stelae.wire.refusals import Malformed
 from stelae.wire.settings import PARCEL_COST, WireSettings
 
-LENGTHS = st.one_of(
-    st.integers(0, 60), st.sampled_from([PACK_BELOW - 1, PACK_BELOW, PACK_BELOW + 1])
-)
+LENGTHS = st.one_of(st.integers(0, 60), st.sampled_from([PACK_BELOW - 1, PACK_BELOW, PACK_BELOW + 1]))
 BODIES = st.lists(st.lists(LENGTHS, max_size=4), max_size=12)
 
 
 def outbox(*, batch_bytes: int = 1 << 20, parcels_max: int = 1000, large_max: int = 100) -> Outbox:
-    settings = WireSettings(
-        message_bytes=batch_bytes, parcels_max=parcels_max, frames_max=large_max + SPARE_FRAMES
-    )
+    settings = WireSettings(message_bytes=batch_bytes, parcels_max=parcels_max, frames_max=large_max + SPARE_FRAMES)
     return Outbox(settings, lambda: None)
 
 

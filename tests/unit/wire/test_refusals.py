@@ -25,9 +25,7 @@ def there_and_back(error: errors.StelaeError) -> errors.StelaeError:
         refusals.StaleRecipient,
     ],
 )
-def test_an_error_that_callers_act_on_arrives_as_its_own_class(
-    kind: type[errors.StelaeError],
-) -> None:
+def test_an_error_that_callers_act_on_arrives_as_its_own_class(kind: type[errors.StelaeError]) -> None:
     came = there_and_back(kind("what happened"))
     assert type(came) is kind
     assert str(came) == "what happened"

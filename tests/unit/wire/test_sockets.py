@@ -44,9 +44,7 @@ def received(port: RouterPort | DealerPort) -> list[list[Buffer]]:
     return came
 
 
-def test_nothing_can_be_queued_before_a_connection_stands(
-    context: zmq.Context[zmq.Socket[bytes]],
-) -> None:
+def test_nothing_can_be_queued_before_a_connection_stands(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     router = RouterPort(context, 1 << 20, 100)
     taken = bound(router)
     router.close()
@@ -72,9 +70,7 @@ def test_a_lost_connection_shows_at_once_and_is_never_made_again_behind_our_back
     assert not dealer.send([b"for the dead"])
 
 
-def test_a_caller_that_is_gone_is_said_to_be_gone(
-    context: zmq.Context[zmq.Socket[bytes]],
-) -> None:
+def test_a_caller_that_is_gone_is_said_to_be_gone(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     router, dealer, _ = pair(context)
     assert dealer.send([b"hello"])
     ((routing_id, _),) = received(router)
@@ -85,18 +81,14 @@ def test_a_caller_that_is_gone_is_said_to_be_gone(
     assert not router.send([b"never seen", b"x"])
 
 
-def test_a_reader_that_does_not_read_is_said_to_be_full(
-    context: zmq.Context[zmq.Socket[bytes]],
-) -> None:
+def test_a_reader_that_does_not_read_is_said_to_be_full(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     router, dealer, _ = pair(context)
     results = {dealer.send([bytes(1 << 19)]) for _ in range(2000)}
     assert results == {True, False}
     assert router.readable()
 
 
-def test_a_drain_stops_at_its_limit_and_says_that_more_is_left(
-    context: zmq.Context[zmq.Socket[bytes]],
-) -> None:
+def test_a_drain_stops_at_its_limit_and_says_that_more_is_left(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     router, dealer, _ = pair(context)
     for _ in range(10):
         dealer.send([b"x"])
@@ -109,9 +101,7 @@ def test_a_drain_stops_at_its_limit_and_says_that_more_is_left(
     assert router.drain(came.append, 1)
 
 
-def test_of_a_message_with_endless_frames_only_so_many_are_kept(
-    context: zmq.Context[zmq.Socket[bytes]],
-) -> None:
+def test_of_a_message_with_endless_frames_only_so_many_are_kept(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     router, dealer, _ = pair(context)
     dealer.send([b"x"] * (3 * FRAMES_MAX))
     dealer.send([b"next"])
@@ -131,9 +121,7 @@ def test_a_frame_above_the_hard_limit_ends_the_connection_before_it_is_held(
     assert not router.readable()
 
 
-def test_large_frames_are_views_and_small_ones_bytes(
-    context: zmq.Context[zmq.Socket[bytes]],
-) -> None:
+def test_large_frames_are_views_and_small_ones_bytes(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     router, dealer, _ = pair(context)
     dealer.send([b"header", b"packed", bytes(100_000)])
     ((_, header, packed, large),) = received(router)

@@ -162,9 +162,7 @@ def test_what_one_turn_answers_to_one_caller_leaves_as_one_message() -> None:
 def test_a_parcel_that_nobody_serves_is_refused_alone() -> None:
     world = World()
     world.hello()
-    answers = world.say(
-        [ask(1), ask(2, "nothing"), ask(3), ask(4, "tell"), ask(0), ask(6, "ask.bulk")]
-    )
+    answers = world.say([ask(1), ask(2, "nothing"), ask(3), ask(4, "tell"), ask(0), ask(6, "ask.bulk")])
     assert [request.request_id for request in world.requests] == [1, 3]
     assert codes(answers) == [
         (Kind.ERROR, 2, "UNKNOWN_KIND"),
@@ -255,9 +253,7 @@ def test_a_successor_retires_its_predecessor_on_both_lanes() -> None:
     for routing_id in (b"c", b"b"):
         answers = world.say([ask(2)], routing_id=routing_id)
         assert answers[0][2]["code"] == "STALE_SENDER"
-    again = world.say(
-        [(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c3"
-    )
+    again = world.say([(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c3")
     assert again[0][2]["code"] == "STALE_SENDER"
     world.say([ask(3)], routing_id=b"c2", sender=successor)
     assert [request.request_id for request in world.requests] == [1, 3]
@@ -296,9 +292,7 @@ def test_a_message_of_another_cluster_does_not_move_the_clock() -> None:
     world = World()
     world.hello()
     stranger = identity(2, run=5, cluster="another")
-    assert (
-        world.say([ask(1)], sender=stranger, timestamp=CLOCK_LIMIT)[0][2]["code"] == "WRONG_CLUSTER"
-    )
+    assert world.say([ask(1)], sender=stranger, timestamp=CLOCK_LIMIT)[0][2]["code"] == "WRONG_CLUSTER"
     assert world.common.time.now() < 1000
 
 
@@ -387,9 +381,7 @@ def test_more_frames_than_a_message_may_have_are_refused_even_when_announced() -
     world = World()
     world.hello()
     lengths = [PACK_BELOW] * FRAMES_MAX
-    answers = world.say(
-        [("ask", 1, 1000, "", None, lengths)], [b"", *[bytes(PACK_BELOW)] * FRAMES_MAX]
-    )
+    answers = world.say([("ask", 1, 1000, "", None, lengths)], [b"", *[bytes(PACK_BELOW)] * FRAMES_MAX])
     assert world.requests == []
     assert answers[0][2]["code"] == "MALFORMED"
     assert "frames" in answers[0][2]["text"]
@@ -407,8 +399,5 @@ def test_every_header_tells_who_speaks_for_whom_to_whom() -> None:
     assert header["protocol_version"] == 1
     assert header["cluster_id"] == me.cluster_id
     assert (header["sender"], header["sender_incarnation"]) == (me.node_id, me.incarnation_id)
-    assert (header["recipient"], header["recipient_incarnation"]) == (
-        PEER.node_id,
-        PEER.incarnation_id,
-    )
+    assert (header["recipient"], header["recipient_incarnation"]) == (PEER.node_id, PEER.incarnation_id)
     assert header["timestamp"] > 0

@@ -119,9 +119,7 @@ class Edge:
 
 def identity(number: int, run: int = 1, cluster: str = CLUSTER) -> Identity:
     return Identity(
-        cluster_id=ClusterId(cluster),
-        node_id=NodeId(f"{number:032x}"),
-        incarnation_id=IncarnationId(f"{run:016x}"),
+        cluster_id=ClusterId(cluster), node_id=NodeId(f"{number:032x}"), incarnation_id=IncarnationId(f"{run:016x}")
     )
 
 
@@ -147,12 +145,7 @@ def common(
 
 
 def messenger(
-    number: int,
-    *,
-    run: int = 1,
-    cluster: str = CLUSTER,
-    faults: Faults | None = None,
-    **settings: Any,
+    number: int, *, run: int = 1, cluster: str = CLUSTER, faults: Faults | None = None, **settings: Any
 ) -> tuple[Messenger, Metrics]:
     """A messenger on the running loop, and its counters."""
     metrics = Metrics()

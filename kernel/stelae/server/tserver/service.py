@@ -131,12 +131,7 @@ class TabletService:
 
     # -- questions -------------------------------------------------------------------------------
 
-    def _answer(
-        self,
-        kind: type[_Message],
-        handler: Callable[[_Message], msgspec.Struct],
-        request: Request,
-    ) -> None:
+    def _answer(self, kind: type[_Message], handler: Callable[[_Message], msgspec.Struct], request: Request) -> None:
         request.reply([encode(handler(decode(_only_frame(request), kind)))])
 
     def _describe(self, asked: DescribeRequest) -> Description:

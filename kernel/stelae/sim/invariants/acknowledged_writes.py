@@ -14,8 +14,7 @@ from stelae.spi.ids import OpId
 class AcknowledgedWrites(Invariant):
     """A write is answered only when its entry is durable on a majority, and stays committed.
 
-    At the end every acknowledged write is found in the agreed log of every live replica.
-    """
+    At the end every acknowledged write is found in the agreed log of every live replica."""
 
     name: ClassVar[str] = "acknowledged_writes"
     source: ClassVar[str] = "architecture.md section 2; behaviours.md C2 and W2"
@@ -50,7 +49,5 @@ class AcknowledgedWrites(Invariant):
             place = self._places[identity]
             for node in self.world.nodes:
                 if node.status is not None and node.durable_at(place.index) != place:
-                    self.fail(
-                        f"acknowledged write {identity} at {place} is lost on {node.position}"
-                    )
+                    self.fail(f"acknowledged write {identity} at {place} is lost on {node.position}")
                     return

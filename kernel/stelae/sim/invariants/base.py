@@ -49,8 +49,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
 class Invariant:
     """Base of all invariants: hooks that do nothing, and ``fail``.
 
-    Hooks of a node get its view as it was *before* the fact, except ``on_status``.
-    """
+    Hooks of a node get its view as it was *before* the fact, except ``on_status``."""
 
     name: ClassVar[str]
     source: ClassVar[str]
@@ -76,9 +75,7 @@ class Invariant:
     def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
         """A consensus message goes on the wire; ``needs`` must be durable by now."""
 
-    def on_recovered(
-        self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel
-    ) -> None:
+    def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """A log engine has recovered a log, the replicated one or another."""
 
     def on_wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:

@@ -15,8 +15,7 @@ class CommitRule(Invariant):
 
     The first core to call an index committed is a leader: at that moment the entry there must be
     of its current term and durable on a majority. All later claims must agree with the first.
-    Commit never goes back while a core runs.
-    """
+    Commit never goes back while a core runs."""
 
     name: ClassVar[str] = "commit_rule"
     source: ClassVar[str] = "Raft section 5.4.2; durability.md rule 9"
@@ -41,8 +40,7 @@ class CommitRule(Invariant):
         """What a start takes for committed must have been committed."""
         if commit > len(self.world.committed):
             self.fail(
-                f"node {node.position} starts with commit {commit}, "
-                f"only {len(self.world.committed)} are committed"
+                f"node {node.position} starts with commit {commit}, only {len(self.world.committed)} are committed"
             )
 
     def _judge_first(self, node: NodeView, ready: Ready, op_id: OpId) -> None:

@@ -12,8 +12,7 @@ from stelae.spi.consensus import Ready, Status
 class ConfigFollowsLog(Invariant):
     """A config counts from its append on, and no longer once its entry is replaced.
 
-    What is announced as committed config is in the log and at or below the commit index.
-    """
+    What is announced as committed config is in the log and at or below the commit index."""
 
     name: ClassVar[str] = "config_follows_log"
     source: ClassVar[str] = "durability.md rule 11; Raft section 6"
@@ -24,10 +23,7 @@ class ConfigFollowsLog(Invariant):
         if newest is None and node.committed_config is not None:
             newest = node.committed_config.op_id
         if newest is not None and status.config.op_id != newest:
-            self.fail(
-                f"node {node.position} works under config {status.config.op_id}, "
-                f"its log says {newest}"
-            )
+            self.fail(f"node {node.position} works under config {status.config.op_id}, its log says {newest}")
 
     def on_ready(self, node: NodeView, ready: Ready) -> None:
         """A committed config stands in the log, at or below commit."""

@@ -31,10 +31,7 @@ class ExactlyOnce(Invariant):
                 continue
             effect = self._effects.setdefault(identity, (op_id, request.result))
             if effect[0] != op_id:
-                self.fail(
-                    f"node {node.position} applies {identity} at {op_id}, "
-                    f"it already took effect at {effect[0]}"
-                )
+                self.fail(f"node {node.position} applies {identity} at {op_id}, it already took effect at {effect[0]}")
 
     def on_answered(self, operation: Operation, answer: Answer) -> None:
         """The answer is that of the one effect, also for repetitions and impositions."""

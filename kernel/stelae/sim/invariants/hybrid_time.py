@@ -21,8 +21,7 @@ class HybridTime(Invariant):
 
     Across leaders too: a new leader has stored, and so observed, all that it builds upon. And no
     clock drags the others along: what is committed was accepted by a second node, so it is at most
-    ``CLOCK_ERROR_US`` ahead of the second fastest wall clock.
-    """
+    ``CLOCK_ERROR_US`` ahead of the second fastest wall clock."""
 
     name: ClassVar[str] = "hybrid_time"
     source: ClassVar[str] = "durability.md rule 14"
@@ -40,8 +39,7 @@ class HybridTime(Invariant):
         for entry in append.entries:
             if entry.timestamp <= stamp:
                 self.fail(
-                    f"node {node.position} stores {entry.op_id} at {entry.timestamp}, "
-                    f"its predecessor is at {stamp}"
+                    f"node {node.position} stores {entry.op_id} at {entry.timestamp}, its predecessor is at {stamp}"
                 )
             stamp = self._stamps[entry.op_id] = entry.timestamp
 

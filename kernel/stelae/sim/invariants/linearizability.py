@@ -26,8 +26,7 @@ class Linearizability(Invariant):
 
     The log is the witness: each write has its place there, values are never repeated, and so a
     read names the place it saw. An operation that begins after another ended must come at or after
-    it in the log; a read may see its key as of any place from there on.
-    """
+    it in the log; a read may see its key as of any place from there on."""
 
     name: ClassVar[str] = "linearizability"
     source: ClassVar[str] = "behaviours.md C14; Herlihy and Wing 1990"
@@ -73,9 +72,7 @@ class Linearizability(Invariant):
         if floor is None:
             return
         place = (
-            self._judge_write(operation, floor)
-            if operation.is_write
-            else self._judge_read(operation, answer, floor)
+            self._judge_write(operation, floor) if operation.is_write else self._judge_read(operation, answer, floor)
         )
         if place is not None and place > self._floor:
             self._floor = place

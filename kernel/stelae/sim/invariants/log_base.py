@@ -15,24 +15,18 @@ from stelae.spi.wal import LogState
 class LogBase(Invariant):
     """The base is the op id of an entry that was allowed to go, and its successor is there.
 
-    An emptied log never claims to be at 0.0, and nothing above the allowed index is ever missing.
-    """
+    An emptied log never claims to be at 0.0, and nothing above the allowed index is ever missing."""
 
     name: ClassVar[str] = "log_base"
     source: ClassVar[str] = "durability.md rule 4"
 
-    def on_recovered(
-        self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel
-    ) -> None:
+    def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """Judge the base that recovery found."""
         where = f"log {log} of node {node.position}"
         if state.damage is not None:
             return
         if not model.base.index <= state.base.index <= model.collectable:
-            self.fail(
-                f"{where} begins after {state.base}, "
-                f"expected from {model.base} to index {model.collectable}"
-            )
+            self.fail(f"{where} begins after {state.base}, expected from {model.base} to index {model.collectable}")
         elif model.op_id_at(state.base.index) != state.base:
             expected = model.op_id_at(state.base.index)
             self.fail(f"{where} says its base is {state.base}, it was {expected}")

@@ -15,18 +15,14 @@ from stelae.spi.wal import LogState
 class LogDurability(Invariant):
     """After any crash a log holds the durable entries, then at most a prefix of what was under way.
 
-    Replacing a suffix gives the old one whole or voids it whole. Nothing that was voided, collected
-    or left in recycled space ever comes back, no recovered hint exceeds one that was handed over,
-    and a crash alone never makes a log unreadable. A log whose bytes were flipped on disk may be
-    refused, but what it gives out is right.
-    """
+    Replacing a suffix gives the old one whole or voids it whole. Nothing that was voided, collected or left in recycled
+    space ever comes back, no recovered hint exceeds one that was handed over, and a crash alone never makes a log
+    unreadable. A log whose bytes were flipped on disk may be refused, but what it gives out is right."""
 
     name: ClassVar[str] = "log_durability"
     source: ClassVar[str] = "durability.md rules 3, 5, 6 and 7"
 
-    def on_recovered(
-        self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel
-    ) -> None:
+    def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """Compare what recovery found with the model, then let the model follow."""
         where = f"log {log} of node {node.position}"
         if state.damage is not None:

@@ -15,9 +15,7 @@ from stelae.spi.wal import Append, Outcome
 class LogMatching(Invariant):
     """An op id names one entry and one predecessor, on every node, for ever.
 
-    The predecessor of every entry being the same everywhere makes all that comes before the same,
-    by induction.
-    """
+    The predecessor of every entry being the same everywhere makes all that comes before the same, by induction."""
 
     name: ClassVar[str] = "log_matching"
     source: ClassVar[str] = "Raft section 5.3, figure 3"
@@ -42,6 +40,4 @@ class LogMatching(Invariant):
             self.fail(f"node {node.position} stores another entry under {entry.op_id}")
         before = self._before.setdefault(entry.op_id, previous)
         if before != previous:
-            self.fail(
-                f"on node {node.position} {entry.op_id} follows {previous}, elsewhere {before}"
-            )
+            self.fail(f"on node {node.position} {entry.op_id} follows {previous}, elsewhere {before}")

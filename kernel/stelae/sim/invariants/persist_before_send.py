@@ -13,8 +13,7 @@ class PersistBeforeSend(Invariant):
     """A message leaves only when the hard state and the log that it depends on are on disk.
 
     Messages of ``after_persist`` depend on their own Ready, the others on the Readies before it.
-    What was replaced in the meantime need not be durable any more.
-    """
+    What was replaced in the meantime need not be durable any more."""
 
     name: ClassVar[str] = "persist_before_send"
     source: ClassVar[str] = "durability.md rule 1; contract consensus, Ordering and durability"

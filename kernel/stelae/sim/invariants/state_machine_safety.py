@@ -13,8 +13,7 @@ from stelae.spi.ids import OpId
 class StateMachineSafety(Invariant):
     """What one replica applied at an index is what every replica applies there.
 
-    Only committed entries are applied, each with the same outcome per request.
-    """
+    Only committed entries are applied, each with the same outcome per request."""
 
     name: ClassVar[str] = "state_machine_safety"
     source: ClassVar[str] = "Raft section 5.4.3, figure 3"
@@ -31,6 +30,4 @@ class StateMachineSafety(Invariant):
             return
         first = self._applied.setdefault(op_id.index, (op_id, tuple(requests)))
         if first != (op_id, tuple(requests)):
-            self.fail(
-                f"node {node.position} applies {op_id} with another effect than was seen before"
-            )
+            self.fail(f"node {node.position} applies {op_id} with another effect than was seen before")

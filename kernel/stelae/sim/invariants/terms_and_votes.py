@@ -15,8 +15,7 @@ class TermsAndVotes(Invariant):
     """One vote per term for ever, terms that only rise, and both always handed out to be saved.
 
     What a message on the wire depended on is *exposed*: a later start of the node must find at
-    least that term and, within it, the same vote.
-    """
+    least that term and, within it, the same vote."""
 
     name: ClassVar[str] = "terms_and_votes"
     source: ClassVar[str] = "Raft figure 2 (persistent state); durability.md rules 1 and 9"
@@ -35,8 +34,7 @@ class TermsAndVotes(Invariant):
             self.fail(f"node {node.position} goes back from term {old.term} to {new.term}")
         elif new.term == old.term and old.voted_for not in (None, new.voted_for):
             self.fail(
-                f"node {node.position} changes its vote of term {new.term} "
-                f"from {old.voted_for} to {new.voted_for}"
+                f"node {node.position} changes its vote of term {new.term} from {old.voted_for} to {new.voted_for}"
             )
 
     def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
@@ -52,18 +50,12 @@ class TermsAndVotes(Invariant):
             return
         first = self._votes.setdefault((node.position, told.term), told.voted_for)
         if first != told.voted_for:
-            self.fail(
-                f"node {node.position} has shown votes for {first} and {told.voted_for} "
-                f"in term {told.term}"
-            )
+            self.fail(f"node {node.position} has shown votes for {first} and {told.voted_for} in term {told.term}")
 
     def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
         """What was exposed must have been durable."""
         told = node.exposed
         if hard_state.term < told.term:
-            self.fail(
-                f"node {node.position} starts in term {hard_state.term} "
-                f"after messages of term {told.term}"
-            )
+            self.fail(f"node {node.position} starts in term {hard_state.term} after messages of term {told.term}")
         elif hard_state.term == told.term and told.voted_for not in (None, hard_state.voted_for):
             self.fail(f"node {node.position} has forgotten its vote of term {told.term}")

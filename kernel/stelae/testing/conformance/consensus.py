@@ -3,12 +3,10 @@
 An engine's author subclasses ``ConsensusConformance`` in a test module and overrides ``harness``::
 
     class TestMine(ConsensusConformance):
-        @pytest.fixture
-        def harness(self) -> ConsensusHarness:
+        @pytest.fixture def harness(self) -> ConsensusHarness:
             return ConsensusHarness(MyEngine, MyEngine.Config(), election_timeout_us=1_000_000)
 
-The checks use the contract alone; messages are opaque to them.
-"""
+The checks use the contract alone; messages are opaque to them."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 It drives cores through the contract alone and keeps the driver's side of it: Readies become durable
 in order, replies wait for durability, and a crash loses what is not durable. Nothing happens by
 itself: a test steps, persists, delivers, drops and advances time. After each step the core's own
-invariants are checked, and what the cluster saw is checked against Raft's safety properties.
-"""
+invariants are checked, and what the cluster saw is checked against Raft's safety properties."""
 
 from __future__ import annotations
 
@@ -181,8 +180,7 @@ class Cluster:
     def step(self, number: int, *events: Event) -> None:
         """Give events to a core and carry out what comes of it.
 
-        Like the driver, it delivers heartbeats first, then the time, then everything else.
-        """
+        Like the driver, it delivers heartbeats first, then the time, then everything else."""
         node = self.nodes[number]
         heard = [e for e in events if isinstance(e, (LeaderAlive, PeerAlive))]
         others = [e for e in events if not isinstance(e, (LeaderAlive, PeerAlive))]
@@ -304,9 +302,7 @@ class Cluster:
         else:
             node.running.step([RangeSent(wanted.to, wanted.last, None)])
 
-    def _post(
-        self, sender: int, to: NodeId, message: msgspec.Struct, entries: tuple[Entry, ...]
-    ) -> None:
+    def _post(self, sender: int, to: NodeId, message: msgspec.Struct, entries: tuple[Entry, ...]) -> None:
         number = int(to, 16)
         if number in self.nodes and (sender, number) not in self.cut_links:
             self.network.append(Packet(sender, number, message, entries))
@@ -327,9 +323,7 @@ class Cluster:
         if self.nodes[packet.to].core is not None:
             self.step(packet.to, Received(node_name(packet.sender), packet.message, packet.entries))
 
-    def deliver_all(
-        self, wanted: Callable[[Packet], bool] = lambda _packet: True, *, limit: int = 10_000
-    ) -> int:
+    def deliver_all(self, wanted: Callable[[Packet], bool] = lambda _packet: True, *, limit: int = 10_000) -> int:
         """Deliver what is on its way, and what that causes, in order; return how many."""
         for count in range(limit):
             packet = next((p for p in self.network if wanted(p)), None)
@@ -407,18 +401,13 @@ class Cluster:
 
     def leader(self) -> Node | None:
         """The running leader of the highest term, if any."""
-        leading = [
-            n for n in self.nodes.values() if n.core is not None and n.status.role is Role.LEADER
-        ]
+        leading = [n for n in self.nodes.values() if n.core is not None and n.status.role is Role.LEADER]
         return max(leading, key=lambda n: n.status.term, default=None)
 
     def propose(self, number: int, *bodies: bytes) -> list[int]:
         """Propose writes at a node in one step; return their tokens."""
         tokens = [self._token() for _ in bodies]
-        proposals = tuple(
-            Proposal(token, EntryKind.WRITE, body)
-            for token, body in zip(tokens, bodies, strict=True)
-        )
+        proposals = tuple(Proposal(token, EntryKind.WRITE, body) for token, body in zip(tokens, bodies, strict=True))
         self.step(number, Propose(proposals))
         return tokens
 

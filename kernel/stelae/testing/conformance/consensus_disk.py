@@ -41,9 +41,7 @@ class Disk:
             if not runs or runs[-1][1] != entry.op_id.term:
                 runs.append((entry.op_id.index, entry.op_id.term))
         configs = [decode_config(e) for e in self.entries if e.kind is EntryKind.CONFIG]
-        return LogView(
-            base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs)
-        )
+        return LogView(base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs))
 
     def copy(self) -> Disk:
         """An independent copy."""
@@ -61,8 +59,6 @@ def effects_of(ready: Ready, log: list[Entry], base: OpId) -> list[Callable[[Dis
             index = ready.append.replace_from
             effects.append(lambda disk: disk.cut(index))
         for entry in ready.append.entries:
-            stamped = Entry(
-                entry.op_id, entry.kind, entry.timestamp or entry.op_id.index, entry.body
-            )
+            stamped = Entry(entry.op_id, entry.kind, entry.timestamp or entry.op_id.index, entry.body)
             effects.append(lambda disk, stamped=stamped: disk.put(stamped))  # type: ignore[misc]
     return effects

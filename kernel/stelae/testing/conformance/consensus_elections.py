@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import (
-    Campaign,
-    HardState,
-    Role,
-    StepDown,
-)
+from stelae.spi.consensus import Campaign, HardState, Role, StepDown
 from stelae.testing.conformance.consensus_cluster import Cluster, Packet, node_name
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 
@@ -30,9 +25,7 @@ class ElectionChecks:
         cluster.step(2, Campaign())
         assert cluster.nodes[2].status.role is Role.FOLLOWER
 
-    def test_a_single_voter_leads_only_once_its_vote_is_durable(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_single_voter_leads_only_once_its_vote_is_durable(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster(1)
         cluster.nodes[1].holds = True
         cluster.step(1, Campaign())
@@ -44,9 +37,7 @@ class ElectionChecks:
             cluster.persist(1)
         assert cluster.nodes[1].status.serving
 
-    def test_a_follower_campaigns_within_one_to_two_timeouts(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_follower_campaigns_within_one_to_two_timeouts(self, harness: ConsensusHarness) -> None:
         drawn = set()
         for seed in range(20):
             cluster = harness.cluster(seed=seed)
@@ -56,9 +47,7 @@ class ElectionChecks:
             drawn.add(deadline)
         assert len(drawn) > 10, "the timeout is not drawn"
 
-    def test_no_vote_request_leaves_before_term_and_vote_are_durable(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_no_vote_request_leaves_before_term_and_vote_are_durable(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster()
         cluster.nodes[1].holds = True
         cluster.step(1, Campaign())
@@ -106,9 +95,7 @@ class ElectionChecks:
             cluster.deliver_all(lambda packet: packet.to == 3)
             cluster.deliver_all(lambda packet: packet.to != 3)
 
-    def test_a_repeated_request_of_the_same_candidate_gets_the_same_answer(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_repeated_request_of_the_same_candidate_gets_the_same_answer(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster()
         sent: list[Packet] = []
         cluster.step(1, Campaign())
@@ -123,9 +110,7 @@ class ElectionChecks:
         cluster.deliver(request)
         assert [p for p in cluster.network if p.sender == 2] == answers
 
-    def test_a_candidate_that_lacks_committed_entries_is_not_elected(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_candidate_that_lacks_committed_entries_is_not_elected(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(3)
         cluster.propose(1, b"a")
@@ -141,9 +126,7 @@ class ElectionChecks:
         leader = cluster.leader()
         assert leader is not None and leader.number == 2
 
-    def test_a_partitioned_node_does_not_depose_the_leader_when_it_returns(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_partitioned_node_does_not_depose_the_leader_when_it_returns(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(3)
         cluster.advance(5 * cluster.timeout_us)
@@ -152,18 +135,14 @@ class ElectionChecks:
         assert cluster.leaders == {1: 1}
         assert cluster.nodes[3].status.leader == node_name(1)
 
-    def test_a_dead_leader_is_replaced_within_a_few_timeouts(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_dead_leader_is_replaced_within_a_few_timeouts(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.crash(1)
         cluster.advance(3 * cluster.timeout_us)
         leader = cluster.leader()
         assert leader is not None and leader.status.serving
 
-    def test_a_leader_cut_off_from_the_majority_gives_up_within_two_timeouts(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_leader_cut_off_from_the_majority_gives_up_within_two_timeouts(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(1)
         cluster.advance(cluster.timeout_us)
@@ -171,9 +150,7 @@ class ElectionChecks:
         cluster.advance(cluster.timeout_us + cluster.timeout_us // 5)
         assert cluster.nodes[1].status.role is not Role.LEADER
 
-    def test_a_leader_that_was_told_to_step_down_keeps_nobody_alive(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_leader_that_was_told_to_step_down_keeps_nobody_alive(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         assert set(cluster.nodes[1].beats.peers) == {node_name(2), node_name(3)}
         cluster.step(1, StepDown())

@@ -6,10 +6,7 @@ import random
 
 import pytest
 
-from stelae.spi.consensus import (
-    HardState,
-    Role,
-)
+from stelae.spi.consensus import HardState, Role
 from stelae.spi.ids import OpId
 from stelae.testing.conformance.consensus_cluster import Cluster, node_name
 from stelae.testing.conformance.consensus_disk import Disk, effects_of
@@ -19,9 +16,7 @@ from stelae.testing.conformance.consensus_harness import ConsensusHarness
 class FailureChecks:
     """Checks of failures and restarts; part of ``ConsensusConformance``."""
 
-    def test_a_leader_whose_log_fails_gives_up_and_its_entries_are_gone(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_leader_whose_log_fails_gives_up_and_its_entries_are_gone(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(1)
         cluster.nodes[1].holds = True
@@ -31,9 +26,7 @@ class FailureChecks:
         assert status.role is Role.FOLLOWER
         assert status.last == OpId(1, 1) and status.durable_index == 1
 
-    def test_a_follower_whose_log_fails_acknowledges_nothing_and_recovers(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_follower_whose_log_fails_acknowledges_nothing_and_recovers(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.crash(3)
         cluster.nodes[2].holds = True
@@ -48,9 +41,7 @@ class FailureChecks:
         cluster.advance(8 * cluster.timeout_us)
         assert cluster.bodies(1) == cluster.bodies(2) == [b"a"]
 
-    def test_a_replica_restarts_from_every_prefix_of_its_durable_effects(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_replica_restarts_from_every_prefix_of_its_durable_effects(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.propose(1, b"a", b"b")
         cluster.deliver_all()
@@ -64,9 +55,7 @@ class FailureChecks:
         for number in cluster.nodes:
             self._restart_from_every_prefix(harness, cluster, number)
 
-    def _restart_from_every_prefix(
-        self, harness: ConsensusHarness, cluster: Cluster, number: int
-    ) -> None:
+    def _restart_from_every_prefix(self, harness: ConsensusHarness, cluster: Cluster, number: int) -> None:
         node = cluster.nodes[number]
         disk = Disk(cluster.initial)
         effects = [e for r in node.readies for e in effects_of(r, node.log, disk.base)]
@@ -86,10 +75,7 @@ class FailureChecks:
             )
             core.validate_state()
             status = core.status()
-            assert (status.term, status.voted_for) == (
-                disk.hard_state.term,
-                disk.hard_state.voted_for,
-            )
+            assert (status.term, status.voted_for) == (disk.hard_state.term, disk.hard_state.voted_for)
             assert status.last == disk.last
             assert status.durable_index == disk.last.index
             assert status.commit == 0 and not status.serving

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import (
-    Campaign,
-    Member,
-    MemberType,
-    Role,
-    TabletConfig,
-    encode_config,
-)
+from stelae.spi.consensus import Campaign, Member, MemberType, Role, TabletConfig, encode_config
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.testing.conformance.consensus_cluster import Cluster, Packet, node_name
@@ -19,9 +12,7 @@ from stelae.testing.conformance.consensus_harness import ConsensusHarness
 class LogChecks:
     """Checks of replication and commit; part of ``ConsensusConformance``."""
 
-    def test_the_first_entry_is_the_initial_config_and_later_terms_begin_empty(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_the_first_entry_is_the_initial_config_and_later_terms_begin_empty(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.crash(1)
         cluster.advance(3 * cluster.timeout_us)
@@ -31,9 +22,7 @@ class LogChecks:
         assert kinds == [EntryKind.CONFIG, EntryKind.NOOP]
         assert leader.status.config.members == cluster.initial.members
 
-    def test_a_config_takes_effect_at_append_and_is_rolled_back_when_replaced(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_config_takes_effect_at_append_and_is_rolled_back_when_replaced(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster()
         cluster.step(1, Campaign())
         while cluster.nodes[1].status.role is not Role.LEADER:
@@ -70,9 +59,7 @@ class LogChecks:
         assert cluster.nodes[1].log[1].kind is EntryKind.NOOP
         assert cluster.nodes[1].status.config == agreed
 
-    def test_a_committed_config_is_durable_in_metadata_only_once_committed(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_committed_config_is_durable_in_metadata_only_once_committed(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster()
         cluster.nodes[1].holds = True
         cluster.step(1, Campaign())
@@ -131,9 +118,7 @@ class LogChecks:
         cluster.deliver_all()
         assert cluster.nodes[1].status.commit == 3
 
-    def test_completions_from_before_a_replacement_say_nothing_about_entries(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_completions_from_before_a_replacement_say_nothing_about_entries(self, harness: ConsensusHarness) -> None:
         cluster = harness.led(5)
         cluster.isolate(1, 2)
         cluster.nodes[2].holds = True
@@ -186,18 +171,14 @@ class LogChecks:
         assert cluster.nodes[2].status.role is Role.LEARNER
         assert cluster.leaders == {1: 1}
 
-    def test_an_idle_follower_hears_of_a_commit_without_waiting_for_time(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_an_idle_follower_hears_of_a_commit_without_waiting_for_time(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.propose(1, b"a")
         cluster.deliver_all()
         assert [cluster.bodies(n) for n in (1, 2, 3)] == [[b"a"]] * 3
         assert cluster.now_us == 0
 
-    def test_uncommitted_entries_of_a_paused_leader_are_replaced(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_uncommitted_entries_of_a_paused_leader_are_replaced(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(1)
         cluster.propose(1, b"lost", b"lost too")
@@ -245,9 +226,7 @@ class LogChecks:
             cluster.drop()
         raise AssertionError(f"node {number} does not win")
 
-    def test_a_follower_far_behind_catches_up_without_stepping_back_one_by_one(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_follower_far_behind_catches_up_without_stepping_back_one_by_one(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(3)
         for i in range(100):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stelae.spi.consensus import (
-    Campaign,
-    Received,
-    Role,
-)
+from stelae.spi.consensus import Campaign, Received, Role
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.testing.conformance.consensus_cluster import Packet, node_name
@@ -24,27 +20,21 @@ class _Foreign(msgspec.Struct, frozen=True):
 class ServiceChecks:
     """Checks of proposals, reads and form; part of ``ConsensusConformance``."""
 
-    def test_proposals_are_accepted_in_order_at_the_op_ids_they_get(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_proposals_are_accepted_in_order_at_the_op_ids_they_get(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         tokens = cluster.propose(1, b"a", b"b", b"c")
         assert [cluster.accepted[t] for t in tokens] == [OpId(1, 2), OpId(1, 3), OpId(1, 4)]
         cluster.deliver_all()
         assert cluster.bodies(3) == [b"a", b"b", b"c"]
 
-    def test_a_follower_refuses_proposals_and_reads_and_names_the_leader(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_follower_refuses_proposals_and_reads_and_names_the_leader(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         (token,) = cluster.propose(2, b"a")
         read = cluster.read(2)
         assert cluster.rejected == {token: "NOT_LEADER", read: "NOT_LEADER"}
         assert cluster.nodes[2].readies[-1].rejections[0].leader == node_name(1)
 
-    def test_a_leader_refuses_proposals_and_reads_until_its_term_has_committed(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_leader_refuses_proposals_and_reads_until_its_term_has_committed(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster()
         cluster.step(1, Campaign())
         while cluster.nodes[1].status.role is not Role.LEADER:
@@ -59,9 +49,7 @@ class ServiceChecks:
         assert cluster.rejected == {tokens[0]: "TOO_LARGE"}
         assert cluster.accepted == {tokens[1]: OpId(1, 2)}
 
-    def test_a_read_waits_for_a_majority_and_writes_nothing(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_read_waits_for_a_majority_and_writes_nothing(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.propose(1, b"a")
         cluster.deliver_all()
@@ -118,17 +106,10 @@ class ServiceChecks:
         kinds = {kind: t for t, kind in harness.engine.message_types.items()}
         cluster = harness.led()
         cluster.propose(1, b"a")
-        sent = [
-            o
-            for n in cluster.nodes.values()
-            for r in n.readies
-            for o in (*r.at_once, *r.after_persist)
-        ]
+        sent = [o for n in cluster.nodes.values() for r in n.readies for o in (*r.at_once, *r.after_persist)]
         assert sent and harness.engine.is_vote_request <= set(harness.engine.message_types)
         for outbound in sent:
             message_type = type(outbound.message)
             assert message_type in kinds
-            copy = msgspec.msgpack.decode(
-                msgspec.msgpack.encode(outbound.message), type=message_type
-            )
+            copy = msgspec.msgpack.decode(msgspec.msgpack.encode(outbound.message), type=message_type)
             assert copy == outbound.message

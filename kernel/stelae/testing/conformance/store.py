@@ -3,12 +3,10 @@
 An engine's author subclasses ``StoreConformance`` in a test module and overrides ``harness``::
 
     class TestMine(StoreConformance):
-        @pytest.fixture
-        def harness(self) -> StoreHarness:
+        @pytest.fixture def harness(self) -> StoreHarness:
             return StoreHarness(MyStore)
 
-Checks of a capability that the engine does not declare are skipped, and say which one.
-"""
+Checks of a capability that the engine does not declare are skipped, and say which one."""
 
 from __future__ import annotations
 

@@ -12,15 +12,7 @@ from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayl
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry
 from stelae.spi.write import OpKind, RowCode
-from stelae.testing.conformance.store_harness import (
-    SCHEMA,
-    Replica,
-    StoreHarness,
-    delete,
-    faults_of,
-    insert,
-    upsert,
-)
+from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, faults_of, insert, upsert
 from stelae.testing.conformance.store_model import Op, Row, StoreModel
 
 PRESENT, MISSING = RowCode.ALREADY_PRESENT, RowCode.NOT_FOUND
@@ -50,9 +42,7 @@ def random_ops(rng: random.Random, keys: int = 12) -> list[Op]:
 class ApplyChecks:
     """How entries change rows, whatever the engine."""
 
-    def test_insert_of_a_present_key_is_a_row_error_and_the_rest_stands(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_insert_of_a_present_key_is_a_row_error_and_the_rest_stands(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1), (2, "b", 2))
         assert replica.insert((3, "c", 3), (2, "x", 9), (4, "d", 4)) == [(1, PRESENT)]
@@ -65,9 +55,7 @@ class ApplyChecks:
         assert replica.write(delete((2,), (1,))) == [(0, MISSING)]
         assert replica.rows() == []
 
-    def test_ignoring_forms_pass_over_such_rows_without_an_error(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_ignoring_forms_pass_over_such_rows_without_an_error(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         faults = replica.write(
@@ -84,9 +72,7 @@ class ApplyChecks:
         assert replica.write(upsert((1, "b", 2), (2, "c", 3))) == []
         assert replica.rows() == [(1, "b", 2), (2, "c", 3)]
 
-    def test_some_columns_leave_the_others_or_take_their_defaults(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_some_columns_leave_the_others_or_take_their_defaults(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         replica.write(Op(OpKind.UPSERT, [("b", 1), ("c", 2)], (2, 1)))
@@ -105,14 +91,10 @@ class ApplyChecks:
         assert faults == [(1, PRESENT), (5, MISSING)]
         assert replica.rows() == [(1, "e", 7)]
 
-    def test_rows_of_skipped_requests_are_passed_over_and_keep_their_numbers(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_rows_of_skipped_requests_are_passed_over_and_keep_their_numbers(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
-        faults = replica.write(
-            upsert((1, "first", 1)), upsert((1, "again", 2)), insert((1, "x", 3)), skip=[1]
-        )
+        faults = replica.write(upsert((1, "first", 1)), upsert((1, "again", 2)), insert((1, "x", 3)), skip=[1])
         assert faults == [(2, PRESENT)]
         assert replica.rows() == [(1, "first", 1)]
         assert replica.write(insert((2, "b", 2)), insert((3, "c", 3)), skip=[0]) == []
@@ -131,9 +113,7 @@ class ApplyChecks:
             assert (replica.store.checksum(), replica.store.applied) == before
             assert replica.rows() == []
 
-    def test_random_entries_give_the_rows_and_row_errors_of_the_model(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_random_entries_give_the_rows_and_row_errors_of_the_model(self, harness: StoreHarness) -> None:
         for seed in range(8):
             rng = random.Random(seed)
             replica, model = harness.replica(), StoreModel(SCHEMA)
@@ -176,10 +156,7 @@ class ApplyChecks:
         replica.change_schema(wider)
         assert replica.store.schema == wider
         replica.write(Op(OpKind.INSERT, [(2, "b")], (1, 2)), Op(OpKind.UPDATE, [(1, "c")], (1, 2)))
-        assert [tuple(map(str, row)) for row in replica.rows()] == [
-            ("1", "c", "1.50"),
-            ("2", "b", "1.50"),
-        ]
+        assert [tuple(map(str, row)) for row in replica.rows()] == [("1", "c", "1.50"), ("2", "b", "1.50")]
 
     def test_rows_of_the_schema_before_may_follow_a_change(self, harness: StoreHarness) -> None:
         replica = harness.replica()

@@ -12,9 +12,7 @@ from stelae.testing.conformance.store_model import StoreModel
 class CrashChecks:
     """What is there after a crash, whatever the engine makes durable."""
 
-    def test_a_crash_after_any_entry_and_the_log_bring_back_every_row(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_a_crash_after_any_entry_and_the_log_bring_back_every_row(self, harness: StoreHarness) -> None:
         for crash_at in range(1, 13):
             rng = random.Random(crash_at)
             replica, model = harness.replica(), StoreModel(SCHEMA)
@@ -39,9 +37,7 @@ class CrashChecks:
             replica.crash(seed)
             assert replica.store.checksum() == model.checksum()
 
-    def test_an_edit_that_was_never_committed_leaves_the_state_before(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_an_edit_that_was_never_committed_leaves_the_state_before(self, harness: StoreHarness) -> None:
         harness.needs("durable_flush")
         replica = harness.replica()
         replica.insert((1, "a", 1))
@@ -60,9 +56,7 @@ class CrashChecks:
         assert replica.store.applied == replica.log[-1].op_id
         assert replica.rows() == [(1, "a", 1), (2, "b", 2)]
 
-    def test_an_engine_without_durable_flush_proposes_nothing_and_starts_empty(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_an_engine_without_durable_flush_proposes_nothing_and_starts_empty(self, harness: StoreHarness) -> None:
         if "durable_flush" in harness.engine.capabilities:
             harness.needs("an engine that keeps nothing")
         replica = harness.replica()

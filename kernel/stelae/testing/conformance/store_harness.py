@@ -70,9 +70,7 @@ class Replica:
     def open(self) -> None:
         """Open the store from what is durable."""
         services: Any = SimpleNamespace(files=self.disk)
-        self.store = self.engine.open(
-            _DIRECTORY, self.manifest, self.flushed, self.schemas, self.config, services
-        )
+        self.store = self.engine.open(_DIRECTORY, self.manifest, self.flushed, self.schemas, self.config, services)
 
     def entry(self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = ()) -> ApplyEntry:
         """Append an entry of some operations to the log, not applied yet.
@@ -81,9 +79,7 @@ class Replica:
         """
         return self._append(payload(self.schema, ops), timestamp, skip)
 
-    def write(
-        self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = ()
-    ) -> list[tuple[int, RowCode]]:
+    def write(self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = ()) -> list[tuple[int, RowCode]]:
         """Append and apply an entry; return its faults as pairs of row number and code."""
         return faults_of(self.store.apply([self.entry(*ops, timestamp=timestamp, skip=skip)])[0])
 
@@ -119,9 +115,7 @@ class Replica:
         assert self.store.applied <= (self.log[-1].op_id if self.log else ZERO)
         self.store.apply([e for e in self.log if e.op_id > self.store.applied])
 
-    def _append(
-        self, change: WritePayload | Schema, timestamp: int | None, skip: Sequence[int]
-    ) -> ApplyEntry:
+    def _append(self, change: WritePayload | Schema, timestamp: int | None, skip: Sequence[int]) -> ApplyEntry:
         index = len(self.log) + 1
         stamp = 10 * index if timestamp is None else timestamp
         self.log.append(ApplyEntry(OpId(1, index), stamp, change, frozenset(skip)))

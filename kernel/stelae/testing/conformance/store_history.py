@@ -12,14 +12,7 @@ from stelae.spi.keys import encode_keys
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import VersionedRows
 from stelae.testing.conformance.store_apply import random_ops
-from stelae.testing.conformance.store_harness import (
-    SCHEMA,
-    Replica,
-    StoreHarness,
-    delete,
-    insert,
-    upsert,
-)
+from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Row, StoreModel
 
 
@@ -58,9 +51,7 @@ class HistoryChecks:
         replica.write(upsert((1, "c", 3)), timestamp=11)
         assert [replica.rows(at) for at in (9, 10, 11)] == [[], [(1, "b", 2)], [(1, "c", 3)]]
 
-    def test_a_read_below_the_floor_is_too_old_and_one_at_it_is_served(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_a_read_below_the_floor_is_too_old_and_one_at_it_is_served(self, harness: StoreHarness) -> None:
         replica, model = lived(harness)
         replica.store.set_history_floor(150)
         replica.store.set_history_floor(40)
@@ -74,9 +65,7 @@ class HistoryChecks:
             for at in range(150, 301, 10):
                 assert replica.rows(at) == model.rows(at), at
 
-    def test_the_present_is_served_though_the_floor_has_passed_the_last_entry(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_the_present_is_served_though_the_floor_has_passed_the_last_entry(self, harness: StoreHarness) -> None:
         replica, model = lived(harness)
         replica.store.set_history_floor(100_000)
         compact_all(replica)
@@ -118,9 +107,7 @@ class HistoryChecks:
         with pytest.raises(TooOld):
             replica.store.scan(ScanSpec(), 150)
 
-    def test_a_cursor_outlives_a_later_entry_of_its_own_timestamp(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_a_cursor_outlives_a_later_entry_of_its_own_timestamp(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.write(insert((1, "a", 1)), timestamp=10)
         with replica.store.scan(ScanSpec()) as cursor:
@@ -145,9 +132,7 @@ class HistoryChecks:
                     del state[key]
             assert sorted(state.values()) == model.rows(until), (after, until)
 
-    def test_a_diff_brings_the_columns_asked_for_and_refuses_what_is_forgotten(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_a_diff_brings_the_columns_asked_for_and_refuses_what_is_forgotten(self, harness: StoreHarness) -> None:
         harness.needs("history")
         replica = harness.replica()
         replica.insert((1, "a", 1))
@@ -171,9 +156,7 @@ class HistoryChecks:
         assert other.insert((500, "new", 1)) == []
         assert len(other.rows()) == len(model.rows()) + 1
 
-    def test_an_import_needs_an_empty_store_and_time_that_does_not_go_back(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_an_import_needs_an_empty_store_and_time_that_does_not_go_back(self, harness: StoreHarness) -> None:
         replica, _ = lived(harness)
         with pytest.raises(CallerError):
             replica.store.import_(replica.store.export(), OpId(1, 99))

@@ -1,7 +1,6 @@
 """The plainest possible tablet store: what every engine is compared with.
 
-Rows live in one dict per entry, so any time in the past can be looked up and nothing is clever.
-"""
+Rows live in one dict per entry, so any time in the past can be looked up and nothing is clever."""
 
 from __future__ import annotations
 
@@ -83,8 +82,5 @@ class StoreModel:
             del rows[key]
             return None
         base = old or tuple(column.default for column in self.schema.columns)
-        rows[key] = tuple(
-            given.get(column.id, value)
-            for column, value in zip(self.schema.columns, base, strict=True)
-        )
+        rows[key] = tuple(given.get(column.id, value) for column, value in zip(self.schema.columns, base, strict=True))
         return None

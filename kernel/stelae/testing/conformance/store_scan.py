@@ -75,22 +75,16 @@ class ScanChecks:
             (Prefix(2, "n1"), lambda row: row[1] == "n1"),
         ],
     )
-    def test_predicates_keep_the_rows_that_match(
-        self, harness: StoreHarness, predicate: Predicate, keep: Any
-    ) -> None:
+    def test_predicates_keep_the_rows_that_match(self, harness: StoreHarness, predicate: Predicate, keep: Any) -> None:
         found = loaded(harness).rows(predicates=(predicate,))
         assert found == [row for row in expected() if keep(row)]
 
-    def test_all_predicates_must_hold_and_may_name_columns_not_asked_for(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_all_predicates_must_hold_and_may_name_columns_not_asked_for(self, harness: StoreHarness) -> None:
         both = (Compare(1, ">", 20), Prefix(2, "n1"))
         found = loaded(harness).rows(predicates=both, columns=(3,))
         assert found == [(row[2],) for row in expected() if row[0] > 20 and row[1] == "n1"]
 
-    def test_key_ranges_include_their_start_and_exclude_their_end(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_key_ranges_include_their_start_and_exclude_their_end(self, harness: StoreHarness) -> None:
         low, high = encode_key(SCHEMA, (10,)), encode_key(SCHEMA, (20,))
         replica = loaded(harness)
         assert replica.rows(key_from=low, key_until=high) == expected()[10:20]
@@ -98,9 +92,7 @@ class ScanChecks:
         assert descending == expected()[19:9:-1]
         assert replica.rows(key_from=high, key_until=low) == []
 
-    def test_the_limit_holds_over_all_batches_and_counts_matches_only(
-        self, harness: StoreHarness
-    ) -> None:
+    def test_the_limit_holds_over_all_batches_and_counts_matches_only(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
         spec = ScanSpec(limit=7, order=Order.KEY, predicates=(IsNull(2, negated=True),))
         with replica.store.scan(spec) as cursor:
@@ -172,9 +164,7 @@ class ScanChecks:
             ScanSpec(predicates=(Prefix(1, "x"),)),
         ],
     )
-    def test_what_the_schema_does_not_have_is_refused(
-        self, harness: StoreHarness, spec: ScanSpec
-    ) -> None:
+    def test_what_the_schema_does_not_have_is_refused(self, harness: StoreHarness, spec: ScanSpec) -> None:
         replica = loaded(harness)
         with pytest.raises(SchemaMismatch), replica.store.scan(spec) as cursor:
             cursor.next_batch()

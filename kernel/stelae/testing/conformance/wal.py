@@ -3,8 +3,7 @@
 For an engine whose I/O all goes through ``Files`` (capability ``fake_files``)::
 
     class TestMyWal(WalConformance):
-        @pytest.fixture
-        def harness(self) -> VirtualHarness:
+        @pytest.fixture def harness(self) -> VirtualHarness:
             return VirtualHarness(MyWal, MyWal.Config(...small sizes...))
 
 ``WalBasics`` alone runs on any disk, also on a ``RealHarness``. Choose sizes so small that the

@@ -11,17 +11,7 @@ from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.wal_harness import WalHarness
-from stelae.testing.wal_model import (
-    LOG,
-    OTHER,
-    READ_BYTES,
-    Model,
-    check_holds,
-    commit,
-    entries,
-    entry,
-    intact,
-)
+from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
 
 def needs(harness: WalHarness, capability: str) -> None:
@@ -62,10 +52,7 @@ class WalBasics:
         for log in logs:
             engine.create(log, ZERO)
         for turn in range(1, 20):
-            group = {
-                log: Append(entries=entries(turn, 1, term=position + 1))
-                for position, log in enumerate(logs)
-            }
+            group = {log: Append(entries=entries(turn, 1, term=position + 1)) for position, log in enumerate(logs)}
             outcomes = engine.commit(group, sync=True)
             assert set(outcomes) == set(logs)
             assert all(isinstance(outcome, Durable) for outcome in outcomes.values())
@@ -90,9 +77,7 @@ class WalBasics:
         assert engine.logs()[LOG].commit_hint == 1 << 33
         engine.close()
 
-    def test_an_entry_of_the_maximum_size_is_kept_and_a_larger_one_refused(
-        self, harness: WalHarness
-    ) -> None:
+    def test_an_entry_of_the_maximum_size_is_kept_and_a_larger_one_refused(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         largest = Entry(OpId(1, 1), EntryKind.WRITE, 1, b"\xa5" * ENTRY_BYTES_MAX)
@@ -128,9 +113,7 @@ class WalBasics:
         engine = harness.open()
         engine.create(LOG, ZERO)
         model = Model()
-        for term, (first, count) in enumerate(
-            ((1, 60), (31, 5), (20, 1), (21, 50), (71, 4), (2, 3), (5, 90)), start=1
-        ):
+        for term, (first, count) in enumerate(((1, 60), (31, 5), (20, 1), (21, 50), (71, 4), (2, 3), (5, 90)), start=1):
             append = Append(entries=entries(first, count, term), replace_from=first)
             commit(engine, append)
             model = model.append(append)
@@ -146,9 +129,7 @@ class WalBasics:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 9, term=2)))
-        assert engine.commit({LOG: Append(entries=(), replace_from=4)}, sync=True) == {
-            LOG: Durable(OpId(2, 3))
-        }
+        assert engine.commit({LOG: Append(entries=(), replace_from=4)}, sync=True) == {LOG: Durable(OpId(2, 3))}
         model = Model(ZERO, list(entries(1, 3, term=2)))
         check_holds(engine, model)
         engine = reopened(harness, engine)
@@ -162,9 +143,7 @@ class WalBasics:
 
     # -- refusals --------------------------------------------------------------------------------
 
-    def test_appends_that_do_not_fit_are_refused_and_change_nothing(
-        self, harness: WalHarness
-    ) -> None:
+    def test_appends_that_do_not_fit_are_refused_and_change_nothing(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, OpId(2, 10))
         engine.create(OTHER, ZERO)
@@ -196,9 +175,7 @@ class WalBasics:
         check_holds(engine, model)
         engine.close()
 
-    def test_unknown_logs_are_refused_and_dropping_one_is_harmless(
-        self, harness: WalHarness
-    ) -> None:
+    def test_unknown_logs_are_refused_and_dropping_one_is_harmless(self, harness: WalHarness) -> None:
         engine = harness.open()
         outcome = engine.commit({LOG: Append(entries=entries(1, 1))}, sync=True)[LOG]
         assert isinstance(outcome, Failed)
@@ -220,9 +197,7 @@ class WalBasics:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def test_a_read_gives_at_least_one_entry_and_stops_at_its_bytes(
-        self, harness: WalHarness
-    ) -> None:
+    def test_a_read_gives_at_least_one_entry_and_stops_at_its_bytes(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         held = entries(1, 50, size_bytes=100)
@@ -288,9 +263,7 @@ class WalBasics:
 
     # -- collection (durability rule 4) ----------------------------------------------------------
 
-    def test_collection_keeps_what_is_above_and_remembers_the_base(
-        self, harness: WalHarness
-    ) -> None:
+    def test_collection_keeps_what_is_above_and_remembers_the_base(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         model = Model()
@@ -393,9 +366,7 @@ class WalBasics:
         view.release()
         view.release()
 
-    def test_a_second_opener_is_kept_out_until_the_first_has_closed(
-        self, harness: WalHarness
-    ) -> None:
+    def test_a_second_opener_is_kept_out_until_the_first_has_closed(self, harness: WalHarness) -> None:
         engine = harness.open()
         with pytest.raises(Locked):
             harness.open()

@@ -1,8 +1,7 @@
 """A log engine loses power: what was acknowledged is there, and nothing comes back from the dead.
 
 Needs the capability ``fake_files``: the engine runs on a virtual disk that loses power at every
-operation and at every byte, and then forgets, tears and reorders what was not synced.
-"""
+operation and at every byte, and then forgets, tears and reorders what was not synced."""
 
 from __future__ import annotations
 
@@ -14,17 +13,7 @@ from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.conformance.wal_basics import WalBasics
 from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness
-from stelae.testing.wal_model import (
-    LOG,
-    OTHER,
-    READ_BYTES,
-    Model,
-    check_holds,
-    commit,
-    entries,
-    entry,
-    intact,
-)
+from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
 FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN, Survival.DRAWN)
 
@@ -129,8 +118,7 @@ def a_full_life() -> list[Step]:
         append(a=Append(entries=entries(1, 3), commit_hint=1)),
         create(OTHER, OpId(3, 9)),
         append(
-            a=Append(entries=entries(4, 6, size_bytes=300), commit_hint=3),
-            b=Append(entries=entries(10, 2, term=4)),
+            a=Append(entries=entries(4, 6, size_bytes=300), commit_hint=3), b=Append(entries=entries(10, 2, term=4))
         ),
         append(a=Append(entries=entries(10, 40, term=2, size_bytes=100), commit_hint=9)),
         append(a=Append(entries=entries(30, 3, term=3), replace_from=30)),
@@ -212,9 +200,7 @@ def _forks(harness: VirtualHarness) -> Iterator[tuple[VirtualHarness, Survival]]
 class WalCrashes(WalBasics):
     """Adds what needs a virtual disk: the fixture ``harness`` is a :class:`VirtualHarness`."""
 
-    def test_a_crash_at_any_operation_keeps_what_was_acknowledged(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_crash_at_any_operation_keeps_what_was_acknowledged(self, harness: VirtualHarness) -> None:
         total = operations_of(harness, a_full_life())
         assert total > 50
         for operations in range(total + 1):
@@ -232,9 +218,7 @@ class WalCrashes(WalBasics):
                 _crash_recoveries(twin)
                 check_after_crash(twin, life)
 
-    def test_a_write_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_write_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 3)))
@@ -283,9 +267,7 @@ class WalCrashes(WalBasics):
                 check_after_crash(twin, Life({LOG: before.possible_after(last)}))
             assert {before.last, group[-1].op_id} < seen
 
-    def test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that(self, harness: VirtualHarness) -> None:
         first, more = entries(1, 3), entries(4, 9, size_bytes=200)
         second = entries(6, 2, term=2)
         steps = [
@@ -304,9 +286,7 @@ class WalCrashes(WalBasics):
                 twin.crash(survival=survival)
                 check_after_crash(twin, life)
 
-    def test_closing_what_was_not_synced_can_be_interrupted_anywhere(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_closing_what_was_not_synced_can_be_interrupted_anywhere(self, harness: VirtualHarness) -> None:
         # A footer once survived a crash that the entries which it vouched for did not.
         steps = [
             create(LOG, ZERO),
@@ -340,9 +320,7 @@ class WalCrashes(WalBasics):
                 check_holds(engine, model)
             engine.close()
 
-    def test_a_log_created_again_under_a_dropped_name_is_empty(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_log_created_again_under_a_dropped_name_is_empty(self, harness: VirtualHarness) -> None:
         for seed in range(30):
             twin = harness.fork(seed)
             engine = twin.open()
@@ -359,9 +337,7 @@ class WalCrashes(WalBasics):
             assert not engine.logs()
             engine.close()
 
-    def test_setting_aside_can_be_repeated_after_a_crash_until_it_is_done(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_setting_aside_can_be_repeated_after_a_crash_until_it_is_done(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 120, size_bytes=100)))
@@ -385,9 +361,7 @@ class WalCrashes(WalBasics):
                 engine = _reopened_after_crash(twin, engine)
                 assert not engine.logs()
                 moved = twin.disk.listdir("/node/quarantine/a.1")
-                assert sum(
-                    len(twin.disk.read_bytes(f"/node/quarantine/a.1/{n}")) for n in moved
-                ) > (12_000)
+                assert sum(len(twin.disk.read_bytes(f"/node/quarantine/a.1/{n}")) for n in moved) > (12_000)
                 engine.close()
             operations += 1
         assert operations > 3

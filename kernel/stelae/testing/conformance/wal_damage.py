@@ -26,9 +26,7 @@ def flips(size: int) -> Iterator[tuple[int, int]]:
 class WalDamage(WalCrashes):
     """Checks on flipped bits and cut files; on a virtual disk, because there are so many."""
 
-    def test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         model = Model()

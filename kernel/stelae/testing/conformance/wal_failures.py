@@ -18,9 +18,7 @@ from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, ent
 class WalFailures(WalDamage):
     """Checks on failing disks; the fixture ``harness`` is a :class:`VirtualHarness`."""
 
-    def test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 2)))
@@ -51,9 +49,7 @@ class WalFailures(WalDamage):
             engine.close()
         assert failures > 50
 
-    def test_a_crash_on_a_full_disk_loses_nothing_and_the_log_opens_full(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_crash_on_a_full_disk_loses_nothing_and_the_log_opens_full(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         engine.close()
@@ -71,9 +67,7 @@ class WalFailures(WalDamage):
             commit(engine, _next(found))
             engine.close()
 
-    def test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         limit_room(harness, 0)
@@ -90,9 +84,7 @@ class WalFailures(WalDamage):
         check_holds(engine, model.append(_next(model)))
         engine.close()
 
-    def test_collecting_and_dropping_work_on_a_full_disk_and_free_it(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_collecting_and_dropping_work_on_a_full_disk_and_free_it(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -112,9 +104,7 @@ class WalFailures(WalDamage):
         check_holds(engine, model)
         engine.close()
 
-    def test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other(self, harness: VirtualHarness) -> None:
         failures = 0
         for count in range(40):
             for survival in (Survival.LOST, Survival.KEPT, Survival.DRAWN):
@@ -123,9 +113,7 @@ class WalFailures(WalDamage):
                     failures += self._fail_syncs(twin, count, failing, survival)
         assert failures > 180
 
-    def _fail_syncs(
-        self, harness: VirtualHarness, count: int, failing: int, survival: Survival
-    ) -> bool:
+    def _fail_syncs(self, harness: VirtualHarness, count: int, failing: int, survival: Survival) -> bool:
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -172,9 +160,7 @@ class WalFailures(WalDamage):
             check_holds(engine, present.append(_next(present)))
         engine.close()
 
-    def test_a_failed_sync_of_earlier_unsynced_commits_is_reported(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_failed_sync_of_earlier_unsynced_commits_is_reported(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -190,9 +176,7 @@ class WalFailures(WalDamage):
         assert isinstance(engine.commit({LOG: _next(Model())}, sync=True)[LOG], Failed)
         harness.crash(engine)
 
-    def test_closing_reports_a_log_that_fails_then_and_closes_the_others(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_closing_reports_a_log_that_fails_then_and_closes_the_others(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -206,9 +190,7 @@ class WalFailures(WalDamage):
         assert engine.read(LOG, 1, 6, 1 << 30) == list(entries(1, 5))
         engine.close()
 
-    def test_a_failure_while_creating_leaves_nothing_or_a_whole_log(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_a_failure_while_creating_leaves_nothing_or_a_whole_log(self, harness: VirtualHarness) -> None:
         for count in range(6):
             twin = harness.fork(count)
             engine = twin.open()
@@ -237,9 +219,7 @@ def limit_room(harness: VirtualHarness, room: int | None) -> None:
         faults.capacity_bytes = used - harness.disk.space_left("/") + room
 
 
-def append_until_failure(
-    engine: WalEngine, model: Model, groups_max: int
-) -> tuple[Model, Failed | None]:
+def append_until_failure(engine: WalEngine, model: Model, groups_max: int) -> tuple[Model, Failed | None]:
     """Append groups until one fails; return what was acknowledged, and the failure."""
     for _ in range(groups_max):
         given = _next(model)

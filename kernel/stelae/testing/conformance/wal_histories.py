@@ -2,8 +2,7 @@
 disks, and power lost in the middle of any of it.
 
 The named checks of the other modules say what is wrong; this one looks where nobody thought of. A
-failing history is reproduced by its seed, which the message names.
-"""
+failing history is reproduced by its seed, which the message names."""
 
 from __future__ import annotations
 
@@ -27,9 +26,7 @@ OPERATIONS_MAX = 90
 class WalHistories(WalFailures):
     """Adds random histories to the named checks."""
 
-    def test_random_histories_lose_nothing_and_bring_nothing_back(
-        self, harness: VirtualHarness
-    ) -> None:
+    def test_random_histories_lose_nothing_and_bring_nothing_back(self, harness: VirtualHarness) -> None:
         for seed in range(HISTORIES):
             try:
                 History(harness.fork(seed), random.Random(seed)).run()
@@ -41,8 +38,7 @@ class History:
     """One log through some lives, each ended by a loss of power.
 
     ``possible`` is what a crash may leave: what was synced last, and all that was written since,
-    the newest state last.
-    """
+    the newest state last."""
 
     def __init__(self, harness: VirtualHarness, rng: random.Random) -> None:
         self.harness = harness
@@ -83,8 +79,7 @@ class History:
         """Assert that a crash left something possible, and go on from there."""
         found = intact(self.engine)
         assert any(_agree(found, model) for model in self.possible), (
-            f"found {found.base} to {found.last}, "
-            f"possible {[(model.base, model.last) for model in self.possible]}"
+            f"found {found.base} to {found.last}, possible {[(model.base, model.last) for model in self.possible]}"
         )
         self.possible = [found]
         self.term = max(self.term, found.last.term)
