@@ -14,11 +14,12 @@ from stelae.client.client import Client, Tablet
 from stelae.config.node_toml import parse_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
-from stelae.host.files import RealFile, RealFiles
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
-from stelae.host.system_clock import SystemClock
+from stelae.machine.files import RealFile, RealFiles
+from stelae.machine.real import RealMachine
+from stelae.machine.system_clock import SystemClock
 from stelae.server.tserver import plugin as tserver
 from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.ids import ClusterId, NodeId, TabletId
@@ -116,9 +117,8 @@ class Cluster:
         node = Node(
             config,
             services=registry.services(),
+            machine=RealMachine(files=self.files[node_id], clock=self.clocks[node_id]),
             observer=HookObserver(registry),
-            files=self.files[node_id],
-            clock=self.clocks[node_id],
         )
         await node.start()
         self.nodes[node_id] = node

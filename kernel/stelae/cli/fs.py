@@ -48,9 +48,9 @@ def format_node(
 
     Give the directory, or a node.toml with --config: then cluster id and log engine are taken from it, and the uuid of
     the member of [tablet] that has the node's own address. A directory that holds a node already is left as it is."""
-    from stelae.host.files import RealFiles
     from stelae.host.instance import format_directory
     from stelae.host.layout import Layout
+    from stelae.machine.files import RealFiles
 
     settings = _read_config(config) if config is not None else None
     root = _directory(directory, settings)
@@ -66,9 +66,9 @@ def format_node(
 @commands.command("uuid")
 def print_uuid(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Print the uuid of the node in a directory; works while the node runs."""
-    from stelae.host.files import RealFiles
     from stelae.host.instance import InstanceFile
     from stelae.host.layout import Layout
+    from stelae.machine.files import RealFiles
 
     root = _directory(directory, _read_config(config) if config is not None else None)
     instance = InstanceFile(RealFiles(), Layout(root)).load()
@@ -88,7 +88,7 @@ def dump(
     Reads only, and works while the node runs. A file that fails its checks is reported with the
     reason, the others are printed, and the exit code is 1."""
     from stelae.cli.fs_dump import dump_files, print_dump
-    from stelae.host.files import RealFiles
+    from stelae.machine.files import RealFiles
 
     if not os.path.exists(path):
         raise CallerError(f"{path} does not exist; give a metadata file or a node's directory")

@@ -13,6 +13,7 @@ from stelae.config.node_toml import load_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.host.node import Node
+from stelae.machine.real import RealMachine
 from stelae.server.tserver import plugin as tserver
 
 log = logging.getLogger("stelae")
@@ -32,7 +33,7 @@ def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> in
     registry = Registry.installed()
     registry.register(tserver, "service.tserver")
     config = load_config(config_path, registry)
-    node = Node(config, services=registry.services(), observer=HookObserver(registry))
+    node = Node(config, services=registry.services(), machine=RealMachine(), observer=HookObserver(registry))
     return asyncio.run(_run(node, until_stdin_closes))
 
 

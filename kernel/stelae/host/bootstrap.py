@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.host.apply import Applier, ApplyGroup
-from stelae.host.batcher import Batcher
 from stelae.host.consensus_meta import ConsensusRecord
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
@@ -80,6 +79,7 @@ class ReplicaPorts:
     reader: LogReader
     hard_states: HardStates
     network: PeerNetwork
+    batcher: BatcherFactory
     heartbeats: HeartbeatService
     time: HybridTime
     pool: BlockingPool
@@ -211,7 +211,7 @@ def assemble(
     )
     cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
     tokens = Tokens()
-    batcher = Batcher(recovered.store.schema, recovered.store.key_bytes_max)
+    batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max)
     writes = WritePath(batcher, tokens, recovered.results)
     applier = _applier(recovered, ports, cache, replica, writes)
     executor = _executor(recovered, ports, cache, replica, limits)

@@ -1,37 +1,29 @@
 """A node: files, clock, engines, replicas and messenger, brought up and down in order.
 
-The node knows no service, no plugin and no ``node.toml``: it is handed settings, engine classes and
-the factories of what it serves, so it boots with ``spi``, ``wire`` and ``host`` alone."""
+The node knows no service, no plugin, no ``node.toml`` and no operating system: it is handed settings, engine classes,
+the factories of what it serves and a machine, so it boots with ``spi``, ``wire``, ``host`` and fakes alone."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
-import os
 import random
-import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, ReplicaPorts, assemble
 from stelae.host.consensus_meta import HardStateWriter
-from stelae.host.files import RealFiles
 from stelae.host.hybrid_clock import HybridClock, first_ceiling
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
 from stelae.host.layout import Layout
-from stelae.host.loop import LagProbe, LoopTurns
+from stelae.host.machine import Machine
 from stelae.host.metrics import NodeMetrics
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver
 from stelae.host.settings import NodeConfig
-from stelae.host.system_clock import SystemClock
 from stelae.host.tablets import TabletLoader
-from stelae.host.wal_thread import EngineReader, WalThread
-from stelae.host.workers import WorkerPool
 from stelae.spi.consensus import Campaign
 from stelae.spi.errors import StelaeError
 from stelae.spi.hooks import Service, ServiceFactory
@@ -40,12 +32,6 @@ from stelae.spi.services import Clock, Files, Metrics, Workers
 from stelae.wire.messenger import Identity, Lane, Messenger, PeerChange
 
 log = logging.getLogger(__name__)
-
-SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""
-
-GC_THRESHOLDS = (50_000, 20, 20)
-"""When Python looks for cycles: by default it walks all rows in memory, 60 ms and often."""
 
 CLOCK_KEEP_AHEAD_US = 500_000
 
@@ -66,18 +52,12 @@ class Node:
     Args:
         config: settings and engine classes.
         services: factories of what the node serves, started in this order.
+        machine: what the node runs on; used by this node alone.
         observer: is told when a replica changes; called on the event loop.
-        files, clock: the machine's, unless a test has others.
     """
 
     def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        services: Sequence[ServiceFactory],
-        observer: ReplicaObserver,
-        files: Files | None = None,
-        clock: Clock | None = None,
+        self, config: NodeConfig, *, services: Sequence[ServiceFactory], machine: Machine, observer: ReplicaObserver
     ) -> None:
         self.config = config
         self.metrics = NodeMetrics()
@@ -85,8 +65,8 @@ class Node:
         self.address = ""
         self._factories = services
         self._observer = observer
-        self._files: Files = RealFiles() if files is None else files
-        self._clock: Clock = SystemClock() if clock is None else clock
+        self._machine = machine
+        self._files, self._clock = machine.files, machine.clock
         self._layout = Layout(config.node.directory)
         self._instance = InstanceFile(self._files, self._layout)
         self._undo = contextlib.ExitStack()
@@ -123,10 +103,9 @@ class Node:
         try:
             self._open_directory()
             self._start_loop()
-            await asyncio.to_thread(self._open_engines)
-            recovered, created = await asyncio.to_thread(self._recover)
-            gc.collect()
-            gc.freeze()
+            await self._machine.off_loop(self._open_engines)
+            recovered, created = await self._machine.off_loop(self._recover)
+            self._machine.settle()
             self._start_messenger()
             self._start_replicas(recovered, created)
         except BaseException:
@@ -136,7 +115,7 @@ class Node:
 
     def _open_directory(self) -> None:
         files, layout = self._files, self._layout
-        lock = lock_directory(files, layout, os.getpid())
+        lock = lock_directory(files, layout, self._machine.pid)
         self._undo.callback(lock.release)
         # Runs last but for the lock: after log, pools and stores are closed.
         self._undo.callback(self._mark_clean)
@@ -148,27 +127,21 @@ class Node:
         save_ceiling(files, layout, self._ceiling)
 
     def _start_loop(self) -> None:
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        gc.set_threshold(*GC_THRESHOLDS)
-        config, undo = self.config, self._undo
-        self.turns = LoopTurns(asyncio.get_running_loop(), self._clock, self._crash)
-        self._workers = WorkerPool(config.workers.background_threads, "worker", self.turns.post)
-        self._metadata = WorkerPool(config.workers.metadata_threads, "metadata", self.turns.post)
-        self._apply = WorkerPool(config.workers.apply_threads, "apply", self.turns.post)
-        self.scans = WorkerPool(config.workers.apply_threads, "scan", self.turns.post)
-        for pool in (self._workers, self._metadata, self._apply, self.scans):
-            undo.callback(pool.close)
+        machine, threads = self._machine, self.config.workers
+        self.turns = machine.start(self.metrics, self._crash)
+        self._undo.callback(machine.stop)
+        self._workers = machine.pool("worker", threads.background_threads)
+        self._metadata = machine.pool("metadata", threads.metadata_threads)
+        self._apply = machine.pool("apply", threads.apply_threads)
+        self.scans = machine.pool("scan", threads.apply_threads)
         self.time = HybridClock(
             self._clock,
-            settings=config.clock,
+            settings=self.config.clock,
             stored=self._stored_ceiling,
             ceiling=self._ceiling,
             save=self._save_ceiling,
         )
         self.hard_states = HardStateWriter(self._files, self._layout, self._metadata)
-        probe = LagProbe(self.turns, self.metrics)
-        probe.start()
-        undo.callback(probe.stop)
         self._keep_clock_ahead()
 
     def _save_ceiling(self, ceiling: int, done: Callable[[object], None]) -> None:
@@ -202,7 +175,7 @@ class Node:
 
     def _start_messenger(self) -> None:
         config = self.config
-        incarnation = IncarnationId(secrets.token_hex(8))
+        incarnation = IncarnationId(f"{self._machine.rng.getrandbits(64):016x}")
         self.messenger = Messenger(
             Identity(cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=incarnation),
             clock=self._clock,
@@ -210,7 +183,7 @@ class Node:
             defer=self.turns.defer_last,
             settings=config.wire,
             metrics=self.metrics,
-            rng=random.Random(secrets.randbits(64)),
+            rng=random.Random(self._machine.rng.getrandbits(64)),
         )
         self._undo.callback(self.messenger.close)
         self.peers = PeerTraffic(
@@ -232,20 +205,18 @@ class Node:
 
     def _start_replicas(self, recovered: list[Recovered], created: bool) -> None:
         config = self.config
-        wal = WalThread(
+        wal = self._machine.drive_log(
             self.engines.wal,
-            self.turns,
+            self._apply,
             queue_bytes_max=config.log.queue_bytes_max,
             group_bytes_max=config.log.group_bytes_max,
-            on_crash=self._crash,
         )
-        wal.start()
         self._undo.callback(wal.stop)
         self.writer = wal.writer
         ports = ReplicaPorts(
             turns=self.turns,
             writer=wal.writer,
-            reader=EngineReader(self.engines.wal, self._apply),
+            reader=wal.reader,
             hard_states=self.hard_states,
             network=self.peers,
             heartbeats=self.peers.heartbeats,
@@ -277,7 +248,7 @@ class Node:
                 node_id=self.node_id,
                 superblock_file=self._loader.superblock_file(tablet_id),
                 limits=ReplicaLimits(),
-                rng=random.Random(secrets.randbits(64)),
+                rng=random.Random(self._machine.rng.getrandbits(64)),
             )
         except StelaeError as error:
             self._loader.fail(tablet_id, str(error))
@@ -326,7 +297,7 @@ class Node:
             replica.applier.store.close()
         self.messenger.close()
         self._clean = self.crashed is None
-        await asyncio.to_thread(self._undo.close)
+        await self._machine.off_loop(self._undo.close)
         log.info("node stopped node=%s", self.node_id)
 
     def _mark_clean(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Raw
 
 from stelae.spi.consensus import (
     Beats,
@@ -17,8 +19,9 @@ from stelae.spi.consensus import (
     TabletConfig,
 )
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import LogId, OpId, TabletId
+from stelae.spi.ids import ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry
+from stelae.spi.schema import Schema
 from stelae.spi.wal import Failed
 
 
@@ -83,6 +86,46 @@ class BlockingPool(Protocol):
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` off the loop after earlier work of the key; an exception is the result."""
+
+
+class BuiltEntry(Protocol):
+    """One entry to propose."""
+
+    @property
+    def body(self) -> bytes:
+        """The encoded ``WritePayload``."""
+
+    @property
+    def tokens(self) -> Sequence[Any]:
+        """What came with each operation, in the order of the payload's requests."""
+
+
+class WriteBatcher(Protocol):
+    """Makes entries of one tablet's write operations. On the loop.
+
+    Each operation taken is one request of one payload, with the client, sequence and digest given, also when none of
+    its rows is left: exactly-once rests on it. Payloads and their requests are in the order taken."""
+
+    @property
+    def schema(self) -> Schema:
+        """What rows are checked against; its version is the payloads'."""
+
+    def __len__(self) -> int:
+        """Operations taken since the last ``build``."""
+
+    def add(
+        self, client_id: ClientId, first_incomplete: int, sequence: int, digest: int, body: Raw | bytes, token: Any
+    ) -> None:
+        """Take one operation, encoded as ``encode_body`` does; ``CallerError``, and nothing is taken: unfit as a whole.
+
+        Rows at fault become row errors of their operation. ``token`` is the caller's."""
+
+    def build(self) -> Sequence[BuiltEntry]:
+        """Return entries for everything taken since the last call."""
+
+
+BatcherFactory: TypeAlias = Callable[[Schema, int | None], WriteBatcher]
+"""Makes the batcher of a tablet from its schema and the store's ``key_bytes_max``."""
 
 
 class ReadySink(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from stelae.host.apply import Answered
-from stelae.host.batcher import Batcher
+from stelae.host.ports import WriteBatcher
 from stelae.host.results import ResultsTable
 from stelae.host.tokens import Tokens
 from stelae.spi.consensus import Proposal, Propose
@@ -52,7 +52,7 @@ class _Request:
 class WritePath:
     """Pending writes of one replica. All methods are called on the event loop."""
 
-    def __init__(self, batcher: Batcher, tokens: Tokens, results: ResultsTable) -> None:
+    def __init__(self, batcher: WriteBatcher, tokens: Tokens, results: ResultsTable) -> None:
         self._batcher = batcher
         self._tokens = tokens
         self._results = results

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae.host.files import RealFiles
+from stelae.machine.files import RealFiles
 from stelae.sim.disk import PowerLost, Survival, VirtualDisk
 from stelae.spi.errors import StelaeError
 from stelae.spi.services import Files

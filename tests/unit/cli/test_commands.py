@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stelae.host.files import RealFiles
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES, encode
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.machine.files import RealFiles
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.schema import Schema
 

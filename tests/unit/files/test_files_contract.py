@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.host.files import RealFiles
+from stelae.machine.files import RealFiles
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import BadIdentifier, Locked
 from stelae.spi.services import Files

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stelae.host import files as module
-from stelae.host.files import RealFiles
+from stelae.machine import files as module
+from stelae.machine.files import RealFiles
 from stelae.spi.errors import Full, StorageError, SyncFailed
 
 

@@ -11,14 +11,13 @@ import sys
 from typing import Any
 
 from fake_engines import FakeStore, FakeWal, SoloConsensus
+from fake_machine import FakeClock, FakeMachine
 
-from stelae.host.files import RealFiles
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.metrics import NodeMetrics
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
-from stelae.host.system_clock import SystemClock
 from stelae.spi.consensus import Member, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
@@ -111,7 +110,7 @@ async def write(address: str, key: int) -> WriteReply:
     """Connect as a client does and insert one row."""
     messenger = Messenger(
         Identity(cluster_id=CLUSTER, node_id=NodeId("c" * 32), incarnation_id=IncarnationId("c" * 16)),
-        clock=SystemClock(),
+        clock=FakeClock(),
         time=NoTime(),
         defer=asyncio.get_running_loop().call_soon,
         settings=WireSettings(),
@@ -134,10 +133,11 @@ async def write(address: str, key: int) -> WriteReply:
         messenger.close()
 
 
-async def run(directory: str) -> dict[str, Any]:
-    format_directory(RealFiles(), Layout(directory), Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"))
+async def run() -> dict[str, Any]:
+    machine = FakeMachine()
+    format_directory(machine.files, Layout("/node"), Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"))
     witness = Witness()
-    node = Node(node_config(directory), services=[FakeService], observer=witness)
+    node = Node(node_config("/node"), services=[FakeService], machine=machine, observer=witness)
     async with asyncio.timeout(WAIT_S):
         await node.start()
         await witness.serving.wait()
@@ -154,4 +154,4 @@ async def run(directory: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(run(sys.argv[1]))))
+    print(json.dumps(asyncio.run(run())))

@@ -10,10 +10,8 @@ from pathlib import Path
 PROGRAM = Path(__file__).parent / "boot_with_fakes.py"
 
 
-def test_a_node_boots_and_applies_a_write_with_spi_wire_host_and_fakes_alone(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(tmp_path / "node")], capture_output=True, text=True, timeout=120
-    )
+def test_a_node_boots_and_applies_a_write_with_spi_wire_host_and_fakes_alone() -> None:
+    done = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "errors": [0],

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from stelae.cli.fs_dump import dump_files
-from stelae.host.files import RealFiles
 from stelae.host.instance import CLOCK, ClockCeiling, Instance, format_directory, load_ceiling, save_ceiling
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES, Kind, MetadataMissing, encode
+from stelae.machine.files import RealFiles
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion, SyncFailed

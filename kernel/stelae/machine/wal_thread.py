@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 
 from stelae.host.log_writer import Completion, LogWriter
-from stelae.host.loop import LoopTurns
 from stelae.host.ports import BlockingPool
+from stelae.machine.loop import LoopTurns
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
@@ -22,7 +22,8 @@ class WalThread:
     """Drains a :class:`LogWriter` into an engine on a thread of its own.
 
     Args:
-        engine: the node's log engine, used by this thread alone from ``start`` on.
+        engine: the node's log engine, used by this thread alone from now on.
+        pool: where reads that may block run beside it.
         turns: where completions run.
         queue_bytes_max, group_bytes_max: bounds of the writer.
         on_crash: called on the loop if the engine raised what its contract does not allow;
@@ -31,6 +32,7 @@ class WalThread:
     def __init__(
         self,
         engine: WalEngine,
+        pool: BlockingPool,
         turns: LoopTurns,
         *,
         queue_bytes_max: int,
@@ -48,10 +50,8 @@ class WalThread:
             queue_bytes_max=queue_bytes_max,
             group_bytes_max=group_bytes_max,
         )
+        self.reader = EngineReader(engine, pool)
         self._thread = threading.Thread(target=self._run, name="wal", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

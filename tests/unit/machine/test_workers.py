@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stelae.host.system_clock import SystemClock
-from stelae.host.workers import WorkerPool
+from stelae.machine.system_clock import SystemClock
+from stelae.machine.workers import WorkerPool
 from stelae.spi.errors import Overloaded, Unavailable
 
 

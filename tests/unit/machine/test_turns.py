@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from stelae.host.loop import LoopTurns
-from stelae.host.system_clock import SystemClock
+from stelae.machine.loop import LoopTurns
+from stelae.machine.system_clock import SystemClock
 
 
 def in_one_turn(*stages: str) -> list[str]:

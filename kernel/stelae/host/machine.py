@@ -1,0 +1,66 @@
+"""What a node takes from the machine it runs on: disk, clocks, threads, turns of the event loop.
+
+The kernel says what it needs and drives none of it; ``stelae.machine`` has the real ones, tests have others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from stelae.host.log_writer import LogWriter
+from stelae.host.ports import BlockingPool, LogReader, Turns
+from stelae.spi.services import Clock, Files, Metrics, Workers
+from stelae.spi.wal import WalEngine
+
+
+class NodeTurns(Turns, Protocol):
+    """Turns of the event loop, with a place for what sends everything that a turn produced."""
+
+    def defer_last(self, call: Callable[[], None]) -> None:
+        """Run ``call`` at the end of this turn, after all that was deferred."""
+
+
+class Pool(BlockingPool, Workers, Protocol):
+    """Threads for work of engines (in any order) and of tablets (in order per key)."""
+
+
+class LogDriver(Protocol):
+    """Drains ``writer`` into a log engine, of which it is the only user but for ``reader``."""
+
+    @property
+    def writer(self) -> LogWriter: ...
+    @property
+    def reader(self) -> LogReader: ...
+
+    def stop(self) -> None:
+        """End after the work in hand; blocks. Call it when the writer has closed."""
+
+
+class Machine(Protocol):
+    """One node's share of a machine. ``start`` first; all but ``off_loop`` on the event loop."""
+
+    files: Files
+    clock: Clock
+    pid: int  #: Names the process to whoever finds the directory locked.
+    rng: random.Random  #: Nobody can foresee it: what it draws names this run of the node.
+
+    def start(self, metrics: Metrics, on_defect: Callable[[BaseException], None]) -> NodeTurns:
+        """Begin on the running loop, whose lag is measured from now on as ``loop_lag_ms``.
+
+        ``on_defect`` is called on the loop with what nobody may raise: a deferred call, or a log engine."""
+
+    def pool(self, name: str, threads_max: int) -> Pool:
+        """Make a pool that ``stop`` ends."""
+
+    def drive_log(self, engine: WalEngine, pool: Pool, *, queue_bytes_max: int, group_bytes_max: int) -> LogDriver:
+        """Drive a log engine from now on; ``pool`` runs reads, the bounds are the writer's."""
+
+    def off_loop(self, work: Callable[[], Any]) -> Awaitable[Any]:
+        """Run work that blocks beside the loop, which goes on; its result or exception is the answer's."""
+
+    def settle(self) -> None:
+        """Recovery is over: what is in memory now stays."""
+
+    def stop(self) -> None:
+        """Finish what the pools have taken and end them; blocks, and is called off the loop."""

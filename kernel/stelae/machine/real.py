@@ -1,0 +1,85 @@
+"""``Machine`` of ``stelae.host.machine`` over this process: what a node runs on outside of tests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import secrets
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from stelae.host.machine import NodeTurns, Pool
+from stelae.machine.files import RealFiles
+from stelae.machine.loop import LagProbe, LoopTurns
+from stelae.machine.system_clock import SystemClock
+from stelae.machine.wal_thread import WalThread
+from stelae.machine.workers import WorkerPool
+from stelae.spi.services import Clock, Files, Metrics
+from stelae.spi.wal import WalEngine
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""
+
+GC_THRESHOLDS = (50_000, 20, 20)
+"""When Python looks for cycles: by default it walks all rows in memory, 60 ms and often."""
+
+Result = TypeVar("Result")
+
+
+class RealMachine:
+    """This process, its event loop and its threads, for one node.
+
+    ``start`` sets the interpreter's switch interval and collector for a server's work. ``files`` and ``clock`` are
+    the machine's unless others are given."""
+
+    def __init__(self, *, files: Files | None = None, clock: Clock | None = None) -> None:
+        self.files: Files = RealFiles() if files is None else files
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.pid = os.getpid()
+        self.rng: random.Random = secrets.SystemRandom()
+        self._pools: list[WorkerPool] = []
+
+    def start(self, metrics: Metrics, on_defect: Callable[[BaseException], None]) -> NodeTurns:
+        """Begin on the running loop; measures its lag until ``stop``."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.set_threshold(*GC_THRESHOLDS)
+        self._on_defect = on_defect
+        self._turns = LoopTurns(asyncio.get_running_loop(), self.clock, on_defect)
+        self._probe = LagProbe(self._turns, metrics)
+        self._probe.start()
+        return self._turns
+
+    def pool(self, name: str, threads_max: int) -> WorkerPool:
+        """Make a pool of threads."""
+        pool = WorkerPool(threads_max, name, self._turns.post)
+        self._pools.append(pool)
+        return pool
+
+    def drive_log(self, engine: WalEngine, pool: Pool, *, queue_bytes_max: int, group_bytes_max: int) -> WalThread:
+        """Give a log engine a thread of its own."""
+        return WalThread(
+            engine,
+            pool,
+            self._turns,
+            queue_bytes_max=queue_bytes_max,
+            group_bytes_max=group_bytes_max,
+            on_crash=self._on_defect,
+        )
+
+    def off_loop(self, work: Callable[[], Result]) -> Awaitable[Result]:
+        """Run ``work`` on a thread of the loop's own executor."""
+        return asyncio.to_thread(work)
+
+    def settle(self) -> None:
+        """Keep what recovery built out of every later collection."""
+        gc.collect()
+        gc.freeze()
+
+    def stop(self) -> None:
+        """Stop measuring and end the pools."""
+        self._probe.stop()
+        for pool in reversed(self._pools):
+            pool.close()
