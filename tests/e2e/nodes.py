@@ -20,6 +20,7 @@ from stelae.host.node import Node
 from stelae.machine.files import RealFile, RealFiles
 from stelae.machine.real import RealMachine
 from stelae.machine.system_clock import SystemClock
+from stelae.rows.batcher import Batcher
 from stelae.server.tserver import plugin as tserver
 from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.ids import ClusterId, NodeId, TabletId
@@ -118,6 +119,7 @@ class Cluster:
             config,
             services=registry.services(),
             machine=RealMachine(files=self.files[node_id], clock=self.clocks[node_id]),
+            batcher=Batcher,
             observer=HookObserver(registry),
         )
         await node.start()

@@ -14,6 +14,7 @@ from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.host.node import Node
 from stelae.machine.real import RealMachine
+from stelae.rows.batcher import Batcher
 from stelae.server.tserver import plugin as tserver
 
 log = logging.getLogger("stelae")
@@ -33,7 +34,9 @@ def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> in
     registry = Registry.installed()
     registry.register(tserver, "service.tserver")
     config = load_config(config_path, registry)
-    node = Node(config, services=registry.services(), machine=RealMachine(), observer=HookObserver(registry))
+    node = Node(
+        config, services=registry.services(), machine=RealMachine(), batcher=Batcher, observer=HookObserver(registry)
+    )
     return asyncio.run(_run(node, until_stdin_closes))
 
 

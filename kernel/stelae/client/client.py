@@ -33,6 +33,7 @@ from stelae.client.messages import (
     encode,
 )
 from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
+from stelae.rows.building import build_batch
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
@@ -210,7 +211,7 @@ class Tablet:
         given: list[tuple[Any, ...]] | bytes = list(rows)
         if len(rows) >= ROW_FORM_ROWS_MAX:
             layout = self.schema.key_layout if kind in _KEY_ONLY else self.schema.layout
-            given = RowBatch.from_rows(layout, rows).to_ipc()
+            given = build_batch(layout, rows).to_ipc()
         return self._writer.write(encode_body(OpBody(kind, given)), timeout_s)
 
     def write_encoded(self, body: msgspec.Raw, *, timeout_s: float = TIMEOUT_S) -> asyncio.Future[OpResult]:

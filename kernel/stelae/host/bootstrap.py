@@ -24,7 +24,7 @@ from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.flush import Flusher
 from stelae.host.heartbeats import HeartbeatService
 from stelae.host.log_writer import LogWriter
-from stelae.host.ports import BlockingPool, HardStates, HybridTime, LogReader, PeerNetwork, Turns
+from stelae.host.ports import BatcherFactory, BlockingPool, HardStates, HybridTime, LogReader, PeerNetwork, Turns
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaObserver
 from stelae.host.results import ResultsTable

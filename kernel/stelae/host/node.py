@@ -21,6 +21,7 @@ from stelae.host.machine import Machine
 from stelae.host.metrics import NodeMetrics
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.ports import BatcherFactory
 from stelae.host.replica import Replica, ReplicaObserver
 from stelae.host.settings import NodeConfig
 from stelae.host.tablets import TabletLoader
@@ -53,17 +54,25 @@ class Node:
         config: settings and engine classes.
         services: factories of what the node serves, started in this order.
         machine: what the node runs on; used by this node alone.
+        batcher: makes what builds log entries of a tablet's writes.
         observer: is told when a replica changes; called on the event loop.
     """
 
     def __init__(
-        self, config: NodeConfig, *, services: Sequence[ServiceFactory], machine: Machine, observer: ReplicaObserver
+        self,
+        config: NodeConfig,
+        *,
+        services: Sequence[ServiceFactory],
+        machine: Machine,
+        batcher: BatcherFactory,
+        observer: ReplicaObserver,
     ) -> None:
         self.config = config
         self.metrics = NodeMetrics()
         self.crashed: BaseException | None = None
         self.address = ""
         self._factories = services
+        self._batcher = batcher
         self._observer = observer
         self._machine = machine
         self._files, self._clock = machine.files, machine.clock
@@ -219,6 +228,7 @@ class Node:
             reader=wal.reader,
             hard_states=self.hard_states,
             network=self.peers,
+            batcher=self._batcher,
             heartbeats=self.peers.heartbeats,
             time=self.time,
             pool=self._apply,

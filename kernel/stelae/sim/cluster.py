@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from stelae.rows.keys import encode_key
 from stelae.sim.boot import SCHEMA, TABLET, Surroundings
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
@@ -20,7 +21,6 @@ from stelae.sim.watch import Watch
 from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, StelaeError
 from stelae.spi.ids import ClientId, NodeId
-from stelae.spi.keys import encode_key
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
 from stelae.spi.write import (

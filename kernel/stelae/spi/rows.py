@@ -33,23 +33,6 @@ _MALFORMED = (OSError, EOFError, ValueError, OverflowError, struct.error)
 _FLOAT_MAX = 3.4028235677973366e38
 
 
-class Misfit(SchemaMismatch):
-    """A value that does not fit its column. ``row`` counts from 0 within what was handed in."""
-
-    def __init__(self, row: int, column: Column, value: Any) -> None:
-        self.row = row
-        self.column = column.name
-        self.detail = describe_misfit(column, value)
-        super().__init__(f"row {row}, {self.detail}")
-
-
-def describe_misfit(column: Column, value: Any) -> str:
-    """Say in one short line which column expected what and got which type of value."""
-    expected = column.type if not column.nullable else f"{column.type} or null"
-    got = "null" if value is None else f"{type(value).__name__} {value!r:.40}"
-    return f"column {column.name!r}: expected {expected}, got {got}"
-
-
 class _Converter(NamedTuple):
     array: Any
     arrow_type: Any
@@ -71,7 +54,7 @@ def to_array(column: Column, values: Sequence[Any]) -> Any:
     """Convert plain (or ``date``, ``datetime``, ``Decimal``) values to a ``pyarrow.Array``.
 
     Nothing is rounded, truncated or parsed on the way, decimals given as text excepted.
-    ``SchemaMismatch``: some value does not fit; :func:`misfits` says which.
+    ``SchemaMismatch``: some value does not fit; which one is not looked for.
     """
     convert, arrow_type, accepted, errors = _converter(column.type)
     # Arrow itself would cut 1.5 to 1, read True as 1.0 and bytes as text: so the types first.
@@ -88,19 +71,6 @@ def to_array(column: Column, values: Sequence[Any]) -> Any:
     if column.type == "float" and any(_FLOAT_MAX <= abs(v or 0) < float("inf") for v in values):
         raise SchemaMismatch(f"column {column.name!r}: a value is too large for a float")
     return array
-
-
-def misfits(column: Column, values: Sequence[Any]) -> list[int]:
-    """Return the positions of the values that do not fit, found by halving: few bad, few steps."""
-    try:
-        to_array(column, values)
-        return []
-    except SchemaMismatch:
-        if len(values) == 1:
-            return [0]
-    half = len(values) // 2
-    second = misfits(column, values[half:])
-    return misfits(column, values[:half]) + [half + place for place in second]
 
 
 class RowBatch:
@@ -125,26 +95,10 @@ class RowBatch:
         return cls(layout, pa.RecordBatch.from_arrays(arrays, schema=layout.arrow))
 
     @classmethod
-    def from_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
+    def from_equal_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
         """Build a batch from rows, each with one value per column of the layout, in its order.
 
-        ``Misfit`` names the first value that does not fit; ``SchemaMismatch``: another row width."""
-        try:
-            return cls.from_equal_rows(layout, rows)
-        except SchemaMismatch:
-            width = len(layout.columns)
-            for place, row in enumerate(rows):
-                if len(row) != width:
-                    fact = f"row {place} has {len(row)} values; expected {width}"
-                    raise SchemaMismatch(fact) from None
-            for column, values in zip(layout.columns, zip(*rows, strict=True), strict=True):
-                for place in misfits(column, values):
-                    raise Misfit(place, column, values[place]) from None
-            raise
-
-    @classmethod
-    def from_equal_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
-        """As :meth:`from_rows`, but quick to give up: the error does not say which row it was."""
+        ``SchemaMismatch``, which does not say of which row: another width, or a value that does not fit."""
         try:
             columns = [*zip(*rows, strict=True)] if rows else [()] * len(layout.columns)
         except ValueError as error:

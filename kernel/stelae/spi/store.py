@@ -233,7 +233,7 @@ class TabletStore(ABC):
 
     @abstractmethod
     def checksum(self, at: int | None = None) -> str:
-        """Return the logical checksum of the rows at a time (``stelae.spi.checksum``)."""
+        """Return the logical checksum of the rows at a time (``stelae.rows.checksum``)."""
 
     @abstractmethod
     def memory_bytes(self) -> int:

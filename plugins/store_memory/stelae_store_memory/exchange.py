@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
+from stelae.rows.keys import decode_key, encode_keys
 from stelae.spi.errors import Corrupt
-from stelae.spi.keys import decode_key, encode_keys
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-from stelae.spi.checksum import LogicalChecksum
+from stelae.rows.checksum import LogicalChecksum
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.scan import ScanSpec

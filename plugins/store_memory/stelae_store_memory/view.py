@@ -6,10 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
+from stelae.rows.keys import encode_keys
+from stelae.rows.matching import matching
 from stelae.spi.errors import CallerError
-from stelae.spi.keys import encode_keys
 from stelae.spi.rows import RowBatch
-from stelae.spi.scan import Order, ScanSpec, matching
+from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Cursor
 from stelae_store_memory.chains import Version, visible

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
+from stelae.rows.keys import encode_keys
 from stelae.spi.errors import Corrupt, SchemaMismatch
-from stelae.spi.keys import encode_keys
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema

@@ -10,7 +10,7 @@ import random
 import sys
 from typing import Any
 
-from fake_engines import FakeStore, FakeWal, SoloConsensus
+from fake_engines import FakeBatcher, FakeStore, FakeWal, SoloConsensus
 from fake_machine import FakeClock, FakeMachine
 
 from stelae.host.instance import Instance, format_directory
@@ -137,7 +137,7 @@ async def run() -> dict[str, Any]:
     machine = FakeMachine()
     format_directory(machine.files, Layout("/node"), Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"))
     witness = Witness()
-    node = Node(node_config("/node"), services=[FakeService], machine=machine, observer=witness)
+    node = Node(node_config("/node"), services=[FakeService], machine=machine, batcher=FakeBatcher, observer=witness)
     async with asyncio.timeout(WAIT_S):
         await node.start()
         await witness.serving.wait()

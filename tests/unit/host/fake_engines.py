@@ -1,4 +1,4 @@
-"""The least engines that a node can run: everything in memory, one voter, whatever is asked done.
+"""The least engines and batcher that a node can run: everything in memory, one voter, whatever is asked done.
 
 Made of ``stelae.spi`` alone. What a running node never calls is not there; calling it is a failure."""
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import abc
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -27,12 +27,15 @@ from stelae.spi.consensus import (
     Status,
     TabletConfig,
 )
-from stelae.spi.ids import LogId, NodeId, OpId
+from stelae.spi.ids import ClientId, LogId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload, encode_payload
+from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
 from stelae.spi.wal import Append, Durable, LogState, Outcome, WalEngine
+from stelae.spi.write import OpKind, decode_body
 
 Fake = TypeVar("Fake", bound=type[Any])
 
@@ -224,3 +227,47 @@ class FakeStore(TabletStore):
 
     def close(self) -> None:
         pass
+
+
+class FakeEntry(NamedTuple):
+    body: bytes
+    tokens: list[Any]
+
+
+class FakeBatcher:
+    """One payload of inserts by one client in row form, which fit: nothing is checked."""
+
+    def __init__(self, schema: Schema, key_bytes_max: int | None) -> None:
+        self.schema = schema
+        self._clients: set[PayloadClient] = set()
+        self._requests: list[PayloadRequest] = []
+        self._rows: list[tuple[Any, ...]] = []
+        self._tokens: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(
+        self,
+        client_id: ClientId,
+        first_incomplete: int,
+        sequence: int,
+        digest: int,
+        body: msgspec.Raw | bytes,
+        token: Any,
+    ) -> None:
+        given = decode_body(body)
+        assert given.kind is OpKind.INSERT and isinstance(given.rows, list)
+        self._clients.add(PayloadClient(client_id, first_incomplete))
+        self._requests.append(PayloadRequest(0, sequence, len(given.rows), digest))
+        self._rows += given.rows
+        self._tokens.append(token)
+
+    def build(self) -> list[FakeEntry]:
+        rows = RowBatch.from_equal_rows(self.schema.layout, self._rows)
+        group = OpGroup(OpKind.INSERT, None, len(rows), rows.to_ipc())
+        (client,) = self._clients
+        payload = WritePayload(self.schema.version, (client,), tuple(self._requests), (group,))
+        built = FakeEntry(encode_payload(payload), self._tokens)
+        self._clients, self._requests, self._rows, self._tokens = set(), [], [], []
+        return [built]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from stelae.host.apply import Applier
-from stelae.host.batcher import Batcher
 from stelae.host.bootstrap import Engines, Recovered, recover
 from stelae.host.consensus_meta import ConsensusRecord
 from stelae.host.entry_cache import EntryCache
@@ -21,6 +20,7 @@ from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.results import ResultsTable
 from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.rows.batcher import Batcher
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import ConsensusEngine, TabletConfig

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from stelae.host.apply import Answered
-from stelae.host.batcher import Batcher
 from stelae.host.results import ResultsTable
 from stelae.host.tokens import Tokens
 from stelae.host.writes import WritePath
+from stelae.rows.batcher import Batcher
 from stelae.spi.errors import CallerError, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload

@@ -24,8 +24,8 @@ SCHEMA = Schema.from_plain(
 
 
 def payload() -> WritePayload:
-    whole = RowBatch.from_rows(SCHEMA.layout, [(1, "a"), (2, None), (3, "ccc")])
-    keys = RowBatch.from_rows(SCHEMA.project((1,)), [(9,)])
+    whole = RowBatch.from_equal_rows(SCHEMA.layout, [(1, "a"), (2, None), (3, "ccc")])
+    keys = RowBatch.from_equal_rows(SCHEMA.project((1,)), [(9,)])
     error = RowError(1, RowCode.BAD_VALUE, "column 'id': expected int64, got str 'x'")
     return WritePayload(
         4,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stelae.rows.keys import KEY_ENCODING_VERSION, decode_key, encode_key
 from stelae.spi.errors import CallerError, SchemaMismatch
-from stelae.spi.keys import KEY_ENCODING_VERSION, decode_key, encode_key
 from stelae.spi.schema import Schema
 
 VECTORS = [

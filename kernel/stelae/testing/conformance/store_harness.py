@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stelae.host.batcher import Batcher
+from stelae.rows.batcher import Batcher
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.ids import ZERO, ClientId, OpId
 from stelae.spi.payload import WritePayload, decode_payload

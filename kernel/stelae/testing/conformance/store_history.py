@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from stelae.rows.keys import encode_keys
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
-from stelae.spi.keys import encode_keys
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import VersionedRows
 from stelae.testing.conformance.store_apply import random_ops

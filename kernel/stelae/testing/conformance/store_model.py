@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stelae.spi.checksum import LogicalChecksum
-from stelae.spi.keys import encode_key
+from stelae.rows.checksum import LogicalChecksum
+from stelae.rows.keys import encode_key
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, RowCode
 

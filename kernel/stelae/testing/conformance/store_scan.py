@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stelae.rows.keys import encode_key
 from stelae.spi.errors import SchemaMismatch
-from stelae.spi.keys import encode_key
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stelae.host.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, OP_BYTES_MAX, Batcher
+from stelae.rows.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, OP_BYTES_MAX, Batcher
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
@@ -148,7 +148,7 @@ def test_only_the_first_errors_come_with_words() -> None:
 
 
 def test_arrow_rows_are_passed_on_untouched() -> None:
-    data = RowBatch.from_rows(SCHEMA.layout, [row(n) for n in range(100)]).to_ipc()
+    data = RowBatch.from_equal_rows(SCHEMA.layout, [row(n) for n in range(100)]).to_ipc()
     requests = Requests()
     requests.add(OpKind.INSERT, [row(500)])
     requests.add(OpKind.INSERT, data)
@@ -165,7 +165,7 @@ def test_nulls_in_arrow_rows_become_errors_where_none_may_be() -> None:
     loose = Schema.from_plain(plain)
     rows = [(n, None, 1, None, None if n in (1, 3) else True) for n in range(5)]
     requests = Requests()
-    requests.add(OpKind.UPSERT, RowBatch.from_rows(loose.layout, rows).to_ipc())
+    requests.add(OpKind.UPSERT, RowBatch.from_equal_rows(loose.layout, rows).to_ipc())
     payload = requests.one()
     assert [r[0] for r in rows_of(payload)] == [0, 2, 4]
     (request,) = payload.requests
@@ -221,7 +221,7 @@ def test_an_operation_above_the_limit_is_refused_with_both_sizes() -> None:
 
 
 def test_what_is_too_much_for_one_entry_becomes_several_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.host.batcher.PAYLOAD_BYTES_MAX", 400)
+    monkeypatch.setattr("stelae.rows.batcher.PAYLOAD_BYTES_MAX", 400)
     requests = Requests()
     for number in range(30):
         requests.add(OpKind.INSERT, [row(number)], client=f"c{number % 3}")
@@ -253,7 +253,7 @@ def taken(
     """The first cells of the rows that the batcher takes, and the errors of the others."""
     requests = Requests(NAMED, key_bytes_max)
     requests.add(OpKind.UPSERT, [("first", b"", None)])
-    data = RowBatch.from_rows(NAMED.layout, rows).to_ipc() if arrow else rows
+    data = RowBatch.from_equal_rows(NAMED.layout, rows).to_ipc() if arrow else rows
     requests.add(OpKind.UPSERT, data)
     payload = requests.one()
     found = [row[0] for group in payload.groups for row in group.rows(NAMED).to_rows()]

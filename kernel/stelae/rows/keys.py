@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Any
 
+from stelae.rows.building import build_batch
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, DataType, Schema
@@ -49,7 +50,7 @@ def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
     """Return the encoding of one key of plain values; ``CallerError`` if they do not fit."""
     if len(key) != len(schema.key):
         raise CallerError(f"a key of {len(key)} values; the key has {len(schema.key)} columns")
-    return encode_keys(schema, RowBatch.from_rows(schema.key_layout, [key]))[0]
+    return encode_keys(schema, build_batch(schema.key_layout, [key]))[0]
 
 
 def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:

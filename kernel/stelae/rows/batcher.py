@@ -1,0 +1,280 @@
+"""The batcher: what all clients asked of a tablet in one turn becomes one log entry.
+
+Rows of consecutive operations of one kind are built into one Arrow batch, column by column: a row
+that shares a batch costs about a microsecond, one in a batch of its own thirty. A column that does
+not fit the schema as a whole is searched for the rows at fault; they leave the batch and become
+row errors of their operation, and nobody else's rows notice. Operations that arrive as Arrow are
+checked and passed on untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stelae.rows.building import describe_misfit, misfits
+from stelae.rows.keys import encode_keys
+from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
+from stelae.spi.ids import ClientId
+from stelae.spi.log import ENTRY_BYTES_MAX
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload, encode_payload
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Layout, Schema
+from stelae.spi.write import OpKind, RowCode, RowError, decode_body
+
+# Sizes are estimated in Arrow. A payload that is all but full and one more operation fit an entry.
+OP_BYTES_MAX = ENTRY_BYTES_MAX // 2  #: Largest single operation.
+PAYLOAD_BYTES_MAX = ENTRY_BYTES_MAX // 4  #: From here another payload is begun.
+KEY_BYTES_MAX = 16 << 10  #: Longest encoded key: they stand in indexes and in resume tokens.
+CELL_BYTES_MAX = 64 << 10  #: Longest text of one cell: a page of a scan has thousands of rows.
+ERROR_DETAILS_MAX = 16  #: Row errors of an operation that come with words, not only a code.
+LAYOUTS_MAX = 64  #: Most column subsets whose check is remembered; clients may name any number.
+
+_NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
+_KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
+
+
+class Built(msgspec.Struct, frozen=True):
+    """One entry to propose. ``tokens`` are the callers', in order of ``payload.requests``."""
+
+    payload: WritePayload
+    body: bytes
+    tokens: tuple[Any, ...]
+
+
+class _Run(msgspec.Struct):
+    """Consecutive operations of one kind: rows to be built, or one ``group`` that is ready."""
+
+    kind: OpKind
+    columns: tuple[int, ...] | None
+    layout: Layout
+    first_request: int
+    rows: list[tuple[Any, ...]]
+    group: OpGroup | None = None
+
+
+class _Draft:
+    """A payload in the making. Requests own as many rows as were sent until rows prove bad."""
+
+    def __init__(self) -> None:
+        self.clients: dict[ClientId, list[int]] = {}
+        """Number within the payload and highest ``first_incomplete`` of each client."""
+        self.requests: list[PayloadRequest] = []
+        self.tokens: list[Any] = []
+        self.runs: list[_Run] = []
+        self.size_bytes = 0
+
+    def request(self, client_id: ClientId, first_incomplete: int, *fields: Any) -> None:
+        client = self.clients.setdefault(client_id, [len(self.clients), first_incomplete])
+        client[1] = max(client[1], first_incomplete)
+        self.requests.append(PayloadRequest(client[0], *fields))
+
+    def add_rows(self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any]) -> None:
+        last = self.runs[-1] if self.runs else None
+        if last and last.kind is kind and last.columns == columns and last.group is None:
+            last.rows += rows
+        else:
+            self.runs.append(_Run(kind, columns, layout, len(self.requests), rows))
+
+
+class Batcher:
+    """Collects operations for one tablet and builds payloads. Pure; used on the event loop.
+
+    ``key_bytes_max`` bounds encoded keys further, where the store takes no longer ones."""
+
+    def __init__(self, schema: Schema, key_bytes_max: int | None = None) -> None:
+        self.schema = schema
+        self._key_bytes_max = min(key_bytes_max or KEY_BYTES_MAX, KEY_BYTES_MAX)
+        self._drafts = [_Draft()]
+        self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], Layout] = {}
+
+    def __len__(self) -> int:
+        return sum(len(draft.requests) for draft in self._drafts)
+
+    def add(
+        self,
+        client_id: ClientId,
+        first_incomplete: int,
+        sequence: int,
+        digest: int,
+        body: msgspec.Raw | bytes,
+        token: Any,
+    ) -> None:
+        """Take one operation; ``token`` comes back with the payload that holds it.
+
+        ``CallerError``, and nothing is taken: malformed, too large, or of the wrong columns.
+        """
+        given = decode_body(body)
+        kind, columns, rows = given.kind, given.columns, given.rows
+        if columns is None and kind in _KEY_ONLY:
+            columns = self.schema.key
+        layout = self._layouts.get((kind, columns)) or self._check_columns(kind, columns)
+        errors: tuple[RowError, ...] = ()
+        if isinstance(rows, bytes):
+            batch = _read_arrow(layout, rows)
+            row_bytes = len(batch) * layout.row_bytes_min
+            draft = self._draft(max(batch.nbytes, len(rows), row_bytes))
+            group, errors = self._check_arrow(kind, columns, batch, rows)
+            draft.runs.append(_Run(kind, columns, layout, len(draft.requests), [], group))
+            count = group.row_count
+        else:
+            count = len(rows)
+            draft = self._draft(len(memoryview(body)) + count * layout.row_bytes_min)
+            draft.add_rows(kind, columns, layout, rows)
+        draft.request(client_id, first_incomplete, sequence, count, digest, errors)
+        draft.tokens.append(token)
+
+    def build(self) -> list[Built]:
+        """Return payloads for everything taken since the last call, in that order; often one."""
+        drafts, self._drafts = self._drafts, [_Draft()]
+        return [self._build(draft) for draft in drafts if draft.requests]
+
+    def _build(self, draft: _Draft) -> Built:
+        groups = [run.group or self._build_rows(run, draft.requests) for run in draft.runs]
+        payload = WritePayload(
+            self.schema.version,
+            tuple(PayloadClient(name, seen) for name, (_, seen) in draft.clients.items()),
+            tuple(draft.requests),
+            tuple(group for group in groups if group.row_count),
+        )
+        return Built(payload, encode_payload(payload), tuple(draft.tokens))
+
+    def _draft(self, size_bytes: int) -> _Draft:
+        if size_bytes > OP_BYTES_MAX:
+            raise TooLarge("a write operation", size_bytes, OP_BYTES_MAX)
+        draft = self._drafts[-1]
+        if draft.requests and draft.size_bytes + size_bytes > PAYLOAD_BYTES_MAX:
+            draft = _Draft()
+            self._drafts.append(draft)
+        draft.size_bytes += size_bytes
+        return draft
+
+    def _check_columns(self, kind: OpKind, columns: tuple[int, ...] | None) -> Layout:
+        schema, layout = self.schema, self.schema.project(columns)
+        given = set(layout.ids)
+        lacking = set(schema.key) - given
+        if kind in _NEEDS_WHOLE_ROW:
+            lacking |= {c.id for c in schema.columns if c.required} - given
+        if lacking:
+            names = ", ".join(repr(schema.by_id[i].name) for i in sorted(lacking))
+            raise SchemaMismatch(f"{kind.name.lower()} needs values for the columns {names}")
+        if kind in _KEY_ONLY and len(given) > len(schema.key):
+            raise SchemaMismatch(f"{kind.name.lower()} takes the key columns and no others")
+        if len(self._layouts) < LAYOUTS_MAX:
+            self._layouts[kind, columns] = layout
+        return layout
+
+    def _check_arrow(
+        self, kind: OpKind, columns: tuple[int, ...] | None, batch: RowBatch, data: bytes
+    ) -> tuple[OpGroup, tuple[RowError, ...]]:
+        """The group of an Arrow message; it is re-encoded only when rows must leave it."""
+        bad: dict[int, str] = {}
+        for column, array in zip(batch.layout.columns, batch.arrow.columns, strict=True):
+            if array.null_count and not column.nullable:
+                for place, valid in enumerate(array.is_valid().to_pylist()):
+                    if not valid:
+                        bad.setdefault(place, describe_misfit(column, None))
+        fits = batch.filter([p not in bad for p in range(len(batch))]) if bad else batch
+        fits = self._drop_oversized(fits, bad)
+        group = OpGroup(kind, columns, len(fits), fits.to_ipc() if bad else data)
+        return group, _row_errors(bad)
+
+    def _build_rows(self, run: _Run, requests: list[PayloadRequest]) -> OpGroup:
+        """Build the rows of a run into one batch; rows at fault become errors of requests."""
+        rows = run.rows
+        bad: dict[int, str] = {}
+        if not rows:
+            return OpGroup(run.kind, run.columns, 0, b"")
+        try:
+            batch = RowBatch.from_equal_rows(run.layout, rows)
+        except SchemaMismatch:
+            bad = _find_bad(run.layout, rows)
+            good = [row for place, row in enumerate(rows) if place not in bad]
+            batch = RowBatch.from_equal_rows(run.layout, good)
+        batch = self._drop_oversized(batch, bad)
+        if bad:
+            _blame(run, requests, bad)
+        return OpGroup(run.kind, run.columns, len(batch), batch.to_ipc())
+
+    def _drop_oversized(self, batch: RowBatch, bad: dict[int, str]) -> RowBatch:
+        """Drop rows with a key or a cell above its limit; the batch lacks ``bad`` already."""
+        large = _oversized(self.schema, batch, self._key_bytes_max)
+        if not large:
+            return batch
+        places = [place for place in range(len(batch) + len(bad)) if place not in bad]
+        bad |= {places[place]: text for place, text in large.items()}
+        return batch.filter([place not in large for place in range(len(batch))])
+
+
+def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
+    try:
+        return RowBatch.from_ipc(layout, data, allow_nulls=True, bytes_max=OP_BYTES_MAX)
+    except Corrupt as error:
+        raise SchemaMismatch(f"rows in Arrow form do not fit their columns: {error}") from error
+
+
+def _oversized(schema: Schema, batch: RowBatch, key_bytes_max: int) -> dict[int, str]:
+    """Rows above a limit. Looks closer only as the sizes of the batch and of its columns allow."""
+    # Escapes at most double a text, which then ends in two bytes; a bit of a bool becomes a byte.
+    if (2 * batch.arrow.get_total_buffer_size() + 3) * len(schema.key) <= key_bytes_max:
+        return {}
+    import pyarrow.compute as pc
+
+    large: dict[int, str] = {}
+    key_bytes = 0
+    for column, array in zip(batch.layout.columns, batch.arrow.columns, strict=True):
+        longest = column.data_type.width_bytes
+        if column.type in ("string", "binary"):
+            longest = array.nbytes
+            if longest > (key_bytes_max // 4 if column.id in schema.key else CELL_BYTES_MAX):
+                lengths = pc.binary_length(array)
+                longest = pc.max(lengths).as_py() or 0
+            if longest > CELL_BYTES_MAX:
+                for place, size in enumerate(lengths.to_pylist()):
+                    if size is not None and size > CELL_BYTES_MAX:
+                        what = f"column {column.name!r}"
+                        large.setdefault(place, _too_large(what, size, CELL_BYTES_MAX))
+        if column.id in schema.key:
+            key_bytes += 2 * longest + 2
+    if key_bytes > key_bytes_max:
+        for place, key in enumerate(encode_keys(schema, batch)):
+            if len(key) > key_bytes_max:
+                large[place] = _too_large("the encoded key", len(key), key_bytes_max)
+    return large
+
+
+def _too_large(what: str, size_bytes: int, size_bytes_max: int) -> str:
+    return f"{what} has {size_bytes} bytes; at most {size_bytes_max} are accepted"
+
+
+def _blame(run: _Run, requests: list[PayloadRequest], bad: dict[int, str]) -> None:
+    """Move the bad rows of a run from what its requests own to their errors."""
+    start, number = 0, run.first_request
+    while start < len(run.rows):
+        request = requests[number]
+        end = start + request.row_count
+        mine = {row - start: bad[row] for row in range(start, end) if row in bad}
+        if mine:
+            requests[number] = msgspec.structs.replace(
+                request, row_count=request.row_count - len(mine), errors=_row_errors(mine)
+            )
+        start, number = end, number + 1
+
+
+def _find_bad(layout: Layout, rows: Sequence[tuple[Any, ...]]) -> dict[int, str]:
+    width = len(layout.columns)
+    bad = {place: f"expected {width} values, got {len(row)}" for place, row in enumerate(rows) if len(row) != width}
+    good = [place for place in range(len(rows)) if place not in bad]
+    for index, column in enumerate(layout.columns):
+        values = [rows[place][index] for place in good]
+        for found in misfits(column, values):
+            bad.setdefault(good[found], describe_misfit(column, values[found]))
+    return bad
+
+
+def _row_errors(bad: dict[int, str]) -> tuple[RowError, ...]:
+    return tuple(
+        RowError(row, RowCode.BAD_VALUE, bad[row] if number < ERROR_DETAILS_MAX else "")
+        for number, row in enumerate(sorted(bad))
+    )

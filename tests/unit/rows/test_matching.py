@@ -1,0 +1,69 @@
+"""Predicates on rows: nulls, NaN, prefixes, and what has no meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stelae.rows.matching import matching
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
+from stelae.spi.schema import Schema
+
+NAN = float("nan")
+ID, NAME, SCORE = 1, 2, 3
+SCHEMA = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "id", "type": "int64"},
+            {"name": "name", "type": "string", "nullable": True},
+            {"name": "score", "type": "double", "nullable": True},
+        ],
+        "key": ["id"],
+    }
+)
+ROWS = [(1, "ab", 1.0), (2, "b", NAN), (3, None, None), (4, "", -1.0)]
+
+
+def ids(*predicates: Predicate) -> list[int]:
+    batch = RowBatch.from_equal_rows(SCHEMA.layout, ROWS)
+    return [row[0] for row in matching(SCHEMA, predicates, batch).to_rows()]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "found"),
+    [
+        (Compare(ID, ">=", 3), [3, 4]),
+        (Compare(NAME, "=", "b"), [2]),
+        (Compare(NAME, "!=", "b"), [1, 4]),
+        (Compare(NAME, "<", "b"), [1, 4]),
+        (Compare(SCORE, "=", NAN), []),
+        (Compare(SCORE, "!=", 1.0), [2, 4]),
+        (Compare(SCORE, "<=", 1.0), [1, 4]),
+        (Compare(SCORE, ">", -2.0), [1, 4]),
+        (In(NAME, ("ab", "")), [1, 4]),
+        (In(ID, ()), []),
+        (IsNull(NAME), [3]),
+        (IsNull(SCORE, negated=True), [1, 2, 4]),
+        (Prefix(NAME, "a"), [1]),
+        (Prefix(NAME, ""), [1, 2, 4]),
+    ],
+)
+def test_a_predicate_keeps_the_rows_for_which_it_holds(predicate: Predicate, found: list[int]) -> None:
+    assert ids(predicate) == found
+
+
+def test_all_predicates_hold_for_a_row_that_is_kept() -> None:
+    assert ids() == [1, 2, 3, 4]
+    assert ids(Compare(ID, ">", 1), Prefix(NAME, "")) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [Compare(9, "=", 1), Compare(ID, "=", "1"), Compare(NAME, "=", None), In(ID, (1, None)), Prefix(ID, "1")],
+)
+def test_a_predicate_without_meaning_for_the_schema_is_refused(predicate: Any) -> None:
+    with pytest.raises(SchemaMismatch):
+        ids(predicate)
