@@ -108,6 +108,13 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
         return pa.schema([pa.field(c.name, c.data_type.arrow(), c.nullable) for c in self.columns])
 
     @cached_property
+    def struct(self) -> Any:
+        """The columns as one ``pyarrow`` struct type."""
+        import pyarrow as pa
+
+        return pa.struct(list(self.arrow))
+
+    @cached_property
     def row_bytes_min(self) -> int:
         """Bytes that a row takes in a batch, without the contents of text."""
         return sum(column.data_type.width_bytes for column in self.columns)

@@ -55,7 +55,7 @@ def plain_default(column: Column) -> Any:
     """Return what stands for an absent value of a column, as ``to_rows`` would give it."""
     if column.default is None:
         return None
-    return RowBatch.from_columns(Layout((column,)), [[column.default]]).values(0)[0]
+    return RowBatch.from_equal_rows(Layout((column,)), [(column.default,)]).values(0)[0]
 
 
 def _fit(own: Layout, rows: Sequence[Row], layout: Layout) -> list[Row]:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
-from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
+from stelae.spi.rows import RowBatch, to_array
+from stelae.spi.schema import Column, Layout, Schema
 
 SCHEMA = Schema.from_plain(
     {
@@ -132,3 +132,37 @@ def test_a_batch_of_another_layout_is_corrupt() -> None:
     data = RowBatch.from_equal_rows(other.layout, [(1,)]).to_ipc()
     with pytest.raises(Corrupt):
         RowBatch.from_ipc(SCHEMA.layout, data)
+
+
+ANY_TYPE = ("int8", "int64", "float", "double", "bool", "decimal(5,2)", "string", "binary", "date", "timestamp")
+ANY_VALUE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 65), 1 << 65),
+    st.integers(-200, 200),
+    st.floats(),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.decimals(allow_nan=False, allow_infinity=False, places=1, min_value=-2000, max_value=2000),
+    st.dates(),
+    st.sampled_from(["1.5", "x", "1e9"]),
+)
+
+
+@given(st.data())
+def test_rows_fit_together_exactly_if_each_column_fits_alone(data: st.DataObject) -> None:
+    """The quick way for rows and the thorough one for a column accept the same values, as the same ones."""
+    types = data.draw(st.lists(st.tuples(st.sampled_from(ANY_TYPE), st.booleans()), min_size=1, max_size=4))
+    layout = Layout(
+        tuple(Column(id=n, name=f"c{n}", type=kind, nullable=nullable) for n, (kind, nullable) in enumerate(types, 1))
+    )
+    rows = data.draw(st.lists(st.tuples(*[ANY_VALUE] * len(types)), min_size=1, max_size=4))
+    try:
+        arrays = [
+            to_array(column, values) for column, values in zip(layout.columns, zip(*rows, strict=True), strict=True)
+        ]
+    except SchemaMismatch:
+        with pytest.raises(SchemaMismatch):
+            RowBatch.from_equal_rows(layout, rows)
+    else:
+        assert RowBatch.from_equal_rows(layout, rows).to_ipc() == RowBatch.from_arrays(layout, arrays).to_ipc()
