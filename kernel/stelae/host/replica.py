@@ -233,10 +233,11 @@ class Replica:
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
         self.status = after
-        if _headline(before) == _headline(after):
+        was, now = _headline(before), _headline(after)
+        if was == now:
             return
-        headlines = (_headline(before), _headline(after))
-        log.info("replica changes tablet=%s (role, term, leader, serving) %s->%s", self.tablet_id, *headlines)
+        pairs = [value for pair in zip(was, now, strict=True) for value in pair]
+        log.info("replica tablet=%s role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s", self.tablet_id, *pairs)
         if before.role != after.role and before.role is Role.LEADER:
             self._metrics.count("leaderships_lost")
         self._observer.status_changed(self.tablet_id, before, after)
@@ -415,8 +416,8 @@ class Replica:
         self._writer.repair(self.log, repaired)
 
 
-def _headline(status: Status) -> tuple[str, int, NodeId | None, bool]:
-    return (status.role.value, status.term, status.leader, status.serving)
+def _headline(status: Status) -> tuple[Role, int, NodeId | None, bool]:
+    return (status.role, status.term, status.leader, status.serving)
 
 
 def _rejection_error(rejection: Rejection) -> StelaeError:

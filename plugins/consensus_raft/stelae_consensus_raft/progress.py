@@ -159,7 +159,7 @@ class Progress:
             node_id=self.node_id,
             match_index=self.match,
             next_index=self.next,
-            state=self.state.value,
+            state=self.state,
             in_flight=len(self._in_flight) + self.waiting,
         )
 
