@@ -71,43 +71,26 @@ class ApplyGroup:
         return answered
 
 
+@dataclass(eq=False, kw_only=True)
 class Applier:
-    """Applies what is committed, on the event loop.
+    """Applies what is committed, on the event loop."""
 
-    ``store`` and ``results`` stand at ``applied``, at hybrid time ``timestamp``; ``pool`` runs
-    stores that do not apply inline. ``on_answered`` gets the answers of each applied write,
-    ``on_applied`` each advance, ``on_failed`` the reason why an entry cannot be applied."""
+    log: LogId
+    store: TabletStore  #: Stands at ``applied``, as ``results`` do.
+    results: ResultsTable
+    applied: OpId
+    timestamp: int  #: The hybrid one at which a scan sees exactly what is applied.
+    cache: EntryCache
+    reader: LogReader
+    writer: LogWriter
+    pool: BlockingPool  #: Runs stores that do not apply inline.
+    on_answered: Callable[[Answered], None]  #: Gets the answers of each applied write,
+    on_applied: Callable[[OpId], None]  #: each advance,
+    on_failed: Callable[[str], None]  #: and why an entry cannot be applied.
 
-    def __init__(
-        self,
-        *,
-        log: LogId,
-        store: TabletStore,
-        results: ResultsTable,
-        applied: OpId,
-        timestamp: int,
-        cache: EntryCache,
-        reader: LogReader,
-        writer: LogWriter,
-        pool: BlockingPool,
-        on_answered: Callable[[Answered], None],
-        on_applied: Callable[[OpId], None],
-        on_failed: Callable[[str], None],
-    ) -> None:
-        self.store = store
-        self.results = results
-        self.applied = applied
-        self._log = log
-        self._timestamp = timestamp
-        self._cache = cache
-        self._reader = reader
-        self._writer = writer
-        self._pool = pool
-        self._inline = "apply_inline" in store.capabilities
-        self._on_answered = on_answered
-        self._on_applied = on_applied
-        self._on_failed = on_failed
-        self._commit = applied.index
+    def __post_init__(self) -> None:
+        self._inline = "apply_inline" in self.store.capabilities
+        self._commit = self.applied.index
         self._busy = False
         self._failed = False
         self._between: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
@@ -116,10 +99,6 @@ class Applier:
     def idle(self) -> bool:
         """True if nothing is being applied, flushed or read at the moment."""
         return not self._busy and not self._between
-
-    def snapshot(self) -> int:
-        """Hybrid timestamp at which a scan sees exactly what is applied."""
-        return self._timestamp
 
     def commit_to(self, index: int) -> None:
         """Entries up to ``index`` are committed; apply them as far as they are here."""
@@ -133,14 +112,14 @@ class Applier:
                 self._run_between(*self._between.popleft())
                 return
             first = self.applied.index + 1
-            end = min(self._commit + 1, self._cache.end_index)
+            end = min(self._commit + 1, self.cache.end_index)
             if first >= end:
                 return
-            entries = self._cache.get(first, end, GROUP_BYTES_MAX)
+            entries = self.cache.get(first, end, GROUP_BYTES_MAX)
             if entries is None:
                 self._busy = True
-                end = min(end, self._cache.first_index)
-                self._reader.read(self._log, first, end, GROUP_BYTES_MAX, self._arrived)
+                end = min(end, self.cache.first_index)
+                self.reader.read(self.log, first, end, GROUP_BYTES_MAX, self._arrived)
                 return
             self._apply(entries)
 
@@ -159,7 +138,7 @@ class Applier:
             done(result)
             self.advance()
 
-        self._pool.run(f"apply/{self._log.tablet_id}", work, finished)
+        self.pool.run(f"apply/{self.log.tablet_id}", work, finished)
 
     def _arrived(self, result: list[Entry] | StelaeError) -> None:
         self._busy = False
@@ -179,8 +158,8 @@ class Applier:
             self._fail(f"entries after {self.applied} cannot be applied: {error}")
             return
         self._busy = True
-        self._pool.run(
-            f"apply/{self._log.tablet_id}",
+        self.pool.run(
+            f"apply/{self.log.tablet_id}",
             lambda: self.store.apply(group.to_apply),
             lambda result: self._applied_off_loop(group, result),
         )
@@ -195,12 +174,12 @@ class Applier:
 
     def _finish(self, group: ApplyGroup, applied: Sequence[ApplyResult]) -> None:
         self.applied = group.last
-        self._timestamp = max(self._timestamp, group.timestamp)
+        self.timestamp = max(self.timestamp, group.timestamp)
         for answered in group.record(applied):
-            self._on_answered(answered)
-        self._cache.evict(min(group.last.index, self._writer.durable(self._log).index))
-        self._on_applied(group.last)
+            self.on_answered(answered)
+        self.cache.evict(min(group.last.index, self.writer.durable(self.log).index))
+        self.on_applied(group.last)
 
     def _fail(self, reason: str) -> None:
         self._failed = True
-        self._on_failed(reason)
+        self.on_failed(reason)

@@ -23,8 +23,7 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.flush import Flusher
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.log_writer import LogWriter
-from stelae.host.ports import BatcherFactory, BlockingPool, HardStates, HybridTime, LogReader, PeerNetwork, Turns
+from stelae.host.ports import BatcherFactory, BlockingPool, Turns
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaObserver
 from stelae.host.results import ResultsTable
@@ -71,17 +70,12 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaPorts:
-    """What a running replica works with; see ``ports``."""
+class ReplicaPorts(ExecutorPorts):
+    """What every replica of a node works with; see ``ports``."""
 
     turns: Turns
-    writer: LogWriter
-    reader: LogReader
-    hard_states: HardStates
-    network: PeerNetwork
     batcher: BatcherFactory
     heartbeats: HeartbeatService
-    time: HybridTime
     pool: BlockingPool
     metadata_pool: BlockingPool
     metrics: Metrics
@@ -213,21 +207,40 @@ def assemble(
     tokens = Tokens()
     batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max)
     writes = WritePath(batcher, tokens, recovered.results)
-    applier = _applier(recovered, ports, cache, replica, writes)
-    executor = _executor(recovered, ports, cache, replica, limits)
-    retention = _retention(recovered)
+    applier = Applier(
+        log=replica.log,
+        store=recovered.store,
+        results=recovered.results,
+        applied=recovered.applied,
+        timestamp=recovered.timestamp,
+        cache=cache,
+        reader=ports.reader,
+        writer=ports.writer,
+        pool=ports.pool,
+        on_answered=writes.answered,
+        on_applied=replica.entries_applied,
+        on_failed=replica.fail,
+    )
+    executor = ReadyExecutor(
+        log=replica.log,
+        ports=ports,
+        sink=replica,
+        cache=cache,
+        hard_state=recovered.consensus.hard_state,
+        committed_config=recovered.consensus.committed_config,
+        range_bytes_max=limits.range_bytes_max,
+    )
     flusher = Flusher(
         file=superblock_file,
         superblock=recovered.superblock,
         applier=applier,
         writer=ports.writer,
         pool=ports.metadata_pool,
-        retention=retention,
+        retention=_retention(recovered),
         flush_bytes=limits.flush_bytes,
         on_failed=replica.fail,
     )
-    reads = ReadIndexes(tokens, applier.snapshot)
-    replica.wire(executor, applier, writes, reads, flusher, retention)
+    replica.wire(executor, applier, writes, ReadIndexes(tokens, lambda: applier.timestamp), flusher)
     return replica
 
 
@@ -244,45 +257,6 @@ def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.R
         config=engines.consensus_config,
         rng=rng,
         now_us=now_us,
-    )
-
-
-def _applier(
-    recovered: Recovered, ports: ReplicaPorts, cache: EntryCache, replica: Replica, writes: WritePath
-) -> Applier:
-    return Applier(
-        log=recovered.superblock.log_id,
-        store=recovered.store,
-        results=recovered.results,
-        applied=recovered.applied,
-        timestamp=recovered.timestamp,
-        cache=cache,
-        reader=ports.reader,
-        writer=ports.writer,
-        pool=ports.pool,
-        on_answered=writes.answered,
-        on_applied=replica.entries_applied,
-        on_failed=replica.fail,
-    )
-
-
-def _executor(
-    recovered: Recovered, ports: ReplicaPorts, cache: EntryCache, replica: Replica, limits: ReplicaLimits
-) -> ReadyExecutor:
-    return ReadyExecutor(
-        log=recovered.superblock.log_id,
-        ports=ExecutorPorts(
-            writer=ports.writer,
-            reader=ports.reader,
-            hard_states=ports.hard_states,
-            network=ports.network,
-            time=ports.time,
-            sink=replica,
-        ),
-        cache=cache,
-        hard_state=recovered.consensus.hard_state,
-        committed_config=recovered.consensus.committed_config,
-        range_bytes_max=limits.range_bytes_max,
     )
 
 

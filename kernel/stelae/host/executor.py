@@ -66,14 +66,13 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorPorts:
-    """What one executor works with."""
+    """What every executor of a node works with; see ``ports``."""
 
     writer: LogWriter
     reader: LogReader
     hard_states: HardStates
     network: PeerNetwork
     time: HybridTime
-    sink: ReadySink
 
 
 class ReadyExecutor:
@@ -87,6 +86,7 @@ class ReadyExecutor:
         *,
         log: LogId,
         ports: ExecutorPorts,
+        sink: ReadySink,
         cache: EntryCache,
         hard_state: HardState,
         committed_config: TabletConfig,
@@ -94,6 +94,7 @@ class ReadyExecutor:
     ) -> None:
         self._log = log
         self._ports = ports
+        self._sink = sink
         self._cache = cache
         self._term = hard_state.term
         self._submitted_hard_state = hard_state
@@ -113,7 +114,7 @@ class ReadyExecutor:
 
     def execute(self, ready: Ready) -> None:
         """Begin to carry out a Ready; ids ascend."""
-        sink = self._ports.sink
+        sink = self._sink
         if ready.fatal is not None:
             sink.fatal(ready.fatal)
             return
@@ -170,7 +171,7 @@ class ReadyExecutor:
 
         def saved(error: StelaeError | None) -> None:
             if error is not None:
-                self._ports.sink.metadata_failed(error, lambda: self._save_hard_state(stage, hard_state))
+                self._sink.metadata_failed(error, lambda: self._save_hard_state(stage, hard_state))
                 return
             stage.step = _Step.SAVED
             self._pump()
@@ -202,7 +203,7 @@ class ReadyExecutor:
                 return
             stage.step = _Step.APPENDING
             self._cache.append(entries, change.replace_from)
-            self._ports.sink.entries_changed(entries, change.replace_from)
+            self._sink.entries_changed(entries, change.replace_from)
             self._ports.writer.append_async(
                 slot,
                 entries,
@@ -220,7 +221,7 @@ class ReadyExecutor:
 
         Earlier it might still hold entries that this Ready replaces with the committed ones."""
         if stage.ready.commit is not None:
-            self._ports.sink.committed(stage.ready.commit)
+            self._sink.committed(stage.ready.commit)
 
     def _replace_from(self, change: LogAppend) -> int | None:
         """After a failed replacement the old suffix may still stand on disk: replace it now."""
@@ -258,7 +259,7 @@ class ReadyExecutor:
         ready = stage.ready
         self._send_all(stage, ready.after_persist)
         if ready.hard_state is not None or ready.append is not None:
-            self._ports.sink.deliver(Persisted(ready.id))
+            self._sink.deliver(Persisted(ready.id))
 
     def _send_all(self, stage: _Stage, outbounds: tuple[Outbound, ...]) -> None:
         """Send what the stage owes; a reply tied to a term that has passed is dropped."""
@@ -284,8 +285,8 @@ class ReadyExecutor:
                 durable_index = min(durable_index, stage.ready.append.replace_from - 1)
         self._kept_through = failed.durable.index
         self._cache.cut(durable_index + 1)
-        self._ports.sink.deliver(PersistFailed(origin.ready.id, durable_index))
-        self._ports.sink.log_failed(failed)
+        self._sink.deliver(PersistFailed(origin.ready.id, durable_index))
+        self._sink.log_failed(failed)
 
     def _save_due_config(self) -> None:
         """Save a committed config once its own entry is durable here.
@@ -306,9 +307,9 @@ class ReadyExecutor:
 
         def saved(error: StelaeError | None) -> None:
             if error is not None:
-                self._ports.sink.metadata_failed(error, lambda: self._save_config(config))
+                self._sink.metadata_failed(error, lambda: self._save_config(config))
             else:
-                self._ports.sink.config_durable(config)
+                self._sink.config_durable(config)
 
         self._ports.hard_states.save(self._log.tablet_id, self._submitted_hard_state, config, saved)
 
@@ -317,7 +318,7 @@ class ReadyExecutor:
     def _send_range(self, wanted: Range) -> None:
         first, end = wanted.prev.index + 1, wanted.last.index + 1
         if not self._stands(wanted):
-            self._ports.sink.deliver(RangeSent(wanted.to, wanted.last, None))
+            self._sink.deliver(RangeSent(wanted.to, wanted.last, None))
         elif first == end:
             self._ship(wanted, [])
         else:
@@ -345,9 +346,9 @@ class ReadyExecutor:
             if isinstance(result, list) and self._stands(wanted):
                 self._ship(wanted, result)
                 return
-            self._ports.sink.deliver(RangeSent(wanted.to, wanted.last, None))
+            self._sink.deliver(RangeSent(wanted.to, wanted.last, None))
             if isinstance(result, Compacted):
-                self._ports.sink.copy_requested(CopyRequest(wanted.to, first))
+                self._sink.copy_requested(CopyRequest(wanted.to, first))
 
         self._ports.reader.read(self._log, first, end, self._range_bytes_max, arrived)
 
@@ -356,4 +357,4 @@ class ReadyExecutor:
         self._ports.network.send(self._log.tablet_id, outbound, entries)
         through = entries[-1].op_id if entries else wanted.prev
         if through != wanted.last:
-            self._ports.sink.deliver(RangeSent(wanted.to, wanted.last, through))
+            self._sink.deliver(RangeSent(wanted.to, wanted.last, through))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -29,62 +30,44 @@ from stelae.spi.store import Edit
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, kw_only=True)
 class Flusher:
-    """Drives the flushes of one replica, on the event loop.
+    """Drives the flushes of one replica, on the event loop."""
 
-    Rows may hold ``flush_bytes`` of memory before they are flushed; ``pool`` writes metadata, and
-    ``on_failed`` hears that store or superblock cannot be written: the replica has failed.
-    """
+    file: SuperblockFile
+    superblock: Superblock  #: What is durable.
+    applier: Applier
+    writer: LogWriter
+    pool: BlockingPool  #: Writes metadata.
+    retention: Retention
+    flush_bytes: int  #: What rows may hold of memory before they are flushed.
+    on_failed: Callable[[str], None]  #: Hears that store or superblock cannot be written: the replica has failed.
 
-    def __init__(
-        self,
-        *,
-        file: SuperblockFile,
-        superblock: Superblock,
-        applier: Applier,
-        writer: LogWriter,
-        pool: BlockingPool,
-        retention: Retention,
-        flush_bytes: int,
-        on_failed: Callable[[str], None],
-    ) -> None:
-        self._file = file
-        self._superblock = superblock
-        self._applier = applier
-        self._writer = writer
-        self._pool = pool
-        self._retention = retention
-        self._flush_bytes = flush_bytes
-        self._on_failed = on_failed
-        self._able = "durable_flush" in applier.store.capabilities
+    def __post_init__(self) -> None:
+        self._able = "durable_flush" in self.applier.store.capabilities
         self._busy = False
-
-    @property
-    def superblock(self) -> Superblock:
-        """What is durable."""
-        return self._superblock
 
     def consider(self) -> None:
         """Flush if the store holds enough and its log is durable that far. Cheap otherwise."""
         if not self._able or self._busy:
             return
-        if self._applier.store.memory_bytes() >= self._flush_bytes:
+        if self.applier.store.memory_bytes() >= self.flush_bytes:
             self.flush()
 
     def flush(self) -> None:
         """Flush now, unless a flush is under way or the log is not durable that far yet."""
-        durable = self._writer.durable(self._superblock.log_id)
-        behind = durable.index < self._applier.applied.index
-        if self._busy or not self._able or behind or not self._applier.idle:
+        durable = self.writer.durable(self.superblock.log_id)
+        behind = durable.index < self.applier.applied.index
+        if self._busy or not self._able or behind or not self.applier.idle:
             return
         self._busy = True
-        store, results = self._applier.store, self._applier.results
+        store, results = self.applier.store, self.applier.results
 
         def write_out() -> tuple[Edit, bytes] | None:
             edit = store.flush()
             return None if edit is None else (edit, results.dump())
 
-        self._applier.between_groups(write_out, self._proposed)
+        self.applier.between_groups(write_out, self._proposed)
 
     def _proposed(self, result: Any) -> None:
         if result is None or isinstance(result, Full):
@@ -92,12 +75,12 @@ class Flusher:
             self._busy = False
         elif isinstance(result, Exception):
             self._fail(f"the store cannot flush: {result}")
-        elif self._superblock.data_state is not DataState.READY:
-            self._fail(f"a {self._superblock.data_state} replica has nothing to flush")
+        elif self.superblock.data_state is not DataState.READY:
+            self._fail(f"a {self.superblock.data_state} replica has nothing to flush")
         else:
             edit, results = result
             block = msgspec.structs.replace(
-                self._superblock, manifest=edit.manifest, flushed=edit.flushed, results=results
+                self.superblock, manifest=edit.manifest, flushed=edit.flushed, results=results
             )
             self._save(block, edit)
 
@@ -106,32 +89,32 @@ class Flusher:
             if isinstance(result, Exception):
                 self._fail(f"the superblock cannot be saved: {result}")
                 return
-            self._superblock = block
-            store = self._applier.store
-            self._applier.between_groups(lambda: store.commit(edit), self._committed)
+            self.superblock = block
+            store = self.applier.store
+            self.applier.between_groups(lambda: store.commit(edit), self._committed)
 
-        self._pool.run(f"superblock/{block.tablet_id}", lambda: self._file.save(block), saved)
+        self.pool.run(f"superblock/{block.tablet_id}", lambda: self.file.save(block), saved)
 
     def _committed(self, result: Any) -> None:
         self._busy = False
         if isinstance(result, Exception):
             self._fail(f"the store cannot take note of its flush: {result}")
             return
-        self._retention.flushed(self._superblock.flushed.index)
+        self.retention.flushed(self.superblock.flushed.index)
         self.collect()
 
     def collect(self) -> None:
         """Let go of the log as far as nothing holds it."""
-        upto = self._retention.collectable()
-        name = self._superblock.log_id
+        upto = self.retention.collectable()
+        name = self.superblock.log_id
 
         def collected(result: object) -> None:
             if isinstance(result, StelaeError):
                 log.warning("log not collected log=%s reason=%s", name, result)
 
         if upto > 0:
-            self._writer.submit_job(lambda engine: engine.collect(name, upto), collected)
+            self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
 
     def _fail(self, reason: str) -> None:
         self._busy = False
-        self._on_failed(reason)
+        self.on_failed(reason)

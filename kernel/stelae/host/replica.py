@@ -24,7 +24,6 @@ from stelae.host.log_writer import LogWriter
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import Timer, Turns
 from stelae.host.reads import ReadIndexes
-from stelae.host.retention import Retention
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
     Applied,
@@ -112,13 +111,7 @@ class Replica:
         self._timer_us = 0
 
     def wire(
-        self,
-        executor: ReadyExecutor,
-        applier: Applier,
-        writes: WritePath,
-        reads: ReadIndexes,
-        flusher: Flusher,
-        retention: Retention,
+        self, executor: ReadyExecutor, applier: Applier, writes: WritePath, reads: ReadIndexes, flusher: Flusher
     ) -> None:
         """Connect the parts that call back into the replica; once, before ``start``."""
         self.executor = executor
@@ -126,7 +119,7 @@ class Replica:
         self.writes = writes
         self.reads = reads
         self.flusher = flusher
-        self._retention = retention
+        self._retention = flusher.retention
 
     def start(self) -> None:
         """Begin to take part."""

@@ -81,10 +81,11 @@ class Bench:
         )
         self.writer.open_log(LOG, last)
         self.cache = EntryCache(last, 1 << 20)
-        ports = ExecutorPorts(writer=self.writer, reader=self, hard_states=self, network=self, time=self, sink=self)
+        ports = ExecutorPorts(writer=self.writer, reader=self, hard_states=self, network=self, time=self)
         self.executor = ReadyExecutor(
             log=LOG,
             ports=ports,
+            sink=self,
             cache=self.cache,
             hard_state=HardState(1, None),
             committed_config=CONFIG,

@@ -29,37 +29,66 @@ LAST = OpId(1, 5)
 NODE, PEER = NodeId("a" * 32), NodeId("b" * 32)
 
 
+STATUS = Status(
+    node_id=NODE,
+    role=Role.LEADER,
+    term=2,
+    voted_for=NODE,
+    leader=NODE,
+    last=LAST,
+    durable_index=5,
+    commit=5,
+    applied=5,
+    serving=True,
+    config=CONFIG,
+    committed_config=CONFIG,
+)
+
+
+def failed_writer() -> LogWriter:
+    """A writer whose log has failed at ``LAST``."""
+    writer = LogWriter(
+        lock=nullcontext(),
+        wake=lambda: None,
+        post=lambda _completions: None,
+        queue_bytes_max=1 << 20,
+        group_bytes_max=1 << 20,
+    )
+    writer.open_log(LOG, LAST)
+    slot = writer.reserve(LOG, 1)
+    entry = Entry(OpId(2, 6), EntryKind.NOOP, 9, b"")
+    writer.append_async(slot, (entry,), done=lambda _outcome: None)
+    group = writer.take_work()
+    assert isinstance(group, Group)
+    writer.complete(group, {LOG: Failed(SyncFailed("fsync failed"), LAST)})
+    return writer
+
+
+def executor_of(replica: Replica, writer: LogWriter) -> ReadyExecutor:
+    ports = MagicMock()
+    ports.time.now.return_value = 9
+    return ReadyExecutor(
+        log=LOG,
+        ports=ExecutorPorts(writer=writer, reader=ports, hard_states=ports, network=ports, time=ports.time),
+        sink=replica,
+        cache=EntryCache(LAST, 1 << 20),
+        hard_state=HardState(2, NODE),
+        committed_config=CONFIG,
+        range_bytes_max=1 << 20,
+    )
+
+
 class World:
     """A leading replica whose log has failed, which the loop has not been told yet."""
 
     def __init__(self) -> None:
         self.core = MagicMock()
-        self.core.status.return_value = Status(
-            node_id=NODE,
-            role=Role.LEADER,
-            term=2,
-            voted_for=NODE,
-            leader=NODE,
-            last=LAST,
-            durable_index=5,
-            commit=5,
-            applied=5,
-            serving=True,
-            config=CONFIG,
-            committed_config=CONFIG,
-        )
+        self.core.status.return_value = STATUS
         self.deferred: list[Callable[[], None]] = []
         turns = MagicMock()
         turns.now_us.return_value = 0
         turns.defer.side_effect = self.deferred.append
-        writer = LogWriter(
-            lock=nullcontext(),
-            wake=lambda: None,
-            post=lambda _completions: None,
-            queue_bytes_max=1 << 20,
-            group_bytes_max=1 << 20,
-        )
-        writer.open_log(LOG, LAST)
+        writer = failed_writer()
         self.heartbeats = HeartbeatService(MagicMock(), lambda _tablet, _event: None)
         self.replica = Replica(
             log=LOG,
@@ -71,29 +100,10 @@ class World:
             metrics=MagicMock(),
             observer=MagicMock(),
         )
-        ports = MagicMock()
-        ports.time.now.return_value = 9
-        executor = ReadyExecutor(
-            log=LOG,
-            ports=ExecutorPorts(
-                writer=writer, reader=ports, hard_states=ports, network=ports, time=ports.time, sink=self.replica
-            ),
-            cache=EntryCache(LAST, 1 << 20),
-            hard_state=HardState(2, NODE),
-            committed_config=CONFIG,
-            range_bytes_max=1 << 20,
-        )
-        applier, writes = MagicMock(), MagicMock()
-        applier.applied = LAST
+        applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=Retention(0, 0))
         writes.take_proposals.return_value = None
         self.reads = ReadIndexes(Tokens(), lambda: 1)
-        self.replica.wire(executor, applier, writes, self.reads, MagicMock(), Retention(0, 0))
-        slot = writer.reserve(LOG, 1)
-        entry = Entry(OpId(2, 6), EntryKind.NOOP, 9, b"")
-        writer.append_async(slot, (entry,), done=lambda _outcome: None)
-        group = writer.take_work()
-        assert isinstance(group, Group)
-        writer.complete(group, {LOG: Failed(SyncFailed("fsync failed"), LAST)})
+        self.replica.wire(executor_of(self.replica, writer), applier, writes, self.reads, flusher)
 
     def turn(self, **effects: Any) -> None:
         """One turn whose Ready appends, and has some more effects."""

@@ -155,7 +155,7 @@ class TabletService:
             else:
                 request.reply([encode(Checksum(result, applied))])
 
-        at = replica.applier.snapshot()
+        at = replica.applier.timestamp
         self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
