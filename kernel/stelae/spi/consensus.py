@@ -39,7 +39,7 @@ import msgspec
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.wal import EmptyConfig
+from stelae.spi.settings import Engine
 
 CONSENSUS_CONTRACT_VERSION = 1
 
@@ -395,12 +395,10 @@ class ConsensusCore(ABC):
         """Check every invariant; raises ``AssertionError``. For tests and the simulator."""
 
 
-class ConsensusEngine(ABC):
+class ConsensusEngine(Engine):
     """Makes cores. Subclasses are registered through ``stelae_consensus_engines``."""
 
-    name: ClassVar[str]
     contract_version: ClassVar[int] = CONSENSUS_CONTRACT_VERSION
-    Config: ClassVar[type[Any]] = EmptyConfig
     #: By message kind: the kernel's codec encodes and validates by these types.
     message_types: ClassVar[Mapping[str, type[msgspec.Struct]]]
     #: Kinds before whose delivery the driver must deliver what heartbeats it heard.

@@ -27,12 +27,10 @@ import msgspec
 
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.services import Buffer, Channel, EngineServices
-from stelae.spi.wal import EmptyConfig, SnapshotUnit
+from stelae.spi.settings import Engine
+from stelae.spi.wal import SnapshotUnit
 
 COPY_CONTRACT_VERSION = 0
-
-
-CopyItem: TypeAlias = SnapshotUnit  #: One immutable thing to move.
 
 
 class Fences(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +47,7 @@ class CopySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     log: LogId
     last: OpId
     config_op_id: OpId
-    items: tuple[CopyItem, ...]
+    items: tuple[SnapshotUnit, ...]
 
 
 class CopyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,13 +151,10 @@ class CopyTarget(ABC):
         """
 
 
-class CopyTransport(ABC):
+class CopyTransport(Engine):
     """Makes both sides. Subclasses are registered through ``stelae_copy_transports``."""
 
-    name: ClassVar[str]
     contract_version: ClassVar[int] = COPY_CONTRACT_VERSION
-    Config: ClassVar[type[Any]] = EmptyConfig
-    capabilities: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     @abstractmethod

@@ -30,11 +30,8 @@ class ConfigError(StelaeError, code="BAD_CONFIG"):
 
     def __init__(self, fact: str, *, where: str = "", hint: str = "") -> None:
         self.fact, self.where, self.hint = fact, where, hint
-        super().__init__(f"{where}: {fact}" if where else fact, hint)
-
-    def __str__(self) -> str:
-        text = f"{self.where}: {self.fact}" if self.where else self.fact
-        return f"{text}\n{self.hint}" if self.hint else text
+        text = f"{where}: {fact}" if where else fact
+        super().__init__(f"{text}\n{hint}" if hint else text)
 
 
 class PluginError(StelaeError, code="BAD_PLUGIN"):

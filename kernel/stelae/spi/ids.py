@@ -25,7 +25,8 @@ ID_LENGTH_MAX = 64  #: Characters of a cluster, tablet or client id: fits file n
 
 _NODE_ID = re.compile(r"[0-9a-f]{32}")
 _INCARNATION_ID = re.compile(r"[0-9a-f]{16}")
-_PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_PATH_SAFE = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{ID_LENGTH_MAX - 1}}}")
+_PATH_SAFE_TEXT = f"1 to {ID_LENGTH_MAX} of the characters A-Z a-z 0-9 _ -, starting with a letter or a digit"
 
 
 class OpId(NamedTuple):
@@ -55,36 +56,30 @@ class LogId(NamedTuple):
 
 def node_id(text: str) -> NodeId:
     """Return ``text`` as a node id; ``BadIdentifier`` unless it has the form of one."""
-    if not _NODE_ID.fullmatch(text):
-        raise BadIdentifier("node uuid", text, "32 lower-case hexadecimal digits")
-    return NodeId(text)
+    return NodeId(_matching(_NODE_ID, text, "node uuid", "32 lower-case hexadecimal digits"))
 
 
 def incarnation_id(text: str) -> IncarnationId:
     """Return ``text`` as an incarnation id; ``BadIdentifier`` unless it has the form of one."""
-    if not _INCARNATION_ID.fullmatch(text):
-        raise BadIdentifier("incarnation id", text, "16 lower-case hexadecimal digits")
-    return IncarnationId(text)
+    return IncarnationId(_matching(_INCARNATION_ID, text, "incarnation id", "16 lower-case hexadecimal digits"))
 
 
 def tablet_id(text: str) -> TabletId:
     """Return ``text`` as a tablet id that is safe as a file name; else ``BadIdentifier``."""
-    return TabletId(_path_safe("tablet id", text))
+    return TabletId(_matching(_PATH_SAFE, text, "tablet id", _PATH_SAFE_TEXT))
 
 
 def cluster_id(text: str) -> ClusterId:
     """Return ``text`` as a cluster id, of the same alphabet; else ``BadIdentifier``."""
-    return ClusterId(_path_safe("cluster id", text))
+    return ClusterId(_matching(_PATH_SAFE, text, "cluster id", _PATH_SAFE_TEXT))
 
 
 def client_id(text: str) -> ClientId:
     """Return ``text`` as a client id, of the same alphabet; else ``BadIdentifier``."""
-    return ClientId(_path_safe("client id", text))
+    return ClientId(_matching(_PATH_SAFE, text, "client id", _PATH_SAFE_TEXT))
 
 
-def _path_safe(what: str, text: str) -> str:
-    if len(text) > ID_LENGTH_MAX or not _PATH_SAFE.fullmatch(text):
-        raise BadIdentifier(
-            what, text, f"1 to {ID_LENGTH_MAX} of the characters A-Z a-z 0-9 _ -, starting with a letter or a digit"
-        )
+def _matching(pattern: re.Pattern[str], text: str, what: str, expected: str) -> str:
+    if not pattern.fullmatch(text):
+        raise BadIdentifier(what, text, expected)
     return text

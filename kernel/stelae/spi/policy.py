@@ -13,7 +13,7 @@ milliseconds for thousands of tablets."""
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ import msgspec
 
 from stelae.spi.consensus import MemberType, Role
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.wal import EmptyConfig
+from stelae.spi.settings import Engine
 
 POLICY_CONTRACT_VERSION = 1
 
@@ -95,13 +95,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     member_type: MemberType | None = None  #: For ``ADD`` and ``CHANGE_ROLE`` only.
 
 
-class MasterPolicy(ABC):
+class MasterPolicy(Engine):
     """Decides placement and repair. Subclasses register through ``stelae_master_policies``."""
 
-    name: ClassVar[str]
     contract_version: ClassVar[int] = POLICY_CONTRACT_VERSION
-    Config: ClassVar[type[Any]] = EmptyConfig
-    capabilities: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     @abstractmethod

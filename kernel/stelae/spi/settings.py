@@ -1,7 +1,7 @@
-"""Settings of an engine: a frozen dataclass whose fields say unit, default, bounds and reason.
+"""What every engine declares: its name, its contract's version, its capabilities and its settings.
 
-An engine declares its configuration like this, and the kernel fills it from the engine's section
-of ``node.toml``::
+Settings are a frozen dataclass whose fields say unit, default, bounds and reason; the kernel fills it from the
+engine's section of ``node.toml``::
 
     @dataclass(frozen=True, slots=True, kw_only=True) class Config:
         segment_bytes: int = setting(
@@ -9,13 +9,13 @@ of ``node.toml``::
             reason="large enough that rolling is rare, small enough to collect soon",
         )
 
-Supported field types: ``bool``, ``int``, ``float``, ``str``, and ``Literal`` of strings.
-"""
+Supported field types: ``bool``, ``int``, ``float``, ``str``, and ``Literal`` of strings."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from abc import ABC
+from typing import Any, ClassVar
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +38,17 @@ def limits_of(field: dataclasses.Field[Any]) -> Limits:
     """Return the limits that :func:`setting` attached to a field, or empty ones."""
     found = field.metadata.get("limits")
     return found if isinstance(found, Limits) else Limits()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyConfig:
+    """Configuration of an engine that has no settings."""
+
+
+class Engine(ABC):
+    """Base of the five contracts; subclasses are registered through the hook that each of them names."""
+
+    name: ClassVar[str]  #: Under which ``node.toml`` or the catalog chooses the engine.
+    contract_version: ClassVar[int]  #: That it was made for; inherited from the contract.
+    Config: ClassVar[type[Any]] = EmptyConfig
+    capabilities: ClassVar[frozenset[str]] = frozenset()  #: What it can do beyond the least that its contract asks.

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -38,7 +38,8 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import EmptyConfig, SnapshotUnit
+from stelae.spi.settings import Engine
+from stelae.spi.wal import SnapshotUnit
 from stelae.spi.write import RowCode
 
 STORE_CONTRACT_VERSION = 1
@@ -82,15 +83,12 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     obsolete: tuple[str, ...] = ()
 
 
-StoreFile: TypeAlias = SnapshotUnit  #: One immutable file of a snapshot.
-
-
 class StoreSnapshot(ABC):
     """Files that stay as they are until released; for engines that declare ``files``."""
 
     @property
     @abstractmethod
-    def files(self) -> Sequence[StoreFile]:
+    def files(self) -> Sequence[SnapshotUnit]:
         """The files; with the manifest they make up the store as of ``flushed``."""
 
     @property
@@ -149,17 +147,14 @@ class VersionedRows(msgspec.Struct, frozen=True):
     rows: RowBatch
 
 
-class TabletStore(ABC):
+class TabletStore(Engine):
     """The rows of one replica. Subclasses are registered through ``stelae_store_engines``.
 
     Capabilities: ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are made of files;
     ``history``: reads in the past, ``diff`` and versions in exports; ``apply_inline``: see
     "Threads"; ``fake_files``: all I/O goes through ``Files``."""
 
-    name: ClassVar[str]  #: Under which ``node.toml`` chooses the engine.
     contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
-    Config: ClassVar[type[Any]] = EmptyConfig  #: Frozen dataclass; see ``stelae.spi.settings``.
-    capabilities: ClassVar[frozenset[str]] = frozenset()
     key_bytes_max: ClassVar[int | None] = None  #: Longest encoded key taken, if there is a limit.
 
     @classmethod

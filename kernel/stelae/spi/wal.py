@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
 import msgspec
@@ -37,6 +36,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
+from stelae.spi.settings import Engine
 
 WAL_CONTRACT_VERSION = 1
 
@@ -114,21 +114,13 @@ class WalSnapshot(ABC):
         """Let go of whatever the view holds. Releasing twice is harmless."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyConfig:
-    """Configuration of an engine that has no settings."""
-
-
-class WalEngine(ABC):
+class WalEngine(Engine):
     """All logs of one node. Subclasses are registered through ``stelae_wal_engines``.
 
     Capabilities: ``files``: snapshots are made of files; ``fake_files``: all I/O goes through
     ``Files``; ``snapshot``: ``snapshot`` is supported. An unknown log is a ``CallerError``."""
 
-    name: ClassVar[str]  #: Under which ``node.toml`` chooses the engine.
     contract_version: ClassVar[int] = WAL_CONTRACT_VERSION
-    Config: ClassVar[type[Any]] = EmptyConfig  #: Frozen dataclass; see ``stelae.spi.settings``.
-    capabilities: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     @abstractmethod

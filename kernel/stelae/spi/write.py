@@ -10,6 +10,7 @@ encoded once by the client, hashed once by the leader, and never re-encoded betw
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -139,9 +140,9 @@ def refused(error: StelaeError) -> OpResult:
     return OpResult(0, (), error.code, str(error))
 
 
-def encode_request(request: WriteRequest) -> bytes:
-    """Encode a request."""
-    return _ENCODER.encode(request)
+#: Encode a request, and a reply.
+encode_request: Callable[[WriteRequest], bytes] = _ENCODER.encode
+encode_reply: Callable[[WriteReply], bytes] = _ENCODER.encode
 
 
 def decode_request(data: Buffer) -> WriteRequest:
@@ -156,11 +157,6 @@ def decode_request(data: Buffer) -> WriteRequest:
     if not all(1 <= op.sequence < 1 << 63 for op in request.ops):
         raise CallerError("a sequence is out of range: they count from 1")
     return request
-
-
-def encode_reply(reply: WriteReply) -> bytes:
-    """Encode a reply."""
-    return _ENCODER.encode(reply)
 
 
 def decode_reply(data: Buffer) -> WriteReply:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -79,24 +79,18 @@ class Call(asyncio.Future[Response]):
             self.table.due(self, now_us)
 
 
+@dataclass(slots=True)
 class CallTable:
-    """The calls of one link.
+    """The calls of one link, by request id.
 
     ``transmit(call, now_us)`` queues an attempt and returns the error that prevents it, if any;
     ``cancel(request_id)`` tells the peer that nobody waits any more."""
 
-    def __init__(
-        self,
-        transmit: Callable[[Call, int], StelaeError | None],
-        cancel: Callable[[int], None],
-        deadlines: Deadlines,
-        rng: random.Random,
-    ) -> None:
-        self._transmit = transmit
-        self._cancel = cancel
-        self._deadlines = deadlines
-        self._rng = rng
-        self._calls: dict[int, Call] = {}
+    _transmit: Callable[[Call, int], StelaeError | None]
+    _cancel: Callable[[int], None]
+    _deadlines: Deadlines
+    _rng: random.Random
+    _calls: dict[int, Call] = field(init=False, default_factory=dict)
 
     def start(self, call: Call, now_us: int) -> None:
         self._calls[call.request_id] = call

@@ -18,16 +18,8 @@ import orjson
 
 from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId, incarnation_id, node_id
-from stelae.wire.refusals import (
-    INTEGER_MAX,
-    Malformed,
-    Scalar,
-    StaleRecipient,
-    WrongCluster,
-    WrongRecipient,
-    WrongVersion,
-)
-from stelae.wire.settings import Lane, WireSettings
+from stelae.wire.refusals import Malformed, Scalar, StaleRecipient, WrongCluster, WrongRecipient, WrongVersion
+from stelae.wire.settings import INTEGER_MAX, Lane, WireSettings
 
 PROTOCOL_VERSION: Final = 1
 """Version of the envelope and of the rules in this package; a peer of another one is refused."""

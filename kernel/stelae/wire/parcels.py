@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from stelae.spi.errors import TooLarge
@@ -65,16 +66,15 @@ class Credit:
         return self._consumed
 
 
+@dataclass(slots=True)
 class Batch:
-    """Parcels that will be one message. ``cost`` in credit bytes, ``size`` in body bytes."""
+    """Parcels that will be one message."""
 
-    __slots__ = ("cost", "large", "packed", "parcels", "size")
-
-    def __init__(self) -> None:
-        self.parcels: list[Row] = []
-        self.packed: list[Buffer] = []
-        self.large: list[Buffer] = []
-        self.cost = self.size = 0
+    parcels: list[Row] = field(default_factory=list)
+    packed: list[Buffer] = field(default_factory=list)
+    large: list[Buffer] = field(default_factory=list)
+    cost: int = 0  #: In credit bytes.
+    size: int = 0  #: In body bytes.
 
     def body(self) -> list[Buffer]:
         """Return the frames that follow the envelope."""

@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 from stelae.spi import errors
 from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, StelaeError, TooLarge, TooOld
+from stelae.wire.settings import INTEGER_MAX
 
 Scalar: TypeAlias = str | int | float | bool | None
 Fields: TypeAlias = Mapping[str, Scalar]
 
 TEXT_LENGTH_MAX: Final = 1000  # characters that travel; a refusal must stay small
-INTEGER_MAX: Final = 2**63 - 1
 
 
 class Malformed(PeerError, code="MALFORMED"):

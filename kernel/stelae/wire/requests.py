@@ -168,20 +168,11 @@ class Services:
     def _open(self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int) -> Request:
         if len(connection.requests) >= self._common.settings.requests_open_max:
             raise Overloaded("too many unanswered requests on this connection")
-        request = Request(
-            connection.sender,
-            connection.incarnation,
-            parcel.kind,
-            parcel.request_id,
-            now_us + parcel.deadline_ms * 1000,
-            parcel.trace_id,
-            parcel.fields or {},
-            body,
-            connection,
-            self,
-        )
+        due_us = now_us + parcel.deadline_ms * 1000
+        head = connection.sender, connection.incarnation, parcel.kind, parcel.request_id, due_us, parcel.trace_id
+        request = Request(*head, parcel.fields or {}, body, connection, self)
         connection.requests[parcel.request_id] = request
-        self._deadlines.set(request, request.deadline_us)
+        self._deadlines.set(request, due_us)
         return request
 
     def _close(self, request: Request) -> None:

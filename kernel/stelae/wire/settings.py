@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from stelae.spi.settings import setting
 
-# These three are part of the protocol: senders may be set lower, never higher.
+# These four are part of the protocol: senders may be set lower, never higher.
+INTEGER_MAX: Final = 2**63 - 1
 FRAMES_MAX: Final = 4096
 PARCELS_MAX: Final = 4096
 PARCEL_COST: Final = 256  # bytes that a parcel costs beside its body when credit is counted
