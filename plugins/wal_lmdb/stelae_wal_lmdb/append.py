@@ -1,0 +1,84 @@
+"""Appending to many logs in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stelae.spi.errors import CallerError, StelaeError, StorageError, TooLarge
+from stelae.spi.ids import OpId
+from stelae.spi.log import ENTRY_BYTES_MAX
+from stelae.spi.wal import Append, check_append
+from stelae_wal_lmdb.environment import Environment
+from stelae_wal_lmdb.format import HEAD_BYTES, NAMESPACE, Record, encode_entry, encode_record, key
+from stelae_wal_lmdb.log import Log
+from stelae_wal_lmdb.reader import op_id_at
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """An append that fits its log, and the record that will be true after it."""
+
+    log: Log
+    append: Append
+    record: Record
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the values that it puts."""
+        return sum(len(entry.body) + HEAD_BYTES for entry in self.append.entries)
+
+
+def examine(env: Environment, log: Log, append: Append) -> Fit | StelaeError:
+    """Say what an append does to its log, or why it is refused. Changes nothing."""
+    refusal = log.corrupt() or (log.failed.error if log.failed is not None else None)
+    if refusal is not None:
+        return refusal
+    fact = check_append(log.state(), append)
+    if fact is not None:
+        return CallerError(f"log {log.name}: {fact}")
+    for entry in append.entries:
+        if len(entry.body) > ENTRY_BYTES_MAX:
+            return TooLarge(f"entry {entry.op_id}", len(entry.body), ENTRY_BYTES_MAX)
+    before = log.record.last
+    if append.replace_from is not None:
+        try:
+            before = op_id_at(env, log, append.replace_from - 1)
+        except StorageError as error:
+            return error
+        if append.entries and before.term > append.entries[0].op_id.term:
+            return CallerError(f"log {log.name}: entry {append.entries[0].op_id} goes back from {before}")
+    return Fit(log, append, _record_after(log.record, append, before))
+
+
+def append_all(env: Environment, fits: Sequence[Fit]) -> None:
+    """Do appends in one transaction, durable on return; then they are what the logs say of themselves.
+
+    Raises:
+        Full: there is no space for all of them; nothing was appended.
+        StorageError: nothing was acknowledged, and the environment is not to be trusted.
+    """
+    puts = sum(len(fit.append.entries) for fit in fits) + 2 * len(fits)
+    env.make_room(sum(fit.size_bytes for fit in fits), puts)
+    with env.write() as txn:
+        for fit in fits:
+            _put(txn, fit)
+    for fit in fits:
+        fit.log.record = fit.record
+
+
+def _record_after(record: Record, append: Append, before: OpId) -> Record:
+    last = append.entries[-1].op_id if append.entries else before
+    hint = max(record.commit_hint, append.commit_hint)
+    return Record(log=record.log, base=record.base, last=last, commit_hint=hint)
+
+
+def _put(txn: Any, fit: Fit) -> None:
+    number, old = fit.log.number, fit.log.record
+    for entry in fit.append.entries:
+        at = key(number, entry.op_id.index)
+        txn.put(at, encode_entry(at, entry))
+    for index in range(fit.record.last.index + 1, old.last.index + 1):
+        txn.delete(key(number, index))
+    txn.put(key(NAMESPACE, number), encode_record(number, fit.record))

@@ -1,0 +1,35 @@
+"""Directories of the engine, and the files in them that mean nothing after a crash."""
+
+from __future__ import annotations
+
+from stelae.spi.services import Files
+
+SPOOL_PREFIX = "spool."
+
+
+def prepare(files: Files, path: str) -> None:
+    """Create a directory with its missing parents, and make its name and theirs durable.
+
+    The parent is synced in any case: a process may have died between creating and syncing."""
+    unsynced = [_parent_of(path)]
+    while not files.exists(unsynced[-1]):
+        unsynced.append(_parent_of(unsynced[-1]))
+    files.make_directory(path)
+    for directory in reversed(unsynced):
+        files.sync_directory(directory)
+
+
+def spool_path(directory: str, number: int, count: int) -> str:
+    """Where a snapshot is written; its name is removed as soon as it is open."""
+    return f"{directory}/{SPOOL_PREFIX}{number}.{count}"
+
+
+def remove_spools(files: Files, directory: str) -> None:
+    """Remove snapshots whose process died before it removed their names."""
+    for name in files.listdir(directory):
+        if name.startswith(SPOOL_PREFIX):
+            files.remove(f"{directory}/{name}")
+
+
+def _parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"

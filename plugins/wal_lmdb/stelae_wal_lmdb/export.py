@@ -1,0 +1,89 @@
+"""A log outside of the environment: a file with its entries as they were stored.
+
+Snapshots are such files, without a name, because a read transaction that lived as long as a snapshot
+would keep every page that is freed meanwhile. A log that is set aside becomes one under its name.
+
+The file begins with a magic, a version, the log's number and its record; then, for each entry, index
+and length (``<QI``) and the stored value, whose checksums begin with number and index."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+from stelae.spi.errors import Corrupt, StorageError
+from stelae.spi.log import Entry
+from stelae.spi.services import Buffer, File
+from stelae.spi.wal import SnapshotUnit, WalSnapshot
+from stelae_wal_lmdb.format import RECORD_BYTES, Record, decode_entry, encode_record, key
+
+EXPORT_MAGIC = b"stelwlmx"
+EXPORT_VERSION = 1
+
+_HEADER = struct.Struct("<8sHHIQ")
+_FRAME = struct.Struct("<QI")
+_BATCH_BYTES = 1 << 20
+
+
+def write_export(file: File, number: int, record: Record, values: Iterable[tuple[int, memoryview]]) -> int:
+    """Write a log to an empty file, not yet synced; return where the entries end.
+
+    Raises:
+        Full: there is no space.
+        StorageError: the file is of no use.
+    """
+    batch: list[Buffer] = [_HEADER.pack(EXPORT_MAGIC, EXPORT_VERSION, 0, 0, number), encode_record(number, record)]
+    end = pending = sum(map(len, batch))
+    for index, value in values:
+        batch += (_FRAME.pack(index, len(value)), value)
+        pending += _FRAME.size + len(value)
+        end += _FRAME.size + len(value)
+        if pending > _BATCH_BYTES:
+            file.pwritev(batch, end - pending)
+            batch, pending = [], 0
+    file.pwritev(batch, end - pending)
+    return end
+
+
+def read_export(file: File, path: str) -> Iterator[Entry]:
+    """Yield the entries of a file that ``write_export`` wrote, checksums verified.
+
+    Raises:
+        Corrupt: it is not what was written.
+    """
+    head = file.pread(_HEADER.size, 0)
+    if len(head) < _HEADER.size or head[: len(EXPORT_MAGIC)] != EXPORT_MAGIC:
+        raise Corrupt(f"the file begins with {head[:8]!r}: not an exported log", path=path, offset=0)
+    number = int(_HEADER.unpack(head)[4])
+    offset = _HEADER.size + RECORD_BYTES
+    while frame := file.pread(_FRAME.size, offset):
+        index, size = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, 0)
+        entry = decode_entry(key(number, index), file.pread(size, offset + _FRAME.size))
+        if entry is None:
+            raise Corrupt("an exported entry fails its checksum", path=path, offset=offset)
+        yield entry
+        offset += _FRAME.size + size
+
+
+class ExportSnapshot(WalSnapshot):
+    """A view that is a file of its own, whose name is gone already."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._released = False
+
+    @property
+    def units(self) -> Sequence[SnapshotUnit]:
+        """None: logs cross as entries, not as files."""
+        return ()
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry of the view in index order, checksums verified."""
+        if self._released:
+            raise StorageError("the snapshot was released", path=self._file.path)
+        yield from read_export(self._file, self._file.path)
+
+    def release(self) -> None:
+        """Give the space back. Releasing twice is harmless."""
+        self._released = True
+        self._file.close()

@@ -1,0 +1,173 @@
+"""Keys and values of the environment.
+
+All of them stand in the unnamed database, so that a transaction copies the pages of one tree. A key
+is two big-endian 64-bit numbers:
+
+====================  =====================================================================
+key                   value
+====================  =====================================================================
+``0, 0``              header: magic, version, the number that the next log gets
+``0, n``              record of log ``n``: its name, base, last op id and commit hint
+``n, index``          entry ``index`` of log ``n``
+====================  =====================================================================
+
+Log numbers start at 1 and are never used again. Every checksum is a CRC32C that begins with the key: a
+value that LMDB hands out under another key than its own fails it, and so does whatever a dropped log
+left in a page. The checksum of an entry's head is separate, so that its op id can be proved without
+reading the body."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from stelae.spi.errors import BadIdentifier, Corrupt, FutureVersion
+from stelae.spi.ids import LogId, OpId, TabletId, tablet_id
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.services import Buffer
+
+FORMAT_MAGIC = b"stelwlmd"
+FORMAT_VERSION = 1
+KEY_BYTES = 16
+HEAD_BYTES = 28
+
+_KEY = struct.Struct(">QQ")
+_CRC = struct.Struct("<I")
+_HEADER = struct.Struct("<8sHHIQ")
+_RECORD = struct.Struct("<QQQQQQBB64s")
+_HEAD = struct.Struct("<QQIB3x")
+_KINDS = frozenset(EntryKind)
+
+RECORD_BYTES = _RECORD.size + _CRC.size
+
+NAMESPACE = 0
+"""The first number of keys that belong to no log."""
+
+
+def key(first: int, second: int) -> bytes:
+    """The key of an entry: log number and index; or of a record: ``NAMESPACE`` and log number."""
+    return _KEY.pack(first, second)
+
+
+def split_key(data: Buffer) -> tuple[int, int]:
+    """Both numbers of a key."""
+    first, second = _KEY.unpack(data)
+    return first, second
+
+
+HEADER_KEY = key(NAMESPACE, 0)
+
+
+def encode_header(next_number: int) -> bytes:
+    """The value under ``HEADER_KEY``."""
+    return _sealed(HEADER_KEY, _HEADER.pack(FORMAT_MAGIC, FORMAT_VERSION, 0, 0, next_number))
+
+
+def decode_header(data: Buffer, path: str) -> int:
+    """The number that the next log gets.
+
+    Raises:
+        FutureVersion: a newer release wrote it.
+        Corrupt: it is not what was written.
+    """
+    raw = _opened(HEADER_KEY, data, _HEADER.size)
+    if raw is None:
+        raise Corrupt("the header of the environment fails its checksum", path=path, offset=0)
+    magic, version, _, _, next_number = _HEADER.unpack(raw)
+    if magic != FORMAT_MAGIC:
+        raise Corrupt(f"the header of the environment begins with {magic!r}", path=path, offset=0)
+    if version > FORMAT_VERSION:
+        fact = f"format {version} is newer than {FORMAT_VERSION}, the newest known here"
+        raise FutureVersion(fact, path=path)
+    return int(next_number)
+
+
+class Use(IntEnum):
+    """What may be done with a log. Stored; numbers are never reused."""
+
+    LIVE = 0
+    """Everything."""
+    DROPPING = 1
+    """Its removal began and is finished at the next start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the environment says of one log: as ``LogState``, without damage. See ``Use``."""
+
+    log: LogId
+    base: OpId
+    last: OpId
+    commit_hint: int = 0
+    use: Use = Use.LIVE
+
+
+def encode_record(number: int, record: Record) -> bytes:
+    """The value of log ``number``'s record."""
+    name = record.log.tablet_id.encode()
+    fields = (*record.base, *record.last, record.commit_hint, record.log.generation, record.use, len(name))
+    return _sealed(key(NAMESPACE, number), _RECORD.pack(*fields, name))
+
+
+def decode_record(number: int, data: Buffer) -> Record | None:
+    """The record of log ``number``; ``None`` if it is not what was written."""
+    raw = _opened(key(NAMESPACE, number), data, _RECORD.size)
+    if raw is None:
+        return None
+    base_term, base_index, term, index, hint, generation, use, length, name = _RECORD.unpack(raw)
+    try:
+        tablet: TabletId = tablet_id(name[:length].decode("ascii", "replace"))
+    except BadIdentifier:
+        return None
+    log = LogId(tablet, generation)
+    base, last = OpId(base_term, base_index), OpId(term, index)
+    return Record(log=log, base=base, last=last, commit_hint=hint, use=Use(use))
+
+
+def encode_entry(at: bytes, entry: Entry) -> bytes:
+    """The value of an entry under its key."""
+    salt = crc32c(at)
+    head = _HEAD.pack(entry.op_id.term, entry.timestamp, crc32c(entry.body, salt), entry.kind)
+    return b"".join((head, _CRC.pack(crc32c(head, salt)), entry.body))
+
+
+class Head(NamedTuple):
+    """What the head of an entry says."""
+
+    term: int
+    timestamp: int
+    body_crc: int
+    kind: int
+
+
+def decode_head(at: Buffer, data: Buffer) -> Head | None:
+    """The head of the entry under a key; ``None`` if it fails its checksum."""
+    if len(data) < HEAD_BYTES or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size], crc32c(at)):
+        return None
+    return Head(*_HEAD.unpack_from(data))
+
+
+def decode_entry(at: Buffer, data: Buffer) -> Entry | None:
+    """The entry under a key, copied out of ``data``; ``None`` if a checksum fails."""
+    head = decode_head(at, data)
+    if head is None:
+        return None
+    body = bytes(data[HEAD_BYTES:])
+    if crc32c(body, crc32c(at)) != head.body_crc or head.kind not in _KINDS:
+        return None
+    return Entry(OpId(head.term, split_key(at)[1]), EntryKind(head.kind), head.timestamp, body)
+
+
+def _sealed(at: bytes, raw: bytes) -> bytes:
+    return raw + _CRC.pack(crc32c(raw, crc32c(at)))
+
+
+def _opened(at: bytes, data: Buffer, size: int) -> bytes | None:
+    if len(data) != size + _CRC.size:
+        return None
+    raw = bytes(data[:size])
+    return raw if _CRC.unpack_from(data, size)[0] == crc32c(raw, crc32c(at)) else None

@@ -1,0 +1,90 @@
+"""What the engine keeps in memory of one log, and what it says of it.
+
+Threads: the WAL thread replaces ``record`` whole, after the transaction that made it true; readers on
+other threads take their bounds from the environment, in the transaction in which they read."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from stelae.spi.errors import CallerError, Corrupt, StelaeError
+from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.wal import Damage, Failed, LogState
+from stelae_wal_lmdb.format import NAMESPACE, Record, decode_record, key
+
+
+class Log:
+    """One log of the environment.
+
+    Attributes:
+        number: under which its keys stand.
+        record: what the environment says of it.
+        damage: why it is corrupt, if it is.
+        failed: why it takes no appends until ``repair``, if so.
+        refused_bytes: what an append needed for which there was no space.
+    """
+
+    __slots__ = ("_lock", "damage", "failed", "number", "record", "refused_bytes")
+
+    def __init__(self, number: int, record: Record, damage: Damage | None = None) -> None:
+        self._lock = threading.Lock()
+        self.number = number
+        self.record = record
+        self.damage = damage
+        self.failed: Failed | None = None
+        self.refused_bytes = 0
+
+    @property
+    def name(self) -> LogId:
+        """The tablet and generation."""
+        return self.record.log
+
+    @property
+    def last(self) -> OpId:
+        """Op id of the last entry that is durable and readable."""
+        return self.record.last if self.damage is None else self.damage.last_good
+
+    def state(self) -> LogState:
+        """What ``logs`` says of it. Any thread."""
+        with self._lock:
+            record, last = self.record, self.last
+            hint = min(record.commit_hint, last.index)
+            return LogState(base=record.base, last=last, commit_hint=hint, damage=self.damage)
+
+    def bounds(self, txn: Any) -> tuple[OpId, OpId]:
+        """Base and last op id as a transaction sees them.
+
+        Raises:
+            Corrupt: the record is not what was written.
+        """
+        data = txn.get(key(NAMESPACE, self.number))
+        if data is None:
+            raise CallerError(f"log {self.name} was dropped meanwhile")
+        record = decode_record(self.number, data)
+        if record is None:
+            raise self.corrupt() or Corrupt(f"the record of log {self.name} fails its checksum")
+        damage = self.damage
+        return record.base, record.last if damage is None else damage.last_good
+
+    def note_damage(self, damage: Damage) -> Corrupt:
+        """Take note of damage: the log ends before it. Any thread. Returns it as an error."""
+        with self._lock:
+            if self.damage is None or damage.last_good < self.damage.last_good:
+                self.damage = damage
+        return Corrupt(damage.detail, path=damage.path, offset=damage.offset)
+
+    def corrupt(self) -> Corrupt | None:
+        """The error of a damaged log."""
+        damage = self.damage
+        return None if damage is None else Corrupt(damage.detail, path=damage.path, offset=damage.offset)
+
+    def past_the_end(self, index: int, last: OpId) -> StelaeError:
+        """The error of a read behind the last entry."""
+        return self.corrupt() or CallerError(f"log {self.name} ends at {last}: there is no entry {index}")
+
+
+def lost(number: int, log: LogId, path: str, detail: str) -> Log:
+    """A log of which nothing is known but its name: it ends at 0.0, and is damaged there."""
+    damage = Damage(path=path, offset=0, last_good=ZERO, detail=detail)
+    return Log(number, Record(log=log, base=ZERO, last=ZERO), damage)

@@ -1,0 +1,117 @@
+"""Taking entries out of the environment, a bounded number in each transaction.
+
+Removing needs pages before it frees any. On a full disk or in a full map it uses the reserve that
+appends may not touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stelae.spi.errors import Full
+from stelae.spi.ids import OpId
+from stelae.spi.wal import Damage
+from stelae_wal_lmdb.environment import Environment
+from stelae_wal_lmdb.format import NAMESPACE, Record, Use, decode_head, encode_record, key, split_key
+from stelae_wal_lmdb.log import Log
+
+_FREED_BYTES_MAX = 64 << 20
+"""Of the values removed in one transaction: the list of the pages that they free takes space too."""
+
+
+def collect(env: Environment, log: Log, upto: int, entries_max: int) -> OpId:
+    """Remove the entries at or below ``upto``; return the new base, which each step makes durable.
+
+    Raises:
+        Corrupt: an entry to be removed is not what was written; what precedes it was removed.
+        StorageError: nothing more was removed.
+    """
+    target = min(upto, log.last.index)
+    while log.record.base.index < target:
+        log.record = _freeing(env, lambda: _collect_some(env, log, target, entries_max))
+    return log.record.base
+
+
+def mark_dropping(env: Environment, log: Log) -> None:
+    """Record durably that a log is being removed: from now on there is no way back.
+
+    Raises:
+        StorageError: it is not.
+    """
+    old = log.record
+    record = Record(log=old.log, base=old.base, last=old.last, commit_hint=old.commit_hint, use=Use.DROPPING)
+
+    def mark() -> None:
+        with env.write() as txn:
+            txn.put(key(NAMESPACE, log.number), encode_record(log.number, record))
+
+    _freeing(env, mark)
+
+
+def purge(env: Environment, log: Log, entries_max: int) -> None:
+    """Remove every key of a log, its record last. May be repeated.
+
+    Raises:
+        StorageError: it is not complete.
+    """
+    while _freeing(env, lambda: _purge_some(env, log.number, entries_max)):
+        pass
+
+
+def _collect_some(env: Environment, log: Log, target: int, entries_max: int) -> Record:
+    old = log.record
+    with env.write() as txn:
+        keys, base = _oldest(env, log, txn, target, entries_max)
+        for at in keys:
+            txn.delete(at)
+        record = Record(log=old.log, base=base, last=old.last, commit_hint=old.commit_hint)
+        txn.put(key(NAMESPACE, log.number), encode_record(log.number, record))
+    return record
+
+
+def _oldest(env: Environment, log: Log, txn: Any, target: int, entries_max: int) -> tuple[list[bytes], OpId]:
+    """Keys of the first entries of a log, and the op id of the last of them."""
+    base, keys, freed = log.record.base, [], 0
+    for index in range(base.index + 1, min(target, base.index + entries_max) + 1):
+        at = key(log.number, index)
+        value = txn.get(at)
+        head = None if value is None else decode_head(at, value)
+        if value is None or head is None:
+            detail = f"entry {index} of log {log.name} is missing or fails its checksum"
+            raise log.note_damage(Damage(path=env.path, offset=0, last_good=base, detail=detail))
+        keys.append(at)
+        base = OpId(head.term, index)
+        freed += len(value)
+        if freed > _FREED_BYTES_MAX:
+            break
+    return keys, base
+
+
+def _purge_some(env: Environment, number: int, entries_max: int) -> bool:
+    """Remove some entries, and with the last of them the record; return whether more are left."""
+    with env.write() as txn:
+        keys: list[bytes] = []
+        freed = 0
+        cursor = txn.cursor()
+        found = bool(cursor.set_range(key(number, 0)))
+        while found and split_key(cursor.key())[0] == number:
+            if len(keys) == entries_max or freed > _FREED_BYTES_MAX:
+                break
+            keys.append(bytes(cursor.key()))
+            freed += len(cursor.value())
+            found = bool(cursor.next())
+        else:
+            keys.append(key(NAMESPACE, number))
+            found = False
+        for at in keys:
+            txn.delete(at)
+    return found
+
+
+def _freeing(env: Environment, work: Callable[[], Any]) -> Any:
+    env.make_room(0, 0)
+    try:
+        return work()
+    except Full:
+        with env.lend_reserve():
+            return work()

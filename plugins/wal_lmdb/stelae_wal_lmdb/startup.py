@@ -1,0 +1,199 @@
+"""Opening: what stands in the engine's directory, and what becomes of it.
+
+====  ==================================================  ==========================================
+row   found                                               then
+====  ==================================================  ==========================================
+A     no log has a name                                   begin with a fresh environment if need be
+B     names, but no environment                           every log is damaged
+C     not closed cleanly, or changed since; child content  open it
+D     the child found a log that is not as recorded       that log is damaged
+E     the child died or found the structure broken        every log is damaged, nothing is opened
+F     a sync failed once                                  every log is damaged at its end, read only
+G     a name whose record is missing or damaged           that log is damaged
+H     a record without a name                             name it: it was being created, or the name is lost
+I     a record that says its log is being dropped          finish that
+J     entries that do not follow one another              that log is damaged
+====  ==================================================  =========================================="""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.services import Files
+from stelae.spi.wal import Damage
+from stelae_wal_lmdb.check import Report
+from stelae_wal_lmdb.child import check_in_child
+from stelae_wal_lmdb.config import LmdbConfig
+from stelae_wal_lmdb.environment import DATA_NAME, Environment
+from stelae_wal_lmdb.format import HEADER_KEY, Use, decode_header, encode_header
+from stelae_wal_lmdb.log import Log, lost
+from stelae_wal_lmdb.marker import Left, Marker
+from stelae_wal_lmdb.names import Names
+from stelae_wal_lmdb.walk import Flaw, Found, walk
+
+ENV_NAME = "env"
+NAMES_NAME = "names"
+
+
+@dataclass(slots=True)
+class Place:
+    """The engine's directory and what it needs to work in it."""
+
+    files: Files
+    directory: str
+    config: LmdbConfig
+
+    @property
+    def env_directory(self) -> str:
+        """Where LMDB has its two files."""
+        return f"{self.directory}/{ENV_NAME}"
+
+    @property
+    def data_path(self) -> str:
+        """The file with all the data."""
+        return f"{self.env_directory}/{DATA_NAME}"
+
+    @property
+    def names(self) -> Names:
+        """The names of the logs."""
+        return Names(self.files, f"{self.directory}/{NAMES_NAME}")
+
+    @property
+    def marker(self) -> Marker:
+        """How the environment was left."""
+        return Marker(self.files, self.directory, self.data_path)
+
+
+@dataclass(slots=True)
+class Opened:
+    """What opening found.
+
+    Attributes:
+        env: the environment; ``None`` if it is of no use.
+        condemned: why nothing is written to it, if so.
+        logs: every log that has a name.
+        leftovers: logs whose removal began: to be purged.
+        unnamed: logs whose name is not there.
+        next_number: what the next log gets.
+    """
+
+    env: Environment | None
+    condemned: StorageError | None = None
+    logs: dict[LogId, Log] = field(default_factory=dict)
+    leftovers: list[Log] = field(default_factory=list)
+    unnamed: list[Log] = field(default_factory=list)
+    next_number: int = 1
+
+
+def open_all(place: Place, left: Left) -> Opened:
+    """Open the environment, which was left like that, and judge every log in it.
+
+    Raises:
+        FutureVersion, Full: see the contract.
+    """
+    names = place.names.all()
+    if not place.files.exists(place.data_path):
+        return condemned_all(place, names, "the environment is gone") if names else fresh(place)
+    report = Report()
+    if left is not Left.CLEAN or place.config.check == "always":
+        report = check_in_child(place.env_directory, place.config.check_seconds_max)
+    if (report.broken or left is Left.DISTRUSTED) and not names:
+        return fresh(place)
+    if report.broken:
+        return condemned_all(place, names, report.broken)
+    try:
+        opened = _load(place, names, report)
+    except (Full, FutureVersion):
+        raise
+    except StorageError as error:
+        return condemned_all(place, names, error.fact)
+    if left is Left.DISTRUSTED:
+        _distrust(place, opened)
+        return opened
+    place.marker.write(Left.OPEN)
+    for log in opened.unnamed:
+        place.names.add(log.number, log.name)
+        opened.logs[log.name] = log
+    return opened
+
+
+def fresh(place: Place) -> Opened:
+    """Begin with a new environment in place of whatever is there.
+
+    Raises:
+        Full: there is no space for it.
+    """
+    files = place.files
+    files.remove_tree(place.env_directory)
+    files.make_directory(place.env_directory)
+    files.sync_directory(place.directory)
+    place.marker.write(Left.OPEN)
+    return _load(place, {}, Report())
+
+
+def condemned_all(place: Place, names: dict[int, LogId], fact: str) -> Opened:
+    """Every log that has a name is damaged; the environment is not touched."""
+    condemned = Corrupt(fact, path=place.data_path, offset=0)
+    logs = {log: lost(number, log, place.data_path, fact) for number, log in names.items()}
+    return Opened(None, condemned, logs)
+
+
+def _load(place: Place, names: dict[int, LogId], report: Report) -> Opened:
+    env = Environment.open(place.files, place.env_directory, place.config)
+    try:
+        with env.read() as txn:
+            header = txn.get(HEADER_KEY)
+            if header is None and (names or txn.stat()["entries"]):
+                raise Corrupt("the header of the environment is gone", path=env.path, offset=0)
+            next_number = 1 if header is None else decode_header(header, env.path)
+            found = walk(txn, lambda view: 0, bodies=False)
+        if header is None:
+            env.make_room(0, 1)
+            with env.write() as txn:
+                txn.put(HEADER_KEY, encode_header(next_number))
+    except BaseException:
+        env.close()
+        raise
+    opened = Opened(env, next_number=max([next_number, *(number + 1 for number in (*names, *found.records))]))
+    flaws = {one.number: Flaw(one.number, OpId(*one.last_good), one.offset, one.detail) for one in report.findings}
+    opened.logs = {
+        name: _log(place, number, name, found, flaws)
+        for number, name in names.items()
+        if not _is_dropping(found, number)
+    }
+    for number, record in found.records.items():
+        if record is not None and record.use is Use.DROPPING:
+            opened.leftovers.append(Log(number, record))
+        elif record is not None and number not in names:
+            opened.unnamed.append(_log(place, number, record.log, found, flaws))
+    return opened
+
+
+def _is_dropping(found: Found, number: int) -> bool:
+    record = found.records.get(number)
+    return record is not None and record.use is Use.DROPPING
+
+
+def _log(place: Place, number: int, name: LogId, found: Found, flaws: dict[int, Flaw]) -> Log:
+    """One named log: whole, or damaged at the earlier of what the child and the keys say."""
+    record = found.records.get(number)
+    if record is None or record.log != name:
+        return lost(number, name, place.data_path, f"the record of log {name} is missing or damaged")
+    both = [flaw for flaw in (flaws.get(number), found.flaws.get(number)) if flaw is not None]
+    if not both:
+        return Log(number, record)
+    first = min(both, key=lambda flaw: flaw.last_good)
+    damage = Damage(path=place.data_path, offset=first.offset, last_good=first.last_good, detail=first.detail)
+    return Log(number, record, damage)
+
+
+def _distrust(place: Place, opened: Opened) -> None:
+    """Every log ends where it does, and takes nothing more (durability rule 7)."""
+    fact = "a sync of the environment failed once; replace the replicas of this node"
+    opened.condemned = Corrupt(fact, path=place.data_path, offset=0)
+    opened.leftovers = []
+    for log in opened.logs.values():
+        if log.damage is None:
+            log.damage = Damage(path=place.data_path, offset=0, last_good=log.record.last, detail=fact)
