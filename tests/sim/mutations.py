@@ -43,7 +43,7 @@ def reply_without_its_append(original: Original, self: Any, outcome_stage: Any) 
 
 def commit_at_once(original: Original, self: Any, ready: Any) -> None:
     if ready.commit is not None:
-        self._ports.sink.committed(ready.commit)
+        self._sink.committed(ready.commit)
     original(self, ready)
 
 

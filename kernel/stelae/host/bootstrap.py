@@ -20,12 +20,10 @@ from typing import Any
 from stelae.host.apply import Applier, ApplyGroup
 from stelae.host.consensus_meta import ConsensusRecord
 from stelae.host.entry_cache import EntryCache
-from stelae.host.executor import ExecutorPorts, ReadyExecutor
+from stelae.host.executor import ReadyExecutor
 from stelae.host.flush import Flusher
-from stelae.host.heartbeats import HeartbeatService
-from stelae.host.ports import BatcherFactory, BlockingPool, Turns
 from stelae.host.reads import ReadIndexes
-from stelae.host.replica import Replica, ReplicaObserver
+from stelae.host.replica import Replica, ReplicaPorts
 from stelae.host.results import ResultsTable
 from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
@@ -36,7 +34,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, NodeId, OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
-from stelae.spi.services import EngineServices, Metrics
+from stelae.spi.services import EngineServices
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import LogState, WalEngine
 
@@ -67,19 +65,6 @@ class Recovered:
     results: ResultsTable
     applied: OpId
     timestamp: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaPorts(ExecutorPorts):
-    """What every replica of a node works with; see ``ports``."""
-
-    turns: Turns
-    batcher: BatcherFactory
-    heartbeats: HeartbeatService
-    pool: BlockingPool
-    metadata_pool: BlockingPool
-    metrics: Metrics
-    observer: ReplicaObserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +182,7 @@ def assemble(
         log=recovered.superblock.log_id,
         core=_core(recovered, engines, node_id, rng, ports.turns.now_us()),
         vote_kinds=engines.consensus.is_vote_request,
-        turns=ports.turns,
-        writer=ports.writer,
-        heartbeats=ports.heartbeats,
-        metrics=ports.metrics,
-        observer=ports.observer,
+        ports=ports,
     )
     cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
     tokens = Tokens()

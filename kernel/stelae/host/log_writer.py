@@ -69,35 +69,25 @@ class _Log:
     committing: bool = False
 
 
+@dataclass(eq=False, kw_only=True)
 class LogWriter:
-    """Group commit for every log of a node.
+    """Group commit for every log of a node."""
 
-    ``lock`` guards the queues, ``wake`` tells the driver that ``take_work`` may find something, and
-    ``post`` runs completions on the event loop, in order. ``reserve`` pushes back beyond
-    ``queue_bytes_max``; a group has at most ``group_bytes_max``, or one larger append."""
+    lock: AbstractContextManager[object]  #: Guards the queues.
+    wake: Callable[[], None]  #: Tells the driver that ``take_work`` may find something.
+    post: Callable[[list[Completion]], None]  #: Runs completions on the event loop, in order.
+    queue_bytes_max: int  #: Beyond it ``reserve`` pushes back.
+    group_bytes_max: int  #: Most bytes of a group, or one larger append.
+    queued_bytes: int = 0
+    groups: int = 0
+    grouped_appends: int = 0
 
-    def __init__(
-        self,
-        *,
-        lock: AbstractContextManager[object],
-        wake: Callable[[], None],
-        post: Callable[[list[Completion]], None],
-        queue_bytes_max: int,
-        group_bytes_max: int,
-    ) -> None:
-        self._lock = lock
-        self._wake = wake
-        self._post = post
-        self._queue_bytes_max = queue_bytes_max
-        self._group_bytes_max = group_bytes_max
+    def __post_init__(self) -> None:
         self._logs: dict[LogId, _Log] = {}
         self._jobs: deque[_Job] = deque()
         self._ready: dict[LogId, None] = {}
         self._on_room: list[Callable[[], None]] = []
         self._closing = False
-        self.queued_bytes = 0
-        self.groups = 0
-        self.grouped_appends = 0
 
     # -- event loop side -------------------------------------------------------------------------
 
@@ -117,15 +107,15 @@ class LogWriter:
 
     def has_room(self) -> bool:
         """Say whether ``reserve`` would be accepted now."""
-        return self.queued_bytes < self._queue_bytes_max
+        return self.queued_bytes < self.queue_bytes_max
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Call back once, on the event loop, after the queue has shrunk below its bound."""
-        with self._lock:
+        with self.lock:
             if not self.has_room():
                 self._on_room.append(callback)
                 return
-        self._post([(_call, callback)])  # the queue has shrunk meanwhile
+        self.post([(_call, callback)])  # the queue has shrunk meanwhile
 
     def reserve(self, log: LogId, size_bytes: int) -> Slot:
         """Fix the place of an append of ``size_bytes`` in its log. O(1).
@@ -140,11 +130,11 @@ class LogWriter:
         if state is None:
             raise CallerError(f"log {log} is not open")
         slot = Slot(log, size_bytes)
-        with self._lock:
+        with self.lock:
             if state.failed is not None:
                 raise state.failed.error
             if not self.has_room():
-                raise Overloaded(f"{self.queued_bytes} bytes wait for the log; the bound is {self._queue_bytes_max}")
+                raise Overloaded(f"{self.queued_bytes} bytes wait for the log; the bound is {self.queue_bytes_max}")
             state.queue.append(slot)
             self.queued_bytes += size_bytes
         return slot
@@ -159,7 +149,7 @@ class LogWriter:
         done: Done,
     ) -> None:
         """Fill a slot; ``done`` gets its outcome once, on the event loop. See ``Append``."""
-        with self._lock:
+        with self.lock:
             slot.replace_from = replace_from
             slot.commit_hint = commit_hint
             slot.done = done
@@ -170,15 +160,15 @@ class LogWriter:
                 self._ready[slot.log] = None
             void = slot.void
         if void is not None:
-            self._post([(done, void)])
+            self.post([(done, void)])
         elif wake:
-            self._wake()
+            self.wake()
 
     def submit_job(self, work: Job, done: Callable[[object], None]) -> None:
         """Run ``work(engine)`` between groups; ``done(result or StelaeError)`` on the loop."""
-        with self._lock:
+        with self.lock:
             self._jobs.append(_Job(work, done))
-        self._wake()
+        self.wake()
 
     def repair(self, log: LogId, done: Callable[[object], None]) -> None:
         """Try to make a failed log usable; the result is its durable ``OpId`` or the error."""
@@ -201,7 +191,7 @@ class LogWriter:
 
     def take_work(self) -> Work | None:
         """Take the next job or group, if any; while closing, every filled append goes first."""
-        with self._lock:
+        with self.lock:
             if self._jobs and not (self._closing and self._ready):
                 return self._jobs.popleft()
             return self._take_group() if self._ready else None
@@ -219,12 +209,12 @@ class LogWriter:
 
     def finish(self, completions: list[Completion]) -> None:
         """Hand completions of ``perform`` to the event loop."""
-        self._post(completions)
+        self.post(completions)
 
     def complete(self, group: Group, outcomes: dict[LogId, Outcome]) -> list[Completion]:
         """Record the outcome of a group; return the callbacks that it owes, in slot order."""
         completions: list[Completion] = []
-        with self._lock:
+        with self.lock:
             self.groups += 1
             for log, slots in group.slots.items():
                 state = self._logs[log]
@@ -241,7 +231,7 @@ class LogWriter:
 
     def _take_group(self) -> Group:
         group = Group({}, {})
-        budget = self._group_bytes_max
+        budget = self.group_bytes_max
         for log in list(self._ready):
             if budget <= 0 and group.slots:
                 break

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, ReplicaPorts, assemble
+from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, assemble
 from stelae.host.consensus_meta import HardStateWriter
 from stelae.host.hybrid_clock import HybridClock, first_ceiling
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
@@ -22,7 +22,7 @@ from stelae.host.metrics import NodeMetrics
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.host.ports import BatcherFactory
-from stelae.host.replica import Replica, ReplicaObserver
+from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
 from stelae.host.tablets import TabletLoader
 from stelae.spi.consensus import Campaign

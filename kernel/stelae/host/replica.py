@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, assert_never
 
 from stelae.host.apply import Applier
-from stelae.host.executor import ReadyExecutor
+from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.flush import Flusher
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.log_writer import LogWriter
 from stelae.host.peer_codec import PeerMessage
-from stelae.host.ports import Timer, Turns
+from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
 from stelae.host.reads import ReadIndexes
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
@@ -75,33 +75,31 @@ class ReplicaObserver(Protocol):
         """The replica is FAILED and serves nobody."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPorts(ExecutorPorts):
+    """What every replica of a node works with; see ``ports``."""
+
+    turns: Turns
+    batcher: BatcherFactory
+    heartbeats: HeartbeatService
+    pool: BlockingPool
+    metadata_pool: BlockingPool
+    metrics: Metrics
+    observer: ReplicaObserver
+
+
 class Replica:
     """Drives one core, on the event loop; built by ``bootstrap.assemble``.
 
     Before a message of ``vote_kinds`` is delivered, the heartbeats heard since must be."""
 
-    def __init__(
-        self,
-        *,
-        log: LogId,
-        core: ConsensusCore,
-        vote_kinds: frozenset[str],
-        turns: Turns,
-        writer: LogWriter,
-        heartbeats: HeartbeatService,
-        metrics: Metrics,
-        observer: ReplicaObserver,
-    ) -> None:
+    def __init__(self, *, log: LogId, core: ConsensusCore, vote_kinds: frozenset[str], ports: ReplicaPorts) -> None:
         self.log = log
         self.core = core
         self.status = core.status()
         self.failure = ""
         self._vote_kinds = vote_kinds
-        self._turns = turns
-        self._writer = writer
-        self._heartbeats = heartbeats
-        self._metrics = metrics
-        self._observer = observer
+        self._ports = ports
         self._heard: list[Event] = []
         self._events: list[Event] = []
         self._turn_due = False
@@ -161,7 +159,7 @@ class Replica:
         if self._closed:
             return
         if received.entries and not self._takes_input:
-            self._metrics.count("consensus_messages_refused")
+            self._ports.metrics.count("consensus_messages_refused")
             return
         if received.kind in self._vote_kinds:
             self._hear_leader()
@@ -202,14 +200,14 @@ class Replica:
     def _schedule_turn(self) -> None:
         if not self._turn_due:
             self._turn_due = True
-            self._turns.defer(self._turn)
+            self._ports.turns.defer(self._turn)
 
     def _turn(self) -> None:
         self._turn_due = False
         if self._closed:
             return
         # What was heard counts before the clock does: else a busy node would campaign.
-        events: list[Event] = [*self._heard, Tick(self._turns.now_us()), *self._events]
+        events: list[Event] = [*self._heard, Tick(self._ports.turns.now_us()), *self._events]
         self._heard = []
         self._events = []
         proposals = self.writes.take_proposals()
@@ -232,8 +230,8 @@ class Replica:
         pairs = [value for pair in zip(was, now, strict=True) for value in pair]
         log.info("replica tablet=%s role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s", self.tablet_id, *pairs)
         if before.role != after.role and before.role is Role.LEADER:
-            self._metrics.count("leaderships_lost")
-        self._observer.status_changed(self.tablet_id, before, after)
+            self._ports.metrics.count("leaderships_lost")
+        self._ports.observer.status_changed(self.tablet_id, before, after)
 
     def _arm_timer(self) -> None:
         """Sleep until the core's deadline; a timer that is early enough already is kept."""
@@ -243,20 +241,20 @@ class Replica:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_us = deadline
-        self._timer = self._turns.call_at(deadline, self._timer_fired)
+        self._timer = self._ports.turns.call_at(deadline, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
         if self._closed:
             return
         if self.status.role is Role.LEADER:
-            self._heard.extend(self._heartbeats.peers_alive(self.tablet_id, self.status.term))
+            self._heard.extend(self._ports.heartbeats.peers_alive(self.tablet_id, self.status.term))
         else:
             self._hear_leader()
         self._schedule_turn()
 
     def _hear_leader(self) -> None:
-        heard = self._heartbeats.leader_alive(self.tablet_id, self.status.leader)
+        heard = self._ports.heartbeats.leader_alive(self.tablet_id, self.status.leader)
         if heard is not None:
             self._heard.append(heard)
 
@@ -268,7 +266,7 @@ class Replica:
 
     @property
     def _takes_input(self) -> bool:
-        return not self._suspended and not self.executor.stalled and self._writer.has_room()
+        return not self._suspended and not self.executor.stalled and self._ports.writer.has_room()
 
     def _refusal(self, *, needs_room: bool = True) -> StelaeError | None:
         if self.failure:
@@ -320,10 +318,10 @@ class Replica:
         # One that failed while this Ready was carried out must not be kept alive by its node.
         if self._closed:
             return
-        self._heartbeats.set_beats(self.tablet_id, beats)
+        self._ports.heartbeats.set_beats(self.tablet_id, beats)
 
     def copy_requested(self, request: CopyRequest) -> None:
-        self._metrics.count("copies_needed")
+        self._ports.metrics.count("copies_needed")
         what = (self.tablet_id, request.peer, request.first_index)
         log.warning("replica needs a copy tablet=%s peer=%s first_index=%d", *what)
 
@@ -375,16 +373,16 @@ class Replica:
         before = self.state.value
         self.failure = reason
         log.error("replica failed tablet=%s reason=%s", self.tablet_id, reason)
-        self._metrics.count("replicas_failed")
+        self._ports.metrics.count("replicas_failed")
         self._close_down(Unavailable(f"the replica has failed: {reason}"))
-        self._observer.replica_failed(self.tablet_id, before, reason)
+        self._ports.observer.replica_failed(self.tablet_id, before, reason)
 
     def _close_down(self, error: StelaeError) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._events = []
-        self._heartbeats.set_beats(self.tablet_id, Beats(self.status.term, ()))
+        self._ports.heartbeats.set_beats(self.tablet_id, Beats(self.status.term, ()))
         self.writes.fail_all(error)
         self.reads.fail_all(error)
 
@@ -393,7 +391,7 @@ class Replica:
             if not self._closed:
                 call()
 
-        self._turns.call_at(self._turns.now_us() + REPAIR_INTERVAL_US, run)
+        self._ports.turns.call_at(self._ports.turns.now_us() + REPAIR_INTERVAL_US, run)
 
     def _repair(self) -> None:
         def repaired(result: object) -> None:
@@ -406,7 +404,7 @@ class Replica:
             else:
                 self.fail(f"the log cannot be repaired: {result}")
 
-        self._writer.repair(self.log, repaired)
+        self._ports.writer.repair(self.log, repaired)
 
 
 def _headline(status: Status) -> tuple[Role, int, NodeId | None, bool]:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stelae.host.bootstrap import Engines, ReplicaLimits, ReplicaPorts, assemble, recover
+from stelae.host.bootstrap import Engines, ReplicaLimits, assemble, recover
 from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
@@ -18,7 +18,7 @@ from stelae.host.layout import Layout
 from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import PeerTraffic
-from stelae.host.replica import Replica, ReplicaObserver
+from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.rows.batcher import Batcher
 from stelae.sim.clock import VirtualClock

@@ -90,16 +90,8 @@ class World:
         turns.defer.side_effect = self.deferred.append
         writer = failed_writer()
         self.heartbeats = HeartbeatService(MagicMock(), lambda _tablet, _event: None)
-        self.replica = Replica(
-            log=LOG,
-            core=self.core,
-            vote_kinds=frozenset(),
-            turns=turns,
-            writer=writer,
-            heartbeats=self.heartbeats,
-            metrics=MagicMock(),
-            observer=MagicMock(),
-        )
+        ports = MagicMock(turns=turns, writer=writer, heartbeats=self.heartbeats)
+        self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
         applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=Retention(0, 0))
         writes.take_proposals.return_value = None
         self.reads = ReadIndexes(Tokens(), lambda: 1)
