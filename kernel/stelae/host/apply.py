@@ -4,8 +4,6 @@ The exactly-once results are updated here, at apply and nowhere else (``durabili
 request that an earlier entry has carried is skipped and gets the first answer, on every replica
 alike. What a leader knows of requests under way is no part of this."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

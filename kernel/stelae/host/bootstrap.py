@@ -11,8 +11,6 @@
 :func:`recover` blocks and touches no loop; :func:`assemble` connects the parts on the loop.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ Ordering and durability
     ``save`` refuses such a record before it touches the disk, since only a bug can ask for it. A
     message that depends on a term or vote may be sent only after ``save`` returned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -3,8 +3,6 @@
 Entries that are not yet durable exist nowhere else to be read from, so they are pinned (``durability.md`` rule 2), and
 so are those that are not yet applied; beyond those the cache holds the newest entries up to a bound in bytes."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from stelae.spi.ids import OpId

@@ -16,8 +16,6 @@ hard state: ``at_once`` at step 1), so it never overtakes the hard state of an e
 A pure core: no clock, no thread, no socket. Its ports are Protocols (``ports``).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum

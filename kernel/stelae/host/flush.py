@@ -10,8 +10,6 @@ A crash after any step leaves the old superblock with the old files, or the new 
 what a store wrote in vain it removes when it is opened. The store never gets ahead of what the own
 log holds durably (rule 3). Engines without ``durable_flush`` are never asked."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ and with every exception: a tablet that it does not know, that has failed, or wh
 A pure core, one per node: no clock, no socket. Times are monotonic microseconds handed in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol

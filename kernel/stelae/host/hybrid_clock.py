@@ -17,8 +17,6 @@ Wall clocks that jump (behaviour D6)
     the next. After a larger jump either way the clock goes on from where it was at the monotonic clock's pace. The new
     wall time is adopted when a peer's timestamp bears it out, or at restart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

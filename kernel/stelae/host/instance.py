@@ -11,8 +11,6 @@ Ordering and durability
     4. The clean-shutdown mark is taken away durably before the node does anything else, and set as
        the last thing of an orderly stop."""
 
-from __future__ import annotations
-
 import contextlib
 
 import msgspec

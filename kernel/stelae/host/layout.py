@@ -3,8 +3,6 @@
 Every tablet id is checked before it becomes part of a path, wherever it came from. Metadata files
 carry bare ids; so a name with a dot is never a tablet but a leftover of an interrupted replacement."""
 
-from __future__ import annotations
-
 from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import TabletId, tablet_id
 from stelae.spi.services import Files

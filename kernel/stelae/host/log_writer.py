@@ -12,8 +12,6 @@ Ordering and durability
     3. After a failure every slot of that log, in the group and behind it, gets the same
        ``Failed``; the log refuses new reservations until ``repair``. Other logs go on."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager

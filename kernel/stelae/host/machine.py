@@ -2,8 +2,6 @@
 
 The kernel says what it needs and drives none of it; ``stelae.machine`` has the real ones, tests have others."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol

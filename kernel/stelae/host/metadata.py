@@ -17,8 +17,6 @@ Ordering and durability
     at or replaced by a default: the error names it, and whoever asked decides what has failed.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Counters and gauges of one node, kept in memory; whoever wants to publish them reads them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 

@@ -3,8 +3,6 @@
 The node knows no service, no plugin, no ``node.toml`` and no operating system: it is handed settings, engine classes,
 the factories of what it serves and a machine, so it boots with ``spi``, ``wire``, ``host`` and fakes alone."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,8 +4,6 @@ The kernel owns the guard prefix (tablet, term, last op id, config id) and the e
 between them belongs to the consensus engine, which registered its types. Bodies are not
 re-encoded: small ones are joined into one frame, large ones travel as frames of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec

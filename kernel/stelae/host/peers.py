@@ -1,7 +1,5 @@
 """Traffic between nodes: consensus messages per tablet, heartbeats per pair of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """What the drivers of a replica need from outside: real in production, virtual in the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 

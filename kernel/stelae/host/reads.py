@@ -1,7 +1,5 @@
 """Reads that wait for a confirmed read index, and then for it to be applied (C14)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

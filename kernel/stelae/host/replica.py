@@ -9,8 +9,6 @@ States: ``CONFIGURING`` until an entry of the current term is known to be commit
 trusted (rule 7), or an invariant broke. A full disk only *suspends* it: input is refused until the
 log has been repaired in fresh space (W8)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -14,11 +14,10 @@ Applying a group of entries goes::
 Between ``admit`` and ``record`` a request counts as taken but has no answer yet: a second entry of
 the same id in the same group is a duplicate, and shares the answer once there is one."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Self
 
 import msgspec
 
@@ -168,7 +167,7 @@ class ResultsTable:
         return _ENCODER.encode((_DUMP_VERSION, clients))
 
     @classmethod
-    def load(cls, data: bytes) -> ResultsTable:
+    def load(cls, data: bytes) -> Self:
         """Read what :meth:`dump` wrote, or nothing; ``Corrupt``: no dump of a known version."""
         table = cls()
         if not data:

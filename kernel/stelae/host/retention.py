@@ -7,8 +7,6 @@ Pure. The least of these is the highest index that may go:
 - every anchor: an index that somebody still needs, such as a peer that lags behind.
 """
 
-from __future__ import annotations
-
 
 class Retention:
     """Floors of one replica's log. Indexes only rise, except for anchors that are set lower."""

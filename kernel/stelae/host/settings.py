@@ -2,8 +2,6 @@
 
 ``stelae.config`` makes them out of ``node.toml``; tests make them by hand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -12,8 +12,6 @@ and N tell it from a new one by its consensus metadata. Row M also meets a repli
 before its first entry was durable but after it heard that the entry was committed: the files of
 both are alike, so it stays offline too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -8,8 +8,6 @@ Ordering and durability
     and the exactly-once results of that same op id always belong together. Files that an edit
     obsoletes may be removed only after ``save`` returned. The generation never goes back."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Literal
 

@@ -4,8 +4,6 @@ Creation is ordered so that a crash at any step leaves either nothing or a whole
 metadata first (term 0, no vote, the initial config: ``durability.md`` rule 10), then the empty log,
 then the superblock, whose presence means that the tablet exists."""
 
-from __future__ import annotations
-
 import logging
 
 from stelae.host.bootstrap import Engines, Recovered, recover

@@ -1,7 +1,5 @@
 """Numbers that tie what a core was asked to what it answers."""
 
-from __future__ import annotations
-
 
 class Tokens:
     """Ascending tokens of one replica, never reused within a run."""

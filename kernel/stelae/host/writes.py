@@ -4,8 +4,6 @@ What one turn brought in becomes one log entry (``batcher``). An entry that has 
 its callers; one that was replaced, or whose fate this replica cannot learn, tells them to retry
 under the same identity, which has one effect wherever it is retried."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
