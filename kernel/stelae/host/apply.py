@@ -37,9 +37,7 @@ class Answered:
 class ApplyGroup:
     """Some entries, decoded and admitted: what the store is to apply of them.
 
-    Raises:
-        Corrupt: an entry's body is not what its kind says.
-    """
+    ``Corrupt``: an entry's body is not what its kind says."""
 
     def __init__(self, entries: Sequence[Entry], results: ResultsTable) -> None:
         self.last = entries[-1].op_id

@@ -8,8 +8,7 @@
 4. The core is restored with the term, the vote, the committed config, the shape of the log, and
    every config entry that may be newer than that config.
 
-:func:`recover` blocks and touches no loop; :func:`assemble` connects the parts on the loop.
-"""
+:func:`recover` blocks and touches no loop; :func:`assemble` connects the parts on the loop."""
 
 import random
 from dataclasses import dataclass
@@ -78,8 +77,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
     """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks.
 
     Raises:
-        StorageError: log, store or results cannot be read: this replica has failed.
-    """
+        StorageError: log, store or results cannot be read: this replica has failed."""
     log = superblock.log_id
     state = engines.wal.logs()[log]
     if state.damage is not None:

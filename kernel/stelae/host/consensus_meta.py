@@ -54,8 +54,7 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
 
         Raises:
             VoteRegression: the term or the vote would go back; nothing was written.
-            StorageError: as ``load``: nothing was written; as ``metadata.save``: do not go on.
-        """
+            StorageError: as ``load``: nothing was written; as ``metadata.save``: do not go on."""
         known = self._known()
         term, vote = hard_state.term, hard_state.voted_for
         old = known.hard_state if known is not None else HardState()

@@ -58,8 +58,7 @@ class EntryCache:
     def get(self, first: int, end: int, bytes_max: int) -> list[Entry] | None:
         """Entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
 
-        ``None`` if ``first`` is not cached: the caller reads the log instead.
-        """
+        ``None`` if ``first`` is not cached: the caller reads the log instead."""
         offset = first - self._first
         if offset < 0 or offset >= len(self._entries):
             return None

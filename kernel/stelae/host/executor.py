@@ -13,8 +13,7 @@ Each Ready is a stage of it and goes through these steps:
 What depends on nothing durable of its own Ready (``at_once``, ``ranges``) leaves at step 2 (with a
 hard state: ``at_once`` at step 1), so it never overtakes the hard state of an earlier Ready.
 
-A pure core: no clock, no thread, no socket. Its ports are Protocols (``ports``).
-"""
+A pure core: no clock, no thread, no socket. Its ports are Protocols (``ports``)."""
 
 from collections import deque
 from dataclasses import dataclass

@@ -4,8 +4,7 @@ A leader's node names a *versioned set* of (tablet, term) to each peer; once the
 acknowledged a version, later beats carry the version alone. The peer answers with that version
 and with every exception: a tablet that it does not know, that has failed, or whose term differs.
 
-A pure core, one per node: no clock, no socket. Times are monotonic microseconds handed in.
-"""
+A pure core, one per node: no clock, no socket. Times are monotonic microseconds handed in."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

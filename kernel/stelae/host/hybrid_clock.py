@@ -78,9 +78,7 @@ def physical_us(stamp: int) -> int:
 def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
     """Return the ceiling that has to be durable before a clock may start, given the stored one.
 
-    Raises:
-        ClockError: that is so far ahead that every peer would refuse what this node gives out.
-    """
+    ``ClockError``: that is so far ahead that every peer would refuse what this node gives out."""
     wall_us = clock.wall_us()
     ahead_us = physical_us(stored) - wall_us
     if ahead_us > settings.error_us_max + settings.step_us:
@@ -97,8 +95,7 @@ class HybridClock:
     Args:
         stored: the ceiling of the earlier run; timestamps begin above it.
         ceiling: what :func:`first_ceiling` said, durable already.
-        save: makes later ones durable.
-    """
+        save: makes later ones durable."""
 
     def __init__(self, clock: Clock, *, settings: ClockSettings, stored: int, ceiling: int, save: SaveCeiling) -> None:
         self._clock = clock
@@ -129,8 +126,7 @@ class HybridClock:
         """Return the next timestamp: above every one given out or observed before.
 
         Raises:
-            ClockError: all below the durable ceiling are used up: it could not be saved for long.
-        """
+            ClockError: all below the durable ceiling are used up: it could not be saved for long."""
         stamp = max(timestamp(self._read()), self._last + 1)
         self._reserve(physical_us(stamp))
         if stamp > self._ceiling:
@@ -143,9 +139,7 @@ class HybridClock:
     def observe(self, stamp: int) -> None:
         """Take note of a peer's timestamp: later ones of ours are above it.
 
-        Raises:
-            ClockError: too far ahead, or above the durable ceiling, which is then raised. The clock
-                has not moved."""
+        ``ClockError``: too far ahead, or above the durable ceiling, which is then raised. The clock has not moved."""
         peer_us = physical_us(stamp)
         if stamp <= self._last:
             if self.jumped_us < 0:

@@ -75,8 +75,7 @@ def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
 
     Raises:
         NotFormatted: there is no such directory.
-        Locked: another process holds it; it is named when its id can be read.
-    """
+        Locked: another process holds it; it is named when its id can be read."""
     if not files.exists(layout.root):
         raise NotFormatted(layout.root)
     try:
@@ -98,8 +97,7 @@ def format_directory(files: Files, layout: Layout, instance: Instance, crash: Cr
 
     Raises:
         AlreadyFormatted: it is one already, or it holds tablets; nothing was changed.
-        BadIdentifier: the node uuid or the cluster id is not usable.
-    """
+        BadIdentifier: the node uuid or the cluster id is not usable."""
     node_id(instance.node_id)
     if instance.cluster_id is not None:
         cluster_id(instance.cluster_id)
@@ -140,9 +138,7 @@ class InstanceFile:
 
         A node that never joined a cluster takes ``cluster`` as its own.
 
-        Raises:
-            WrongDirectory: it belongs to another cluster, or its log was written by another engine.
-        """
+        ``WrongDirectory``: it belongs to another cluster, or its log was written by another engine."""
         found, path = self.load(), self._layout.instance
         if found.cluster_id not in (None, cluster):
             fact = f"this node belongs to cluster {found.cluster_id}, not to {cluster}"
@@ -182,8 +178,7 @@ def save_ceiling(files: Files, layout: Layout, ceiling: int, crash: CrashPoints 
 
     Raises:
         SyncFailed: the old or the new one stands. Repeat it: a slot is always written whole.
-        Corrupt, Foreign, FutureVersion: the file cannot be read; nothing was written.
-    """
+        Corrupt, Foreign, FutureVersion: the file cannot be read; nothing was written."""
     crash.hit("clock.before_replace")
     slot = encode(CLOCK, ClockCeiling(ceiling)).ljust(_SLOT_BYTES, b"\0")
     if not (files.exists(layout.clock) and _rewrite(files, layout.clock, slot)):

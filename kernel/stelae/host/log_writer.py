@@ -120,8 +120,7 @@ class LogWriter:
 
         Raises:
             Overloaded: the queue is at its bound; try after ``when_room``.
-            StelaeError: the error that failed the log; or the writer is closing.
-        """
+            StelaeError: the error that failed the log; or the writer is closing."""
         if self._closing:
             raise Unavailable("the log writer is closing")
         state = self._logs.get(log)

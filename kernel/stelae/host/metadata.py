@@ -14,8 +14,7 @@ Magic and version stand first, so that any later release can tell what it is loo
 Ordering and durability
     ``save`` returns when the new contents are durable; after a crash inside it one reads the old
     contents or the new, never a mixture. A file that fails its checks is never repaired, guessed
-    at or replaced by a default: the error names it, and whoever asked decides what has failed.
-"""
+    at or replaced by a default: the error names it, and whoever asked decides what has failed."""
 
 import struct
 from dataclasses import dataclass
@@ -74,8 +73,7 @@ def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
     Raises:
         Corrupt: too short, too long, a checksum fails, or the body is not such a record.
         Foreign: another kind of file.
-        FutureVersion: written by a release with a newer format of this kind.
-    """
+        FutureVersion: written by a release with a newer format of this kind."""
     if len(data) < HEADER_BYTES:
         fact = f"{kind.name} file of {len(data)} bytes is shorter than its header"
         raise Corrupt(fact, path=path, offset=len(data))
@@ -102,8 +100,7 @@ def load(files: Files, kind: Kind[Record], path: str) -> Record:
 
     Raises:
         MetadataMissing: there is no such file.
-        Corrupt, Foreign, FutureVersion: see :func:`decode`.
-    """
+        Corrupt, Foreign, FutureVersion: see :func:`decode`."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError as error:
@@ -115,8 +112,7 @@ def save(files: Files, kind: Kind[Record], path: str, record: Record, crash: Cra
     """Replace one file atomically; durable on return. The crash points bear the kind's name.
 
     Raises:
-        Full: the old contents stand. ``SyncFailed``: the old or the new ones do.
-    """
+        Full: the old contents stand. ``SyncFailed``: the old or the new ones do."""
     crash.hit(f"{kind.name}.before_replace")
     files.replace(path, encode(kind, record))
     crash.hit(f"{kind.name}.after_replace")

@@ -53,8 +53,7 @@ class Node:
         services: factories of what the node serves, started in this order.
         machine: what the node runs on; used by this node alone.
         batcher: makes what builds log entries of a tablet's writes.
-        observer: is told when a replica changes; called on the event loop.
-    """
+        observer: is told when a replica changes; called on the event loop."""
 
     def __init__(
         self,
@@ -104,9 +103,7 @@ class Node:
     async def start(self) -> None:
         """Bring the node up; it serves when this returns.
 
-        Raises:
-            StelaeError: it cannot; everything that was opened is closed again.
-        """
+        ``StelaeError``: it cannot; everything that was opened is closed again."""
         try:
             self._open_directory()
             self._start_loop()

@@ -82,9 +82,7 @@ class PeerTraffic:
     def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
         """Take a consensus message.
 
-        Raises:
-            PeerError: it is malformed, from a stranger, or for a tablet that is not here; it has
-                had no effect."""
+        ``PeerError``: it is malformed, from a stranger, or for a tablet that is not here; it has had no effect."""
         message = self._codec.decode(frames)
         replica = self._replicas.get(message.guard.tablet_id)
         if replica is None:

@@ -22,8 +22,7 @@ class ReadIndexes:
 
     Args:
         tokens: the replica's source of tokens.
-        snapshot: gives the hybrid timestamp of the last applied entry.
-    """
+        snapshot: gives the hybrid timestamp of the last applied entry."""
 
     def __init__(self, tokens: Tokens, snapshot: Callable[[], int]) -> None:
         self._tokens = tokens

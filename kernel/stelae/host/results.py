@@ -51,8 +51,7 @@ class _Client(msgspec.Struct):
     """What is remembered of one client.
 
     ``results`` are in order of timestamp, none below ``first_incomplete``. A sequence below
-    ``floor`` that has no result is stale: it was answered, or its result was let go.
-    """
+    ``floor`` that has no result is stale: it was answered, or its result was let go."""
 
     timestamp: int
     first_incomplete: int = 1

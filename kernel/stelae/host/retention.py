@@ -4,8 +4,7 @@ Pure. The least of these is the highest index that may go:
 
 - what the store has flushed, with the exactly-once results of the same op id;
 - the entry before the newest config that is not yet in durable consensus metadata;
-- every anchor: an index that somebody still needs, such as a peer that lags behind.
-"""
+- every anchor: an index that somebody still needs, such as a peer that lags behind."""
 
 
 class Retention:

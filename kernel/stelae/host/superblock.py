@@ -48,8 +48,7 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
         results: exactly-once results as of ``flushed``, opaque here.
         tombstone: last op id of the log when the tablet was deleted; ``"UNKNOWN"`` when it could
             not be read, after which this replica never votes; ``None`` for a live replica.
-        quarantine: directory where deletion set the data aside, relative to the node's directory.
-    """
+        quarantine: directory where deletion set the data aside, relative to the node's directory."""
 
     tablet_id: TabletId
     table_name: str = ""
@@ -85,8 +84,7 @@ class SuperblockFile(TabletFile[Superblock]):
 
         Raises:
             StorageError: what is there cannot be read, or is of another tablet or of a newer
-                generation: nothing was written; ``Full``, ``SyncFailed``: as ``metadata.save``.
-        """
+                generation: nothing was written; ``Full``, ``SyncFailed``: as ``metadata.save``."""
         known = self._known()
         floor = LogId(self._tablet, known.generation if known is not None else 0)
         if block.tablet_id != floor.tablet_id or block.generation < floor.generation:

@@ -25,8 +25,7 @@ class TabletLoader:
     """Brings a node's tablets up from its files. Every call may block.
 
     Args:
-        names: of the consensus and the store engine, for superblocks.
-    """
+        names: of the consensus and the store engine, for superblocks."""
 
     def __init__(
         self, files: Files, layout: Layout, engines: Engines, names: tuple[str, str], crash: CrashPoints = NO_CRASH
@@ -42,9 +41,7 @@ class TabletLoader:
     def create(self, tablet: TabletSettings) -> bool:
         """Create the configured tablet unless it exists or has failed; True if it was created.
 
-        Raises:
-            StorageError: no space, or the disk failed; creation can be repeated.
-        """
+        ``StorageError``: no space, or the disk failed; creation can be repeated."""
         wal = self._engines.wal
         found = {f.tablet_id: f for f in scan_tablets(self._files, self._layout, wal.logs())}
         existing = found.get(tablet.id)
