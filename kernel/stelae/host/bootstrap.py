@@ -12,6 +12,7 @@
 
 import random
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from stelae.host.apply import Applier, ApplyGroup
@@ -24,7 +25,6 @@ from stelae.host.replica import Replica, ReplicaPorts
 from stelae.host.results import ResultsTable
 from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.host.tokens import Tokens
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView, TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
@@ -181,7 +181,7 @@ def assemble(
         ports=ports,
     )
     cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
-    tokens = Tokens()
+    tokens = count(1)
     batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max)
     writes = WritePath(batcher, tokens, recovered.results)
     applier = Applier(

@@ -40,10 +40,11 @@ class Machine(Protocol):
 
     files: Files
     clock: Clock
+    metrics: Metrics  #: The node's own.
     pid: int  #: Names the process to whoever finds the directory locked.
     rng: random.Random  #: Nobody can foresee it: what it draws names this run of the node.
 
-    def start(self, metrics: Metrics, on_defect: Callable[[BaseException], None]) -> NodeTurns:
+    def start(self, on_defect: Callable[[BaseException], None]) -> NodeTurns:
         """Begin on the running loop, whose lag is measured from now on as ``loop_lag_ms``.
 
         ``on_defect`` is called on the loop with what nobody may raise: a deferred call, or a log engine."""

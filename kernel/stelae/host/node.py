@@ -16,7 +16,6 @@ from stelae.host.hybrid_clock import HybridClock, first_ceiling
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
 from stelae.host.layout import Layout
 from stelae.host.machine import Machine
-from stelae.host.metrics import NodeMetrics
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.host.ports import BatcherFactory
@@ -65,7 +64,7 @@ class Node:
         observer: ReplicaObserver,
     ) -> None:
         self.config = config
-        self.metrics = NodeMetrics()
+        self.metrics = machine.metrics
         self.crashed: BaseException | None = None
         self.address = ""
         self._factories = services
@@ -132,7 +131,7 @@ class Node:
 
     def _start_loop(self) -> None:
         machine, threads = self._machine, self.config.workers
-        self.turns = machine.start(self.metrics, self._crash)
+        self.turns = machine.start(self._crash)
         self._undo.callback(machine.stop)
         self._workers = machine.pool("worker", threads.background_threads)
         self._metadata = machine.pool("metadata", threads.metadata_threads)

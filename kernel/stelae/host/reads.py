@@ -1,10 +1,9 @@
 """Reads that wait for a confirmed read index, and then for it to be applied (C14)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from stelae.host.tokens import Tokens
 from stelae.spi.consensus import ReadRequest
 from stelae.spi.errors import StelaeError
 
@@ -21,10 +20,10 @@ class ReadIndexes:
     """Pending reads of one replica.
 
     Args:
-        tokens: the replica's source of tokens.
+        tokens: ascending, never reused within a run; shared by all that asks the replica's core for something.
         snapshot: gives the hybrid timestamp of the last applied entry."""
 
-    def __init__(self, tokens: Tokens, snapshot: Callable[[], int]) -> None:
+    def __init__(self, tokens: Iterator[int], snapshot: Callable[[], int]) -> None:
         self._tokens = tokens
         self._snapshot = snapshot
         self._unconfirmed: dict[int, ReadDone] = {}
@@ -32,7 +31,7 @@ class ReadIndexes:
 
     def request(self, done: ReadDone) -> ReadRequest:
         """Return the event that asks for a read index on behalf of ``done``."""
-        token = self._tokens.next()
+        token = next(self._tokens)
         self._unconfirmed[token] = done
         return ReadRequest(token)
 

@@ -4,13 +4,12 @@ What one turn brought in becomes one log entry (``batcher``). An entry that has 
 its callers; one that was replaced, or whose fate this replica cannot learn, tells them to retry
 under the same identity, which has one effect wherever it is retried."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from stelae.host.apply import Answered
 from stelae.host.ports import WriteBatcher
 from stelae.host.results import ResultsTable
-from stelae.host.tokens import Tokens
 from stelae.spi.consensus import Proposal, Propose
 from stelae.spi.errors import CallerError, NotLeader, SchemaMismatch, StelaeError
 from stelae.spi.ids import OpId
@@ -50,7 +49,7 @@ class _Request:
 class WritePath:
     """Pending writes of one replica. All methods are called on the event loop."""
 
-    def __init__(self, batcher: WriteBatcher, tokens: Tokens, results: ResultsTable) -> None:
+    def __init__(self, batcher: WriteBatcher, tokens: Iterator[int], results: ResultsTable) -> None:
         self._batcher = batcher
         self._tokens = tokens
         self._results = results
@@ -98,7 +97,7 @@ class WritePath:
             return None
         proposals = []
         for built in self._batcher.build():
-            token = self._tokens.next()
+            token = next(self._tokens)
             self._proposed[token] = built.tokens
             proposals.append(Proposal(token, EntryKind.WRITE, built.body))
         return Propose(tuple(proposals))

@@ -14,6 +14,7 @@ from typing import TypeVar
 from stelae.host.machine import NodeTurns, Pool
 from stelae.machine.files import RealFiles
 from stelae.machine.loop import LagProbe, LoopTurns
+from stelae.machine.metrics import NodeMetrics
 from stelae.machine.system_clock import SystemClock
 from stelae.machine.wal_thread import WalThread
 from stelae.machine.workers import WorkerPool
@@ -38,17 +39,18 @@ class RealMachine:
     def __init__(self, *, files: Files | None = None, clock: Clock | None = None) -> None:
         self.files: Files = RealFiles() if files is None else files
         self.clock: Clock = SystemClock() if clock is None else clock
+        self.metrics: Metrics = NodeMetrics()
         self.pid = os.getpid()
         self.rng: random.Random = secrets.SystemRandom()
         self._pools: list[WorkerPool] = []
 
-    def start(self, metrics: Metrics, on_defect: Callable[[BaseException], None]) -> NodeTurns:
+    def start(self, on_defect: Callable[[BaseException], None]) -> NodeTurns:
         """Begin on the running loop; measures its lag until ``stop``."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         self._on_defect = on_defect
         self._turns = LoopTurns(asyncio.get_running_loop(), self.clock, on_defect)
-        self._probe = LagProbe(self._turns, metrics)
+        self._probe = LagProbe(self._turns, self.metrics)
         self._probe.start()
         return self._turns
 

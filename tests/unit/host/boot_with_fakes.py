@@ -11,11 +11,10 @@ import sys
 from typing import Any
 
 from fake_engines import FakeBatcher, FakeStore, FakeWal, SoloConsensus
-from fake_machine import FakeClock, FakeMachine
+from fake_machine import FakeClock, FakeMachine, FakeMetrics
 
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
-from stelae.host.metrics import NodeMetrics
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
 from stelae.spi.consensus import Member, Status
@@ -114,7 +113,7 @@ async def write(address: str, key: int) -> WriteReply:
         time=NoTime(),
         defer=asyncio.get_running_loop().call_soon,
         settings=WireSettings(),
-        metrics=NodeMetrics(),
+        metrics=FakeMetrics(),
         rng=random.Random(1),
     )
     request = WriteRequest(

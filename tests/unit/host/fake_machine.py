@@ -14,7 +14,7 @@ from typing import Any
 
 from stelae.host.log_writer import LogWriter
 from stelae.spi.ids import LogId
-from stelae.spi.services import Buffer, Metrics
+from stelae.spi.services import Buffer
 from stelae.spi.wal import WalEngine
 
 WALL_US = 1_700_000_000_000_000
@@ -96,6 +96,14 @@ class FakeClock:
         return WALL_US + next(self._ticks)
 
 
+class FakeMetrics:
+    def count(self, name: str, amount: int = 1) -> None:
+        pass
+
+    def gauge(self, name: str, value: float) -> None:
+        pass
+
+
 class FakeTurns:
     """Runs what was deferred in the loop's next turn; timers never run."""
 
@@ -156,10 +164,11 @@ class FakeMachine:
     def __init__(self) -> None:
         self.files: Any = FakeFiles()
         self.clock = FakeClock()
+        self.metrics = FakeMetrics()
         self.pid = 1
         self.rng = random.Random(1)
 
-    def start(self, metrics: Metrics, on_defect: Callable[[BaseException], None]) -> FakeTurns:
+    def start(self, on_defect: Callable[[BaseException], None]) -> FakeTurns:
         self._turns = FakeTurns(self.clock)
         return self._turns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import count
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -16,7 +17,6 @@ from stelae.host.log_writer import Group, LogWriter
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaState
 from stelae.host.retention import Retention
-from stelae.host.tokens import Tokens
 from stelae.spi.consensus import Beats, HardState, LogAppend, ReadReady, Ready, Role, Status, TabletConfig
 from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
@@ -94,7 +94,7 @@ class World:
         self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
         applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=Retention(0, 0))
         writes.take_proposals.return_value = None
-        self.reads = ReadIndexes(Tokens(), lambda: 1)
+        self.reads = ReadIndexes(count(1), lambda: 1)
         self.replica.wire(executor_of(self.replica, writer), applier, writes, self.reads, flusher)
 
     def turn(self, **effects: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -9,7 +10,6 @@ import pytest
 
 from stelae.host.apply import Answered
 from stelae.host.results import ResultsTable
-from stelae.host.tokens import Tokens
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
 from stelae.spi.errors import CallerError, NotLeader, StelaeError, Unavailable
@@ -33,7 +33,7 @@ class World:
 
     def start(self, version: int) -> None:
         schema = Schema.from_plain({**PLAIN, "version": version})
-        self.path = WritePath(Batcher(schema), Tokens(), self.results)
+        self.path = WritePath(Batcher(schema), count(1), self.results)
 
     def write(self, *operations: tuple[int, Any], version: int = 1) -> None:
         ops = [WriteOp(n, encode_body(OpBody(OpKind.INSERT, [(key,)]))) for n, key in operations]
