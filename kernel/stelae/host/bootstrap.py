@@ -184,20 +184,7 @@ def assemble(
     tokens = count(1)
     batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max)
     writes = WritePath(batcher, tokens, recovered.results)
-    applier = Applier(
-        log=replica.log,
-        store=recovered.store,
-        results=recovered.results,
-        applied=recovered.applied,
-        timestamp=recovered.timestamp,
-        cache=cache,
-        reader=ports.reader,
-        writer=ports.writer,
-        pool=ports.pool,
-        on_answered=writes.answered,
-        on_applied=replica.entries_applied,
-        on_failed=replica.fail,
-    )
+    applier = _applier(recovered, ports, cache, replica, writes)
     executor = ReadyExecutor(
         log=replica.log,
         ports=ports,
@@ -234,6 +221,25 @@ def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.R
         config=engines.consensus_config,
         rng=rng,
         now_us=now_us,
+    )
+
+
+def _applier(
+    recovered: Recovered, ports: ReplicaPorts, cache: EntryCache, replica: Replica, writes: WritePath
+) -> Applier:
+    return Applier(
+        log=replica.log,
+        store=recovered.store,
+        results=recovered.results,
+        applied=recovered.applied,
+        timestamp=recovered.timestamp,
+        cache=cache,
+        reader=ports.reader,
+        writer=ports.writer,
+        pool=ports.pool,
+        on_answered=writes.answered,
+        on_applied=replica.entries_applied,
+        on_failed=replica.fail,
     )
 
 
