@@ -173,20 +173,16 @@ def assemble(
     rng: random.Random,
 ) -> Replica:
     """Make the replica of a recovered tablet and connect its parts; it does not run yet."""
-    ports.writer.open_log(recovered.superblock.log_id, recovered.log.last)
-    replica = Replica(
-        log=recovered.superblock.log_id,
-        core=_core(recovered, engines, node_id, rng, ports.turns.now_us()),
-        vote_kinds=engines.consensus.is_vote_request,
-        ports=ports,
-    )
+    log = recovered.superblock.log_id
+    ports.writer.open_log(log, recovered.log.last)
+    core = _core(recovered, engines, node_id, rng, ports.turns.now_us())
+    replica = Replica(log=log, core=core, vote_kinds=engines.consensus.is_vote_request, ports=ports)
     cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
     tokens = count(1)
-    batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max)
-    writes = WritePath(batcher, tokens, recovered.results)
+    writes = WritePath(ports.batcher(recovered.store.schema, recovered.store.key_bytes_max), tokens, recovered.results)
     applier = _applier(recovered, ports, cache, replica, writes)
     executor = ReadyExecutor(
-        log=replica.log,
+        log=log,
         ports=ports,
         sink=replica,
         cache=cache,
