@@ -237,3 +237,9 @@ def test_a_bad_input_file_is_refused_before_anything_starts(
     done = stelae("demo", "--input", str(path), *arguments)
     assert done.returncode == 2 and expected in done.stderr and "Traceback" not in done.stderr
     assert os.listdir(tmp_path) == ["in.csv"]
+
+
+@pytest.mark.parametrize("command", [("demo",), ("bench", "cluster", "--quick")])
+def test_an_engine_that_is_not_installed_is_a_misuse_that_names_the_known_ones(command: tuple[str, ...]) -> None:
+    done = stelae(*command, "--wal", "nope")
+    assert done.returncode == 2 and "no wal engine 'nope'; known" in done.stderr and "Traceback" not in done.stderr

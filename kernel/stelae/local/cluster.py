@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stelae.config.contracts import EngineKind
+from stelae.config.registry import Registry
 from stelae.local.node_process import NodeProcess
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
@@ -80,9 +82,13 @@ class LocalCluster:
         """Format the nodes of a new cluster; nothing is started.
 
         Raises:
+            PluginError: an engine is not installed, or broken; nothing was written.
             ClusterExists: the folder is not empty.
             FormatFailed: with what ``stelae fs format`` said.
         """
+        registry = Registry.installed()
+        for kind, name in (options.engines or {}).items():
+            registry.engine(EngineKind(kind), name)
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise ClusterExists(
