@@ -1,0 +1,134 @@
+"""What the engine knows: every log, every segment, and the indexes that are in memory.
+
+Changed by the WAL thread alone, under ``lock``, which readers take to look things up. It is never
+held over a read or a write of a file. (A reader changes two things: it adds an index that it has
+loaded, and it notes damage that it met.)"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from contextlib import closing
+
+from stelae.spi.errors import CallerError, Corrupt, StelaeError
+from stelae.spi.ids import LogId
+from stelae.spi.services import Files
+from stelae_wal_shared.footer import load_footer
+from stelae_wal_shared.image import take_image
+from stelae_wal_shared.index import SegmentIndex
+from stelae_wal_shared.scan import index_by_scan
+from stelae_wal_shared.segment import Segment
+from stelae_wal_shared.tablet_log import TabletLog
+
+
+class Book:
+    """See the module.
+
+    Attributes:
+        logs: every log by its name.
+        segments: every segment that is needed, by its number, in order; also the open one.
+        newest: the highest number that any segment had.
+        next_log: number of the log that is created next.
+        dirty: logs with entries that are not durable yet.
+    """
+
+    def __init__(self, files: Files, directory: str, indexes_max: int) -> None:
+        self.files = files
+        self.directory = directory
+        self.lock = threading.Lock()
+        self.logs: dict[LogId, TabletLog] = {}
+        self.segments: dict[int, Segment] = {}
+        self.newest = 0
+        self.next_log = 1
+        self.dirty: dict[LogId, TabletLog] = {}
+        self._indexes_max = indexes_max
+        self._loaded: OrderedDict[int, Segment] = OrderedDict()
+
+    def known(self, name: LogId) -> TabletLog:
+        """The log of a name.
+
+        Raises:
+            CallerError: there is none.
+        """
+        log = self.logs.get(name)
+        if log is None:
+            raise unknown(name)
+        return log
+
+    def image(self, *, without: Segment | None = None) -> bytes:
+        """An image of everything; a segment's own footer leaves that segment out."""
+        with self.lock:
+            segments = [one for one in self.segments.values() if one is not without]
+            return take_image(self.directory, self.next_log, segments, self.logs.values())
+
+    def settle(self) -> None:
+        """Note that everything written is durable."""
+        with self.lock:
+            for log in self.dirty.values():
+                log.durable = log.last
+            self.dirty.clear()
+
+    def add(self, segment: Segment) -> None:
+        """Add the segment that takes records from now on."""
+        with self.lock:
+            self.segments[segment.number] = segment
+
+    def sealed(self, segment: Segment) -> None:
+        """Note that a footer has the segment's index."""
+        with self.lock:
+            segment.footer = True
+            segment.index = None
+
+    def remove(self, segment: Segment) -> None:
+        """Forget a segment that no log needs."""
+        with self.lock:
+            del self.segments[segment.number]
+            self._loaded.pop(segment.number, None)
+
+    def load(self, segment: Segment) -> None:
+        """Have the index of a segment in memory. Any thread, without the lock.
+
+        Raises:
+            Corrupt: neither the footer nor the records tell where its entries stand.
+            FileNotFoundError: the segment is gone.
+            StorageError: it cannot be read.
+        """
+        index = load_footer(self.files, segment.path, segment.nonce)
+        if index is None:
+            index = self._scanned(segment)
+        with self.lock:
+            if segment.index is None and self.segments.get(segment.number) is segment:
+                segment.index = index
+                self._loaded[segment.number] = segment
+            while len(self._loaded) > self._indexes_max:
+                _, oldest = self._loaded.popitem(last=False)
+                oldest.index = None
+
+    def used(self, segment: Segment) -> None:
+        """Keep an index longer than others; the caller holds the lock."""
+        if segment.number in self._loaded:
+            self._loaded.move_to_end(segment.number)
+
+    def _scanned(self, segment: Segment) -> SegmentIndex:
+        with closing(self.files.open(segment.path)) as file:
+            data = file.pread(segment.end - segment.start, segment.start)
+        return index_by_scan(data, segment.start, segment.nonce)
+
+    def note_damage(self, log: TabletLog, index: int, error: Corrupt) -> StelaeError:
+        """Note damage at an index that was read, unless the log no longer has it; return the error."""
+        with self.lock:
+            if log.damage is None and log.base.index < index <= log.last.index:
+                last_good = log.op_id_at(index - 1)
+                log.note_damage(error.path, error.offset or 0, error.fact, last_good)
+                self.dirty.pop(log.name, None)
+            return log.corrupt() or past_the_end(log, index)
+
+
+def unknown(name: LogId) -> CallerError:
+    """The error for a log that does not exist."""
+    return CallerError(f"log {name} does not exist; it has to be created first")
+
+
+def past_the_end(log: TabletLog, index: int) -> StelaeError:
+    """The error for an index above the last one."""
+    return log.corrupt() or CallerError(f"log {log.name} ends at {log.last}: there is no entry {index}")

@@ -1,0 +1,211 @@
+"""Appending: one group of records for all logs of a commit, and what becomes of it when that fails.
+
+One write fails for every log in it, so every log of the group gets the failure, each with its own
+last durable op id; logs that are not in the group and have nothing un-synced are not touched:
+
+- No space: the open segment is made durable without the group and closed. Each log of the group
+  takes appends again after ``repair``, in a fresh segment.
+- A failed write or sync: nothing behind the segment's synced offset is trusted. The logs of the
+  group, and those with un-synced entries, fail for good, which the next segment's head remembers.
+  All others go on in that segment, whose head says where the bad one ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from stelae.spi.errors import CallerError, Full, StelaeError, StorageError, SyncFailed, TooLarge
+from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.wal import Append, Durable, Failed, Outcome, check_append
+from stelae_wal_shared.book import Book, unknown
+from stelae_wal_shared.format import RECORD_BYTES, Kind
+from stelae_wal_shared.group import Group, check_sizes
+from stelae_wal_shared.index import SegmentIndex
+from stelae_wal_shared.segment import Segment
+from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.writer import Writer
+
+
+class Accepted(NamedTuple):
+    """An append that fits its log."""
+
+    log: TabletLog
+    append: Append
+
+
+class Committer:
+    """Writes groups to the tail. Belongs to the WAL thread.
+
+    Attributes:
+        groups, entries, entry_bytes: how much was committed since the start; bytes with their records.
+    """
+
+    def __init__(self, book: Book, tail: Tail) -> None:
+        self._book = book
+        self._tail = tail
+        self.groups = 0
+        self.entries = 0
+        self.entry_bytes = 0
+
+    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
+        """See the contract. With an empty group and ``sync``, the outcomes are those that failed."""
+        if not group:
+            return self._sync() if sync else {}
+        outcomes: dict[LogId, Outcome] = {}
+        accepted: list[Accepted] = []
+        logs, size = self._book.logs, 0
+        for name, append in group.items():
+            log = logs.get(name)
+            refusal = unknown(name) if log is None else _refusal(log, append)
+            if log is None or refusal is not None:
+                assert refusal is not None
+                outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
+                continue
+            accepted.append(Accepted(log, append))
+            for entry in append.entries:
+                size += RECORD_BYTES + len(entry.body)
+        if accepted:
+            self.groups += 1
+            self._write(accepted, size, sync, outcomes)
+        return outcomes
+
+    def fail_all(self, error: StorageError | OSError, logs: list[TabletLog]) -> SyncFailed:
+        """After a failed write or sync: let these logs and every un-synced one fail for good."""
+        book = self._book
+        if not isinstance(error, SyncFailed):
+            error = SyncFailed(f"a write failed: {error}", path=book.directory)
+        self._tail.distrust()
+        with book.lock:
+            for log in [*logs, *book.dirty.values()]:
+                log.fall_back(Failed(error, log.durable))
+            book.dirty.clear()
+        with suppress(StorageError, OSError):
+            # Remembered at once if the disk lets us, else with the next segment.
+            self._tail.fresh()
+        return error
+
+    def settle_full(self, logs: list[TabletLog]) -> SyncFailed | None:
+        """After a write found no space: close the open segment without it.
+
+        Returns what failed these logs for good, if what was written before could not be synced."""
+        try:
+            self._tail.seal()
+        except (StorageError, OSError) as error:
+            return self.fail_all(error, logs)
+        self._tail.drop_spare()
+        return None
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _write(self, accepted: list[Accepted], size: int, sync: bool, outcomes: dict[LogId, Outcome]) -> None:
+        try:
+            writer = self._tail.writer_for(size)
+            group = Group(writer.segment.nonce, writer.end, writer.synced)
+            offsets = [_encode(group, log, append) for log, append in accepted]
+            writer.write(group.buffers(), group.size, sync=sync)
+        except Full as error:
+            self._fail_until_repair(accepted, error, outcomes)
+            return
+        except (StorageError, OSError) as error:
+            failed = self.fail_all(error, [log for log, _ in accepted])
+            for log, _ in accepted:
+                outcomes[log.name] = Failed(failed, log.durable)
+            return
+        with self._book.lock:
+            self._publish(writer, accepted, offsets, sync, outcomes)
+        self.entry_bytes += size
+        if sync and self._book.dirty:
+            self._book.settle()
+
+    def _publish(
+        self,
+        writer: Writer,
+        accepted: list[Accepted],
+        offsets: list[list[int]],
+        sync: bool,
+        outcomes: dict[LogId, Outcome],
+    ) -> None:
+        """Let readers see a group; the caller holds the lock."""
+        segment, dirty = writer.segment, self._book.dirty
+        index = segment.index
+        assert index is not None
+        written = 0
+        for (log, append), places in zip(accepted, offsets, strict=True):
+            if append.replace_from is not None:
+                log.void(append.replace_from)
+                index.cut(log.number, append.replace_from)
+            _add(index, log, append, places, segment)
+            written += len(places)
+            log.order += len(places) or 1
+            if append.commit_hint > log.commit_hint:
+                log.commit_hint = append.commit_hint
+            if sync:
+                log.durable = log.last
+            else:
+                dirty[log.name] = log
+            outcomes[log.name] = Durable(log.last)
+        segment.entries += written
+        segment.end = writer.end
+        self.entries += written
+
+    def _sync(self) -> dict[LogId, Outcome]:
+        waiting = list(self._book.dirty.values())
+        try:
+            self._tail.sync()
+        except (StorageError, OSError) as error:
+            failed = self.fail_all(error, [])
+            return {log.name: Failed(failed, log.durable) for log in waiting}
+        return {}
+
+    def _fail_until_repair(self, accepted: list[Accepted], error: Full, outcomes: dict[LogId, Outcome]) -> None:
+        """After a full disk: settle without the group, and refuse its logs until repair."""
+        logs = [log for log, _ in accepted]
+        failed = self.settle_full(logs) or error
+        for log in logs:
+            log.failed = Failed(failed, log.durable)
+            outcomes[log.name] = log.failed
+
+
+def _refusal(log: TabletLog, append: Append) -> StelaeError | None:
+    """Why an append is refused, if it is."""
+    if log.damage is not None:
+        return log.corrupt()
+    if log.failed is not None:
+        return log.failed.error
+    entries, last = append.entries, log.last
+    fact = None
+    if append.replace_from is not None or len(entries) != 1 or _misfit(entries[0].op_id, last):
+        fact = check_append(log.state(), append)
+        if fact is None and append.replace_from is not None and entries:
+            before = log.op_id_at(append.replace_from - 1)
+            if before.term > entries[0].op_id.term:
+                fact = f"entry {entries[0].op_id} goes back from {before}"
+    if fact is not None:
+        return CallerError(f"log {log.name}: {fact}")
+    try:
+        check_sizes(entries)
+    except TooLarge as error:
+        return error
+    return None
+
+
+def _misfit(op_id: OpId, last: OpId) -> bool:
+    return op_id[1] != last[1] + 1 or op_id[0] < last[0]
+
+
+def _encode(group: Group, log: TabletLog, append: Append) -> list[int]:
+    hint, order = append.commit_hint, log.order + 1
+    if append.entries:
+        return group.add_entries(Kind.ENTRY, log.number, order, append.entries, hint)
+    assert append.replace_from is not None
+    group.add(Kind.VOID, log.number, order, OpId(0, append.replace_from), hint)
+    return []
+
+
+def _add(index: SegmentIndex, log: TabletLog, append: Append, places: list[int], segment: Segment) -> None:
+    for entry, offset in zip(append.entries, places, strict=True):
+        op_id = entry.op_id
+        index.add(log.number, op_id[1], offset, len(entry.body))
+        log.append(op_id, segment)

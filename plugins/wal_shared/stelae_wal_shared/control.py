@@ -1,0 +1,68 @@
+"""Records that are no entries: a log begins, ends, or lets go of its oldest entries.
+
+They are durable on return, and go where entries no longer may (``Writer.room``), so that a full disk
+can be freed. A record that makes or ends a log is written twice, each time in a group of its own: no
+single bad sector can hide that a log exists."""
+
+from __future__ import annotations
+
+from stelae.spi.errors import Full, StorageError
+from stelae.spi.ids import OpId
+from stelae_wal_shared.book import Book
+from stelae_wal_shared.commit import Committer
+from stelae_wal_shared.format import Kind
+from stelae_wal_shared.group import Group
+from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.writer import Writer
+
+
+def write_control(
+    book: Book, tail: Tail, committer: Committer, log: TabletLog, kind: Kind, op_id: OpId, body: bytes = b""
+) -> None:
+    """Write one control record of a log, durably.
+
+    Raises:
+        Full: there is no space; nothing has changed.
+        StorageError: it is not known to be durable; the caller's change did not happen.
+    """
+    try:
+        writer = _written(tail, log, kind, op_id, body)
+    except Full:
+        # Closing the segment gives back what is left of its space: that may be enough.
+        _give_up(committer)
+        try:
+            writer = _written(tail, log, kind, op_id, body)
+        except Full:
+            _give_up(committer)
+            raise
+    except (StorageError, OSError) as error:
+        raise committer.fail_all(error, []) from error
+    with book.lock:
+        log.order += 1
+        writer.segment.end = writer.end
+    book.settle()
+
+
+def _written(tail: Tail, log: TabletLog, kind: Kind, op_id: OpId, body: bytes) -> Writer:
+    """Write the record, with one call in as many groups as it takes, and return what it went to."""
+    writer = tail.writer or tail.fresh()
+    buffers, size = [], 0
+    for _ in range(2 if kind in (Kind.CREATE, Kind.DROP) else 1):
+        group = Group(writer.segment.nonce, writer.end + size, writer.synced)
+        group.add(kind, log.number, log.order + 1, op_id, body=body)
+        buffers.extend(group.buffers())
+        size += group.size
+    writer.write(buffers, size, sync=True)
+    return writer
+
+
+def _give_up(committer: Committer) -> None:
+    """Close the segment that had no space.
+
+    Raises:
+        SyncFailed: what was written before could not be synced.
+    """
+    failed = committer.settle_full([])
+    if failed is not None:
+        raise failed

@@ -1,0 +1,113 @@
+"""One write in the making: records become buffers, bodies are not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from stelae.spi.errors import Corrupt, TooLarge
+from stelae.spi.ids import OpId
+from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
+from stelae.spi.services import Buffer
+from stelae_wal_shared.format import (
+    GROUP_BYTES,
+    RECORD_BYTES,
+    Kind,
+    decode_record,
+    encode_group_header,
+    pack_record,
+    salt_of,
+)
+
+
+class Group:
+    """Records that one write appends to the segment of ``nonce`` at offset ``at``.
+
+    Attributes:
+        size: length in bytes so far, the group's header included.
+        count: records so far.
+    """
+
+    __slots__ = ("_at", "_buffers", "_nonce", "_salt", "_synced", "count", "size")
+
+    def __init__(self, nonce: int, at: int, synced: int) -> None:
+        self._nonce = nonce
+        self._salt = salt_of(nonce)
+        self._at = at
+        self._synced = synced
+        self._buffers: list[Buffer] = [b""]
+        self.size = GROUP_BYTES
+        self.count = 0
+
+    def add_entries(self, kind: Kind, log: int, order: int, entries: Sequence[Entry], hint: int) -> list[int]:
+        """Add entries of a log whose records are numbered from ``order`` on; return their offsets."""
+        salt, buffers = self._salt, self._buffers
+        offset = self._at + self.size
+        offsets = []
+        for entry in entries:
+            body = entry.body
+            size = len(body)
+            term, index = entry.op_id
+            raw = pack_record(
+                size, crc32c(body, salt), log, kind, entry.kind, 0, order, term, index, entry.timestamp, hint
+            )
+            offsets.append(offset)
+            buffers.append(raw + crc32c(raw, salt).to_bytes(4, "little"))
+            if size:
+                buffers.append(body)
+            offset += RECORD_BYTES + size
+            order += 1
+        self.count += len(offsets)
+        self.size = offset - self._at
+        return offsets
+
+    def add(self, kind: Kind, log: int, order: int, op_id: OpId, hint: int = 0, body: bytes = b"") -> None:
+        """Add a record that is no entry."""
+        term, index = op_id
+        raw = pack_record(len(body), crc32c(body, self._salt), log, kind, 0, 0, order, term, index, 0, hint)
+        self._buffers.append(raw + crc32c(raw, self._salt).to_bytes(4, "little"))
+        if body:
+            self._buffers.append(body)
+        self.count += 1
+        self.size += RECORD_BYTES + len(body)
+
+    def buffers(self) -> list[Buffer]:
+        """The group's bytes, complete."""
+        self._buffers[0] = encode_group_header(self._nonce, self._synced, self.size, self.count)
+        return self._buffers
+
+
+def check_sizes(entries: Sequence[Entry]) -> None:
+    """Refuse entries above the maximum.
+
+    Raises:
+        TooLarge: with both sizes.
+    """
+    for entry in entries:
+        if len(entry.body) > ENTRY_BYTES_MAX:
+            raise TooLarge(f"entry {entry.op_id}", len(entry.body), ENTRY_BYTES_MAX)
+
+
+def decode_entry(data: bytes, at: int, nonce: int, log: int, index: int, path: str, offset: int) -> Entry:
+    """Return the entry of a log and an index whose record is ``data[at]``, at ``offset`` of the file.
+
+    Raises:
+        Corrupt: a checksum fails, or another record stands there.
+    """
+    salt = salt_of(nonce)
+    record = decode_record(data, at, salt)
+    if record is None:
+        raise Corrupt("the record of an entry fails its checksum", path=path, offset=offset)
+    if record.kind not in (Kind.ENTRY, Kind.MOVED) or record.log != log or record.index != index:
+        fact = f"{record.term}.{record.index} of log number {record.log} stands where entry {index} of {log} belongs"
+        raise Corrupt(fact, path=path, offset=offset)
+    op_id = OpId(record.term, record.index)
+    body = data[at + RECORD_BYTES : at + RECORD_BYTES + record.size]
+    if len(body) < record.size or crc32c(body, salt) != record.body_crc:
+        raise Corrupt(f"the body of entry {op_id} fails its checksum", path=path, offset=offset)
+    try:
+        kind = EntryKind(record.entry_kind)
+    except ValueError as error:
+        raise Corrupt(f"entry kind {record.entry_kind} is unknown", path=path, offset=offset) from error
+    return Entry(op_id, kind, record.timestamp, body)

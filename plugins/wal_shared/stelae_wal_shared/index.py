@@ -1,0 +1,87 @@
+"""Where the records of one segment stand: per log, runs of consecutive indexes.
+
+While a segment takes records its index is in memory; once it is closed the footer has it. Twelve
+bytes an entry."""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a record stands, and how long the body behind its fixed part is; in bytes."""
+
+    offset: int
+    size: int
+
+
+class Part:
+    """Consecutive entries of one log in one segment, from index ``first`` on."""
+
+    __slots__ = ("first", "offsets", "sizes")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.offsets: array[int] = array("Q")
+        self.sizes: array[int] = array("I")
+
+    @property
+    def next(self) -> int:
+        """Index that would continue the part."""
+        return self.first + len(self.offsets)
+
+
+class SegmentIndex:
+    """Places of the entries of a segment, by number of the log.
+
+    An index may stand twice, if an entry was replaced or moved within the segment; the place that
+    was added last is the one that counts."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: dict[int, list[Part]] = {}
+
+    def add(self, log: int, index: int, offset: int, size: int) -> None:
+        """Add the entry of an index."""
+        parts = self.parts.get(log)
+        if parts is None:
+            parts = self.parts[log] = []
+        if not parts or index != parts[-1].first + len(parts[-1].offsets):
+            parts.append(Part(index))
+        part = parts[-1]
+        part.offsets.append(offset)
+        part.sizes.append(size)
+
+    def replace(self, log: int, index: int) -> None:
+        """Forget what the entry of an index, which is added next, makes void."""
+        parts = self.parts.get(log)
+        if parts and index != parts[-1].next:
+            self.cut(log, index)
+
+    def cut(self, log: int, first: int) -> None:
+        """Forget a log's entries from index ``first`` on."""
+        kept = []
+        for part in self.parts.get(log, ()):
+            if part.first < first:
+                del part.offsets[first - part.first :]
+                del part.sizes[first - part.first :]
+                kept.append(part)
+        if kept:
+            self.parts[log] = kept
+        else:
+            self.parts.pop(log, None)
+
+    def forget(self, log: int) -> None:
+        """Forget a log that was dropped."""
+        self.parts.pop(log, None)
+
+    def places(self, log: int, first: int, end: int) -> list[Place]:
+        """Places of consecutive entries from ``first`` on: at least one if it is here, not all for sure."""
+        for part in reversed(self.parts.get(log, ())):
+            if part.first <= first < part.next:
+                at, stop = first - part.first, min(end, part.next) - part.first
+                found = zip(part.offsets[at:stop], part.sizes[at:stop], strict=True)
+                return [Place(offset, size) for offset, size in found]
+        return []

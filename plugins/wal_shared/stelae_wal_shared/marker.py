@@ -1,0 +1,103 @@
+"""The file that says whose directory this is, how often it was opened, and the newest segment.
+
+The count of openings makes nonces unique without a clock or a random source. The number of the
+newest segment lets a start notice that just this segment is missing, which nothing else would tell.
+Both change in place, so that a full disk keeps no node from starting; should the file be damaged, a
+hash of what it holds takes the place of the count."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import closing
+from hashlib import blake2b
+
+from crc32c import crc32c
+
+from stelae.spi.errors import Foreign, FutureVersion
+from stelae.spi.services import Files
+
+MARKER_NAME = "shared"
+LOCK_NAME = "lock"
+MARKER_MAGIC = b"stelwaln"
+MARKER_VERSION = 1
+
+_MARKER = struct.Struct("<8sHHIQQ")
+_CRC = struct.Struct("<I")
+
+
+class Marker:
+    """The marker of a directory that is ours. See the module.
+
+    Attributes:
+        newest: number of the newest segment there ever was, as far as the file knows; 0 for none.
+    """
+
+    def __init__(self, files: Files, path: str, opened: int, newest: int) -> None:
+        self._files = files
+        self._path = path
+        self._opened = opened
+        self._drawn = 0
+        self.newest = newest
+
+    def draw_nonce(self, number: int) -> int:
+        """Return 64 bits that no segment of this directory ever had."""
+        self._drawn += 1
+        text = f"{self._opened}/{self._drawn}/{number}"
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+    def note_newest(self, number: int) -> None:
+        """Remember the newest segment, durably.
+
+        Raises:
+            StorageError: it could not be written; only the notice of a missing segment suffers.
+        """
+        self.newest = number
+        self.write()
+
+    def write(self) -> None:
+        """Write the marker in place, durably."""
+        with closing(self._files.open(self._path, writable=True)) as file:
+            file.pwritev([_encode(self._opened, self.newest)], 0, dsync=True)
+
+
+def claim(files: Files, directory: str, *, beside_others: bool = False) -> Marker:
+    """Check that the directory is ours or empty and count this opening, durably.
+
+    Args:
+        beside_others: a new directory may hold files of somebody else.
+
+    Raises:
+        Foreign: something else wrote this directory.
+        FutureVersion: a newer release did.
+        Full: it is new and there is no space for the marker.
+    """
+    path = f"{directory}/{MARKER_NAME}"
+    if files.exists(path):
+        opened, newest = _decode(files.read_bytes(path), path)
+        marker = Marker(files, path, opened + 1, newest)
+        marker.write()
+        return marker
+    strangers = [name for name in files.listdir(directory) if name not in (LOCK_NAME, f".{MARKER_NAME}.tmp")]
+    if strangers and not beside_others:
+        fact = f"the directory holds {strangers[0]!r} but no {MARKER_NAME!r}: not a log of ours"
+        raise Foreign(fact, path=directory)
+    files.replace(path, _encode(1, 0))
+    return Marker(files, path, 1, 0)
+
+
+def _encode(opened: int, newest: int) -> bytes:
+    raw = _MARKER.pack(MARKER_MAGIC, MARKER_VERSION, 0, 0, opened, newest)
+    return raw + _CRC.pack(crc32c(raw))
+
+
+def _decode(data: bytes, path: str) -> tuple[int, int]:
+    if data[: len(MARKER_MAGIC)] != MARKER_MAGIC:
+        raise Foreign(f"the file begins with {data[:8]!r}: not a log of ours", path=path)
+    whole = len(data) == _MARKER.size + _CRC.size
+    if not whole or _CRC.unpack_from(data, _MARKER.size)[0] != crc32c(data[: _MARKER.size]):
+        return int.from_bytes(blake2b(data, digest_size=8).digest(), "little") >> 1, 0
+    _, version, _, _, opened, newest = _MARKER.unpack_from(data)
+    if version > MARKER_VERSION:
+        fact = f"format {version} is newer than {MARKER_VERSION}, the newest known here"
+        raise FutureVersion(fact, path=path, offset=8)
+    return int(opened), int(newest)

@@ -1,0 +1,161 @@
+"""Replaying the records of a segment onto the logs, as they are read.
+
+A record says of itself which log it is of and the how-many-th of that log's. So a record that does
+not follow the one before it tells that some were lost; and a log whose next record does follow was
+not touched by damage in between. Logs of which nothing follows the damage cannot be told apart from
+those it hit: they are damaged, too."""
+
+from __future__ import annotations
+
+from stelae.spi.ids import LogId, OpId, TabletId
+from stelae_wal_shared.decisions import Found
+from stelae_wal_shared.format import Kind, Record
+from stelae_wal_shared.index import SegmentIndex
+from stelae_wal_shared.scan import Invalid, Stop, Valid, note_place, scan
+from stelae_wal_shared.segment import Segment
+from stelae_wal_shared.tablet_log import TabletLog
+
+GENERATION_BYTES = 8
+
+
+def encode_name(name: LogId) -> bytes:
+    """The body of the record that creates a log."""
+    return name.generation.to_bytes(GENERATION_BYTES, "little") + name.tablet_id.encode()
+
+
+def decode_name(body: bytes) -> LogId:
+    """The log that a record creates."""
+    generation = int.from_bytes(body[:GENERATION_BYTES], "little")
+    return LogId(TabletId(body[GENERATION_BYTES:].decode()), generation)
+
+
+def damage_log(log: TabletLog, found: Found, path: str, offset: int, detail: str, last_good: int | None = None) -> None:
+    """Let a log end at ``last_good``, or where it ends now, and remember why."""
+    good = log.last.index if last_good is None else max(log.base.index, min(last_good, log.last.index))
+    row = found.value
+    log.note_damage(path, offset, f"{detail} (recovery row {row.letter}: {row.situation})", log.op_id_at(good))
+
+
+class Replay:
+    """Brings logs up to date with one segment.
+
+    Args:
+        logs: of the node, as the segment's head tells; changed.
+        next_log: number of the log that is created next.
+        segment: what is read; its index, entries and end are set.
+
+    Attributes:
+        found: which rows of the table applied.
+        next_log: as above, at the end of the segment.
+        stop, synced: as in ``scan.End``.
+    """
+
+    def __init__(self, logs: dict[LogId, TabletLog], next_log: int, segment: Segment) -> None:
+        self._logs = logs
+        self._by_number = {log.number: log for log in logs.values()}
+        self._segment = segment
+        self._suspects: set[int] = set()
+        self._first_bad: Invalid | None = None
+        segment.index = self._index = SegmentIndex()
+        self.next_log = next_log
+        self.found: list[Found] = []
+        self.stop = Stop.CLEAN
+        self.synced = segment.start
+
+    def run(self, data: bytes) -> None:
+        """Replay ``data``, everything from the segment's first record on."""
+        segment = self._segment
+        for found in scan(data, segment.start, segment.nonce):
+            if isinstance(found, Valid):
+                self._record(found)
+            elif isinstance(found, Invalid):
+                self._invalid(found)
+            else:
+                segment.end, self.stop, self.synced = found
+        bad = self._first_bad
+        for number in sorted(self._suspects):
+            assert bad is not None
+            damage_log(self._by_number[number], Found.BAD_RECORD, segment.path, bad.offset, bad.detail)
+
+    # -- damage ----------------------------------------------------------------------------------
+
+    def _invalid(self, bad: Invalid) -> None:
+        record = bad.record
+        if record is None:
+            self.found.append(Found.BAD_RECORD)
+            self._first_bad = self._first_bad or bad
+            self._suspects = {number for number, log in self._by_number.items() if log.damage is None}
+            return
+        log = self._by_number.get(record.log)
+        if log is not None and log.damage is None and record.kind != Kind.CREATE:
+            self.found.append(Found.BAD_BODY)
+            self._suspects.discard(record.log)
+            damage_log(log, Found.BAD_BODY, self._segment.path, bad.offset, bad.detail, record.index - 1)
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def _record(self, found: Valid) -> None:
+        record = found.record
+        log = self._by_number.get(record.log)
+        if record.kind == Kind.CREATE:
+            if log is None and record.log >= self.next_log:
+                self._create(found)
+            return
+        if log is None or log.damage is not None:
+            return
+        if record.order != log.order + 1:
+            self._missed(log, found.offset)
+        elif not _fits(record, log):
+            self.found.append(Found.UNFIT)
+            fact = f"record {record.term}.{record.index} does not fit a log from {log.base} to {log.last}"
+            damage_log(log, Found.UNFIT, self._segment.path, found.offset, fact)
+        else:
+            self._apply(log, record)
+            note_place(self._index, found)
+        self._suspects.discard(record.log)
+
+    def _create(self, found: Valid) -> None:
+        record = found.record
+        log = TabletLog(decode_name(found.body), record.log, OpId(record.term, record.index))
+        log.order = record.order
+        self._logs[log.name] = self._by_number[log.number] = log
+        self.next_log = record.log + 1
+
+    def _missed(self, log: TabletLog, offset: int) -> None:
+        self.found.append(Found.MISSED)
+        bad = self._first_bad
+        where, why = (offset, "records before it are missing") if bad is None else (bad.offset, bad.detail)
+        damage_log(log, Found.MISSED, self._segment.path, where, why)
+
+    def _apply(self, log: TabletLog, record: Record) -> None:
+        segment, index = self._segment, record.index
+        log.order = record.order
+        log.commit_hint = max(log.commit_hint, record.commit_hint)
+        if record.kind == Kind.ENTRY:
+            if index <= log.last.index:
+                log.void(index)
+            log.append(OpId(record.term, index), segment)
+            segment.entries += 1
+        elif record.kind == Kind.MOVED:
+            log.move(index, index + 1, segment)
+            segment.entries += 1
+        elif record.kind == Kind.VOID:
+            log.void(index)
+        elif record.kind == Kind.BASE:
+            log.collect(OpId(record.term, index))
+        elif record.kind == Kind.DROP:
+            log.release()
+            del self._logs[log.name], self._by_number[log.number]
+        log.durable = log.last
+
+
+def _fits(record: Record, log: TabletLog) -> bool:
+    """Say whether a record that follows the one before it makes sense for its log."""
+    base, last, index = log.base.index, log.last.index, record.index
+    if record.kind in (Kind.ENTRY, Kind.VOID):
+        return base < index <= last + 1
+    if record.kind == Kind.MOVED:
+        return base < index <= last and log.op_id_at(index).term == record.term
+    if record.kind == Kind.BASE:
+        return base <= index <= last and log.op_id_at(index).term == record.term
+    return record.kind == Kind.DROP

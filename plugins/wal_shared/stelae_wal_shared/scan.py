@@ -1,0 +1,198 @@
+"""Reading the records of one segment in order: for recovery, and for a segment without a footer.
+
+What is invalid is either damage or a tail. It is damage if it was durable once, which a later group
+tells by its synced offset, or if every part of it was written: space is zero until it is written, so
+such bytes were whole, and changed. A scan names damage and goes on behind it, since what follows
+may be of other logs. All else is a tail that a crash left, and the scan ends before it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from enum import Enum, auto
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from stelae_wal_shared.footer import is_lead
+from stelae_wal_shared.format import (
+    GROUP_BYTES,
+    RECORD_BYTES,
+    Kind,
+    Record,
+    decode_group_header,
+    decode_record,
+    group_mark_of,
+    salt_of,
+)
+from stelae_wal_shared.head import SECTOR_BYTES
+from stelae_wal_shared.index import SegmentIndex
+
+
+class Stop(Enum):
+    """Why a scan ends where it does."""
+
+    CLEAN = auto()  #: The end of the data, or only zeros follow.
+    FOOTER = auto()  #: A footer begins, whole or not.
+    TORN = auto()  #: Invalid, and part of it was never written.
+    LOST = auto()  #: Damage, with no valid group behind it.
+
+
+class Valid(NamedTuple):
+    """A record that is as it was written, at an offset of the file; with its body."""
+
+    offset: int
+    record: Record
+    body: bytes
+
+
+class Invalid(NamedTuple):
+    """Damage at an offset of the file.
+
+    ``record`` is the record's fixed part if at least that is valid: then the damage is of that log
+    alone. Otherwise it may be of any."""
+
+    offset: int
+    record: Record | None
+    detail: str
+
+
+class End(NamedTuple):
+    """Where the valid records end. ``synced`` is the highest synced offset that a group records."""
+
+    offset: int
+    stop: Stop
+    synced: int
+
+
+Found: TypeAlias = Valid | Invalid | End
+
+
+def scan(data: bytes, start: int, nonce: int) -> Iterator[Found]:
+    """Yield the records of a segment, damage included; the last one is the ``End``.
+
+    Args:
+        data: of the segment, from offset ``start`` of the file on, where its records begin.
+        nonce: of the segment.
+    """
+    return _Scan(data, start, nonce).run()
+
+
+class _Scan:
+    def __init__(self, data: bytes, start: int, nonce: int) -> None:
+        self.data = data
+        self.start = start
+        self.nonce = nonce
+        self.salt = salt_of(nonce)
+        self.mark = group_mark_of(nonce)
+        self.written = len(data.rstrip(b"\0"))
+        self.synced = start
+
+    def run(self) -> Iterator[Found]:
+        at = 0
+        while True:
+            group = decode_group_header(self.data, at, self.nonce)
+            if group is not None:
+                self.synced = max(self.synced, group.synced)
+                end = at + group.size
+                torn_at = yield from self._records(at + GROUP_BYTES, group.records, end)
+                if torn_at is not None:
+                    yield End(self.start + torn_at, Stop.TORN, self.synced)
+                    return
+                at = end
+                continue
+            stop = self._stop_at(at)
+            if stop is not None:
+                yield End(self.start + at, stop, self.synced)
+                return
+            yield Invalid(self.start + at, None, "the header of a group fails its checksum")
+            behind = self._next_group(at + 1)
+            if behind is None:
+                yield End(self.start + at, Stop.LOST, self.synced)
+                return
+            at = behind
+
+    def _records(self, at: int, count: int, end: int) -> Generator[Valid | Invalid, None, int | None]:
+        """Yield the records of one group; return where a tail begins, if one does."""
+        for _ in range(count):
+            record = decode_record(self.data, at, self.salt)
+            if record is not None:
+                body = self.data[at + RECORD_BYTES : at + RECORD_BYTES + record.size]
+                if len(body) == record.size and crc32c(body, self.salt) == record.body_crc:
+                    yield Valid(self.start + at, record, body)
+                    at += RECORD_BYTES + record.size
+                    continue
+            if not self._was_whole(at, end):
+                return at
+            what = "a record" if record is None else f"the body of {record.term}.{record.index}"
+            yield Invalid(self.start + at, record, f"{what} fails its checksum")
+            if record is None:
+                return None
+            at += RECORD_BYTES + record.size
+        return None
+
+    def _stop_at(self, at: int) -> Stop | None:
+        """Say why records end where no group begins; ``None`` if that is damage."""
+        self._look_behind(at)
+        if self.start + at < self.synced:
+            return None
+        if at >= self.written:
+            return Stop.CLEAN
+        if is_lead(self.data, at, self.nonce):
+            return Stop.FOOTER
+        return None if self._was_whole(at, at + GROUP_BYTES) else Stop.TORN
+
+    def _was_whole(self, at: int, end: int) -> bool:
+        """Say whether bytes that are invalid now were valid once."""
+        self._look_behind(at)
+        if self.start + at < self.synced:
+            return True
+        if end > len(self.data) or self.data[end - 1] == 0:
+            return False
+        while at < end:
+            stop = min(end, at + SECTOR_BYTES - (self.start + at) % SECTOR_BYTES)
+            if not self.data[at:stop].strip(b"\0"):
+                return False
+            at = stop
+        return True
+
+    def _look_behind(self, at: int) -> None:
+        """Learn how far the segment was durable from every group behind a place."""
+        found = self._next_group(at + 1)
+        while found is not None:
+            group = decode_group_header(self.data, found, self.nonce)
+            assert group is not None
+            self.synced = max(self.synced, group.synced)
+            found = self._next_group(found + 1)
+
+    def _next_group(self, at: int) -> int | None:
+        found = self.data.find(self.mark, at, self.written)
+        while found >= 0:
+            if decode_group_header(self.data, found, self.nonce) is not None:
+                return found
+            found = self.data.find(self.mark, found + 1, self.written)
+        return None
+
+
+def index_by_scan(data: bytes, start: int, nonce: int) -> SegmentIndex:
+    """Return the places of the entries in a closed segment, of which ``data`` are all records.
+
+    What is damaged is left out: whoever looks for it does not find it."""
+    index = SegmentIndex()
+    for found in scan(data, start, nonce):
+        if isinstance(found, Valid):
+            note_place(index, found)
+    return index
+
+
+def note_place(index: SegmentIndex, found: Valid) -> None:
+    """Bring an index up to date with the next record of its segment."""
+    record = found.record
+    if record.kind == Kind.ENTRY:
+        index.replace(record.log, record.index)
+        index.add(record.log, record.index, found.offset, record.size)
+    elif record.kind == Kind.MOVED:
+        index.add(record.log, record.index, found.offset, record.size)
+    elif record.kind == Kind.VOID:
+        index.cut(record.log, record.index)
+    elif record.kind == Kind.DROP:
+        index.forget(record.log)

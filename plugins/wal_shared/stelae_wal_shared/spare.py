@@ -1,0 +1,84 @@
+"""Space for the next segment, reserved by a worker while appends go on in the open one."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from stelae.spi.errors import StorageError
+from stelae.spi.services import File, Files, Workers
+
+
+def reserve_file(files: Files, path: str, size: int) -> File:
+    """Create a file of zeros, durably.
+
+    Raises:
+        StorageError: it could not be made, and is gone again as far as possible.
+    """
+    with suppress(FileNotFoundError):
+        files.remove(path)
+    file = files.create(path)
+    try:
+        file.preallocate(size)
+        file.sync()
+    except StorageError:
+        discard(files, file, path)
+        raise
+    return file
+
+
+def discard(files: Files, file: File, path: str) -> None:
+    """Close and remove a file that nobody needs; left-overs go at the next start."""
+    file.close()
+    with suppress(OSError, StorageError):
+        files.remove(path)
+
+
+class Spare:
+    """One reserved file. The WAL thread asks for it, takes it or gives it up; a worker makes it.
+
+    Whichever of worker and giving up comes last removes the file.
+
+    Attributes:
+        path, size: of the file.
+        failed: it could not be made.
+    """
+
+    def __init__(self, files: Files, path: str, size: int) -> None:
+        self.path = path
+        self.size = size
+        self.failed = False
+        self._files = files
+        self._lock = threading.Lock()
+        self._made: File | None = None
+        self._wanted = True
+
+    def request(self, workers: Workers) -> None:
+        """Have it made."""
+        workers.submit(self._make)
+
+    def take(self) -> File | None:
+        """Take the file over, if it is ready."""
+        with self._lock:
+            made, self._made = self._made, None
+            return made
+
+    def give_up(self) -> None:
+        """Let go of it, made or not."""
+        with self._lock:
+            self._wanted = False
+            made, self._made = self._made, None
+        if made is not None:
+            discard(self._files, made, self.path)
+
+    def _make(self) -> None:
+        try:
+            made = reserve_file(self._files, self.path, self.size)
+        except (StorageError, OSError):
+            self.failed = True
+            return
+        with self._lock:
+            if self._wanted:
+                self._made = made
+                return
+        discard(self._files, made, self.path)

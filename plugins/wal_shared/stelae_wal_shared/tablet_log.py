@@ -1,0 +1,167 @@
+"""One log of the node, in memory: what it holds, and which segments that is in.
+
+A log is a list of *extents*: consecutive indexes that stand in one segment, in index order and
+without a gap from the base to the last entry. Appending, voiding, moving and collecting are
+operations on that list, the same ones while the engine runs and when recovery replays a segment.
+
+Everything here changes under the engine's lock."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from stelae.spi.errors import Corrupt
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.wal import Damage, Failed, LogState
+from stelae_wal_shared.runs import TermRuns
+from stelae_wal_shared.segment import Segment
+
+
+class Extent:
+    """Entries ``first <= index < end`` of a log, all in one segment."""
+
+    __slots__ = ("end", "first", "segment")
+
+    def __init__(self, first: int, end: int, segment: Segment) -> None:
+        self.first = first
+        self.end = end
+        self.segment = segment
+
+
+class TabletLog:
+    """A log that was recovered or created.
+
+    Attributes:
+        name, number: which it is; the number stands in its records and is never used again.
+        base: op id of the last entry that was collected, or the starting point.
+        last: op id of the last entry that readers see.
+        durable: op id of the last entry that is known to be durable.
+        commit_hint: the highest commit index ever passed.
+        order: how many records were written of it.
+        runs, extents: terms and places of its entries.
+        failed: why it takes no appends until ``repair``, if so.
+        damage: why it is corrupt, if it is.
+    """
+
+    __slots__ = (
+        "base", "commit_hint", "damage", "durable", "extents", "failed", "last", "name", "number", "order", "runs",
+    )  # fmt: skip
+
+    def __init__(self, name: LogId, number: int, base: OpId) -> None:
+        self.name = name
+        self.number = number
+        self.base = self.last = self.durable = base
+        self.commit_hint = 0
+        self.order = 0
+        self.runs = TermRuns()
+        self.extents: list[Extent] = []
+        self.failed: Failed | None = None
+        self.damage: Damage | None = None
+
+    def state(self) -> LogState:
+        """What ``logs`` says of it."""
+        hint = min(self.commit_hint, self.last.index)
+        return LogState(base=self.base, last=self.last, commit_hint=hint, damage=self.damage)
+
+    def corrupt(self) -> Corrupt | None:
+        """The error of a damaged log."""
+        damage = self.damage
+        return None if damage is None else Corrupt(damage.detail, path=damage.path, offset=damage.offset)
+
+    def op_id_at(self, index: int) -> OpId:
+        """Op id of an index from the base's to the last one."""
+        return self.base if index == self.base.index else OpId(self.runs.term_at(index), index)
+
+    def extent_of(self, index: int) -> Extent:
+        """The extent of an index that the log holds."""
+        return self.extents[bisect_right(self.extents, index, key=_first) - 1]
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def append(self, op_id: OpId, segment: Segment) -> None:
+        """Add the entry that follows the last one."""
+        term, index = op_id
+        extents = self.extents
+        if extents and extents[-1].segment is segment:
+            extents[-1].end = index + 1
+        else:
+            extents.append(Extent(index, index + 1, segment))
+        segment.live += 1
+        self.runs.add(index, term)
+        self.last = op_id
+
+    def void(self, first: int) -> None:
+        """Forget every entry from ``first`` on, which is above the base."""
+        extents = self.extents
+        while extents and extents[-1].end > first:
+            tail = extents[-1]
+            kept = max(tail.first, first)
+            tail.segment.live -= tail.end - kept
+            tail.end = kept
+            if tail.first == tail.end:
+                extents.pop()
+        self.runs.cut(first)
+        if first <= self.last.index:
+            self.last = self.op_id_at(first - 1)
+        if first <= self.durable.index:
+            self.durable = self.last
+
+    def collect(self, base: OpId) -> None:
+        """Forget every entry up to the base."""
+        gone = 0
+        for extent in self.extents:
+            kept = max(extent.first, min(extent.end, base.index + 1))
+            extent.segment.live -= kept - extent.first
+            extent.first = kept
+            gone += extent.first == extent.end
+        del self.extents[:gone]
+        self.runs.forget_to(base.index)
+        self.base = base
+        if self.durable.index < base.index:
+            self.durable = base
+
+    def move(self, first: int, end: int, segment: Segment) -> None:
+        """Note that entries the log holds now stand in another segment."""
+        moved: list[Extent] = []
+        for extent in self.extents:
+            low, high = max(extent.first, first), min(extent.end, end)
+            if low >= high:
+                moved.append(extent)
+                continue
+            extent.segment.live -= high - low
+            segment.live += high - low
+            pieces = ((extent.first, low, extent.segment), (low, high, segment), (high, extent.end, extent.segment))
+            moved.extend(Extent(*piece) for piece in pieces if piece[0] < piece[1])
+        self.extents = _joined(moved)
+
+    def release(self) -> None:
+        """Hold nothing any more."""
+        for extent in self.extents:
+            extent.segment.live -= extent.end - extent.first
+        self.extents = []
+
+    def fall_back(self, failed: Failed) -> None:
+        """Take no more appends, and show only what is durable."""
+        self.void(self.durable.index + 1)
+        self.failed = Failed(failed.error, self.durable)
+
+    def note_damage(self, path: str, offset: int, detail: str, last_good: OpId) -> None:
+        """Be corrupt behind ``last_good``, unless it is so already."""
+        if self.damage is None:
+            self.void(last_good.index + 1)
+            self.damage = Damage(path=path, offset=offset, last_good=self.last, detail=detail)
+
+
+def _first(extent: Extent) -> int:
+    return extent.first
+
+
+def _joined(extents: list[Extent]) -> list[Extent]:
+    """Make one of neighbours in the same segment."""
+    found: list[Extent] = []
+    for extent in extents:
+        if found and found[-1].segment is extent.segment and found[-1].end == extent.first:
+            found[-1].end = extent.end
+        else:
+            found.append(extent)
+    return found

@@ -1,0 +1,184 @@
+"""The end of the node's log: which segment takes the next group, and how one follows another.
+
+When the open segment is three quarters full, a worker reserves the space of the next one; appends
+go on in the old one, however long that takes. Once the space is ready and the old segment is full:
+
+1. Everything in the old segment is made durable. It gets its footer and is cut to its length.
+2. The new one gets its head, with an image of all logs, and is synced.
+3. It is renamed to its name, and the directory is synced.
+
+A crash behind any step leaves a log that is whole: before 3 the new file means nothing. A segment
+that failed, or that recovery has read, takes no more records: what follows begins a fresh one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from stelae.spi.errors import Full, StorageError
+from stelae.spi.services import File, Workers
+from stelae_wal_shared.book import Book
+from stelae_wal_shared.config import SharedConfig
+from stelae_wal_shared.footer import encode_footer
+from stelae_wal_shared.head import encode_head
+from stelae_wal_shared.index import SegmentIndex
+from stelae_wal_shared.marker import Marker
+from stelae_wal_shared.segment import Segment, segment_path, unborn_path
+from stelae_wal_shared.spare import Spare, discard, reserve_file
+from stelae_wal_shared.writer import Writer
+
+HEAD_SHARE = 8
+"""A segment is at least so many times as long as its head, however many logs there are."""
+
+
+class Tail:
+    """Belongs to the WAL thread.
+
+    Attributes:
+        writer: what takes records now; ``None`` while no segment is open.
+    """
+
+    def __init__(self, book: Book, config: SharedConfig, workers: Workers, marker: Marker) -> None:
+        self._book = book
+        self._config = config
+        self._workers = workers
+        self._marker = marker
+        self._spare: Spare | None = None
+        self._retry_at = 0
+        self._rolls = 0
+        self.writer: Writer | None = None
+
+    def writer_for(self, size: int) -> Writer:
+        """Return what takes the next ``size`` bytes of entries, beginning another segment if need be.
+
+        Raises:
+            StorageError: there is none.
+        """
+        writer = self.writer
+        if writer is None:
+            return self.fresh()
+        if 4 * (writer.end + size) >= 3 * writer.target:
+            self._prepare(writer)
+            if writer.end + size > writer.room and writer.end > writer.segment.start:
+                return self._roll(writer)
+        return writer
+
+    def fresh(self) -> Writer:
+        """Begin a segment behind whatever there is.
+
+        Raises:
+            StorageError: as ``Files``; nothing has changed.
+        """
+        assert self.writer is None
+        self.drop_spare()
+        book, size = self._book, self._config.segment_bytes_first
+        path = unborn_path(book.directory, book.newest + 1)
+        try:
+            file = reserve_file(book.files, path, size)
+        except Full:
+            # What little there is may do for what frees more.
+            file = reserve_file(book.files, path, 0)
+        self._rolls = 0
+        return self._adopt(file, path, size)
+
+    def sync(self) -> None:
+        """Make everything durable.
+
+        Raises:
+            StorageError: it is not, and what was not durable is not to be trusted.
+        """
+        if self.writer is not None and self.writer.unsynced:
+            self.writer.sync()
+        self._book.settle()
+
+    def seal(self, *, closing: bool = False) -> None:
+        """Close the open segment; with ``closing``, so that the next start need not read it.
+
+        Raises:
+            StorageError: as ``sync``, and the segment is still open.
+        """
+        self.sync()
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            segment = writer.segment
+            if writer.seal(self.footer_of(segment, closing=closing)):
+                self._book.sealed(segment)
+
+    def footer_of(self, segment: Segment, *, closing: bool) -> bytes:
+        """The footer of a segment whose index is in memory."""
+        image = self._book.image(without=segment) if closing else b""
+        assert segment.index is not None
+        return encode_footer(segment.index, segment.entries, segment.end, segment.nonce, image)
+
+    def distrust(self) -> None:
+        """After a failed sync: let go of the open segment; only what was durable counts of it."""
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.abandon()
+            with self._book.lock:
+                writer.segment.end = writer.synced
+        self.drop_spare()
+
+    def drop_spare(self) -> None:
+        """Give back the space that is reserved for the next segment."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.give_up()
+
+    # -- one segment after another ---------------------------------------------------------------
+
+    def _prepare(self, writer: Writer) -> None:
+        """Have the next segment's space reserved; after a failure not before some more was appended."""
+        spare = self._spare
+        if spare is not None and spare.failed:
+            self._spare = None
+            self._retry_at = writer.end + writer.target // 4
+        if self._spare is None and writer.end >= self._retry_at:
+            self._retry_at = 0
+            size = self._config.segment_bytes(self._rolls + 1)
+            path = unborn_path(self._book.directory, self._book.newest + 1)
+            self._spare = Spare(self._book.files, path, size)
+            self._spare.request(self._workers)
+
+    def _roll(self, writer: Writer) -> Writer:
+        spare = self._spare
+        file = spare.take() if spare is not None else None
+        if spare is None or file is None:
+            return writer
+        self._spare = None
+        try:
+            self.seal()
+        except StorageError:
+            discard(self._book.files, file, spare.path)
+            raise
+        self._rolls += 1
+        return self._adopt(file, spare.path, spare.size)
+
+    def _adopt(self, file: File, path: str, size: int) -> Writer:
+        """Steps 2 and 3 of the module's description."""
+        book = self._book
+        number = book.newest + 1
+        nonce = self._marker.draw_nonce(number)
+        head = encode_head(number, nonce, book.image())
+        target = max(size, HEAD_SHARE * len(head))
+        name = segment_path(book.directory, number)
+        try:
+            with suppress(Full):
+                file.preallocate(target)
+            file.pwritev([head], 0)
+            file.sync()
+            file.close()
+            # From here on the number is used up, whatever becomes of the file.
+            book.newest = number
+            book.files.rename(path, name)
+            book.files.sync_directory(book.directory)
+            file = book.files.open(name, writable=True)
+        except StorageError:
+            discard(book.files, file, path)
+            raise
+        segment = Segment(number, nonce, name, len(head), len(head))
+        segment.index = SegmentIndex()
+        book.add(segment)
+        self.writer = Writer(file, segment, target)
+        with suppress(StorageError):
+            self._marker.note_newest(number)
+        return self.writer
