@@ -37,10 +37,8 @@ class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
 CONSENSUS = Kind("consensus-meta", b"STcm", 1, ConsensusRecord)
 
 
-class VoteRegression(StorageError):
+class VoteRegression(StorageError, code="VOTE_REGRESSION"):
     """A record that would forget a term or a vote; nothing was written."""
-
-    code = "VOTE_REGRESSION"
 
 
 class ConsensusMetadata(TabletFile[ConsensusRecord]):

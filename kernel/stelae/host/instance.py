@@ -49,25 +49,19 @@ _SLOT_BYTES = 4096
 _SLOTS = (0, _SLOT_BYTES)
 
 
-class NotFormatted(StorageError):
+class NotFormatted(StorageError, code="NOT_FORMATTED"):
     """The directory holds no node."""
-
-    code = "NOT_FORMATTED"
 
     def __init__(self, root: str) -> None:
         super().__init__(f"no node here yet; create one with: stelae fs format {root}", path=root)
 
 
-class AlreadyFormatted(StorageError):
+class AlreadyFormatted(StorageError, code="ALREADY_FORMATTED"):
     """The directory holds a node already; nothing was changed."""
 
-    code = "ALREADY_FORMATTED"
 
-
-class WrongDirectory(StorageError):
+class WrongDirectory(StorageError, code="WRONG_DIRECTORY"):
     """The directory belongs to another cluster, or to another log engine."""
-
-    code = "WRONG_DIRECTORY"
 
 
 def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:

@@ -34,10 +34,8 @@ HEADER_BYTES = _HEADER.size
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
-class MetadataMissing(StorageError):
+class MetadataMissing(StorageError, code="METADATA_MISSING"):
     """A metadata file that was asked for is not there."""
-
-    code = "METADATA_MISSING"
 
 
 class CrashPoints:
