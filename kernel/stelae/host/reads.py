@@ -1,7 +1,6 @@
 """Reads that wait for a confirmed read index, and then for it to be applied (C14)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from stelae.spi.consensus import ReadRequest
@@ -10,24 +9,15 @@ from stelae.spi.errors import StelaeError
 ReadDone: TypeAlias = Callable[[int | StelaeError], None]
 
 
-@dataclass(slots=True)
-class _Confirmed:
-    index: int
-    done: ReadDone
-
-
 class ReadIndexes:
-    """Pending reads of one replica.
-
-    Args:
-        tokens: ascending, never reused within a run; shared by all that asks the replica's core for something.
-        snapshot: gives the hybrid timestamp of the last applied entry."""
+    """Pending reads of one replica. ``tokens`` ascend and are shared by all that asks its core for something;
+    ``snapshot`` gives the hybrid timestamp of the last applied entry."""
 
     def __init__(self, tokens: Iterator[int], snapshot: Callable[[], int]) -> None:
         self._tokens = tokens
         self._snapshot = snapshot
         self._unconfirmed: dict[int, ReadDone] = {}
-        self._waiting: list[_Confirmed] = []
+        self._waiting: list[tuple[int, ReadDone]] = []
 
     def request(self, done: ReadDone) -> ReadRequest:
         """Return the event that asks for a read index on behalf of ``done``."""
@@ -43,16 +33,16 @@ class ReadIndexes:
         if index <= applied_index:
             done(self._snapshot())
         else:
-            self._waiting.append(_Confirmed(index, done))
+            self._waiting.append((index, done))
 
     def applied(self, index: int) -> None:
         """Everything up to ``index`` is applied: answer the reads that waited for it."""
         if not self._waiting:
             return
-        due = [read for read in self._waiting if read.index <= index]
-        self._waiting = [read for read in self._waiting if read.index > index]
-        for read in due:
-            read.done(self._snapshot())
+        due = [done for confirmed, done in self._waiting if confirmed <= index]
+        self._waiting = [read for read in self._waiting if read[0] > index]
+        for done in due:
+            done(self._snapshot())
 
     def failed(self, token: int, error: StelaeError) -> bool:
         """Answer one read with an error; False if the token is not a read's."""
@@ -64,7 +54,7 @@ class ReadIndexes:
 
     def fail_all(self, error: StelaeError) -> None:
         """Answer every pending read with an error."""
-        pending = [*self._unconfirmed.values(), *(read.done for read in self._waiting)]
+        pending = [*self._unconfirmed.values(), *(done for _, done in self._waiting)]
         self._unconfirmed.clear()
         self._waiting.clear()
         for done in pending:

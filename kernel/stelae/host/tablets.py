@@ -22,10 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class TabletLoader:
-    """Brings a node's tablets up from its files. Every call may block.
-
-    Args:
-        names: of the consensus and the store engine, for superblocks."""
+    """Brings a node's tablets up from its files. Every call may block. ``names`` are of consensus and store engine."""
 
     def __init__(
         self, files: Files, layout: Layout, engines: Engines, names: tuple[str, str], crash: CrashPoints = NO_CRASH
