@@ -1,19 +1,548 @@
-"""The LMDB log engine holds to the log contract on a real disk."""
+"""The LMDB log engine holds to the log contract, on a real disk.
+
+LMDB does its own input and output, so the checks of the suite that need a virtual disk do not apply.
+Their questions are asked here in other words: after every step of a full life, at every subset of the
+pages of a commit, for flipped bits, cut files, full disks and failing syncs. Below, planted bugs show
+that these checks bite."""
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import lmdb
 import pytest
 
+from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.conformance.wal import WalBasics
-from stelae.testing.wal_harness import RealHarness, WalHarness
+from stelae.testing.conformance.wal_crashes import Life, a_full_life, check_after_crash
+from stelae.testing.conformance.wal_damage import judge
+from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
+from stelae_wal_lmdb import LmdbWal, append, engine, format, marker, reader, removal, startup, walk
+from stelae_wal_lmdb.check import Report
+from stelae_wal_lmdb.environment import Environment
+from tests.conformance.lmdb_disk import FailingCommit, LmdbHarness, changed_pages, checks_here
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+EIO = lmdb.Error("mdb_txn_commit", 5)
+
+
+class LmdbChecks(WalBasics):
+    """The suite's basics, and what the suite asks of engines on a virtual disk."""
+
+    # -- crashes -----------------------------------------------------------------------------------
+
+    def test_a_process_that_dies_after_any_step_leaves_what_was_acknowledged(self, harness: LmdbHarness) -> None:
+        with checks_here():
+            for count in range(1, len(a_full_life()) + 1):
+                twin = harness.fork()
+                engine, life = twin.open(), Life()
+                for step in a_full_life()[:count]:
+                    step(engine, life)
+                twin.crash(engine)
+                check_after_crash(twin, life)  # type: ignore[arg-type]
+
+    def test_whatever_pages_of_a_commit_reached_the_disk_it_happened_or_it_did_not(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        model = Model()
+        for first in range(1, 60, 3):
+            given = Append(entries=entries(first, 3, size_bytes=900))
+            commit(engine, given)
+            model = model.append(given)
+        engine.collect(LOG, 20)
+        before = harness.data.read_bytes()
+        last = Append(entries=entries(50, 9, term=2, size_bytes=2500), replace_from=50)
+        commit(engine, last)
+        after = harness.data.read_bytes()
+        engine.close()
+        pages = changed_pages(before, after, PAGE_BYTES)
+        assert len(pages) > 9
+        draw = random.Random(1)
+        with checks_here():
+            for _ in range(60):
+                data = bytearray(before)
+                for page in pages:
+                    reached = draw.getrandbits(8) * PAGE_BYTES // 255 if draw.random() < 0.5 else 0
+                    data[page * PAGE_BYTES : page * PAGE_BYTES + reached] = after[page * PAGE_BYTES :][:reached]
+                twin = harness.fork()
+                twin.data.write_bytes(data)
+                check_after_crash(twin, Life({LOG: [model]}, collected_upto=20))  # type: ignore[arg-type]
+                shutil.rmtree(twin._root)
+
+    def test_sigkill_at_any_moment_takes_back_nothing_that_was_acknowledged(self, harness: LmdbHarness) -> None:
+        acknowledged = 0
+        for turn in range(5):
+            acknowledged = self._live_and_die(harness, acknowledged, 40 + 25 * turn)
+            engine = harness.open()
+            found = intact(engine)
+            assert found.last.index >= acknowledged
+            assert found.held == list(entries(1, found.last.index, size_bytes=300))
+            acknowledged = found.last.index
+            engine.close()
+
+    def _live_and_die(self, harness: LmdbHarness, written: int, count: int) -> int:
+        """Let a process append and acknowledge on a pipe, and kill it; return what it acknowledged."""
+        command = [sys.executable, "-c", APPEND_FOR_EVER, harness.directory, str(written)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        lines = [child.stdout.readline() for _ in range(count)]
+        child.send_signal(signal.SIGKILL)
+        lines += child.stdout.readlines()
+        assert child.wait() == -signal.SIGKILL
+        child.stdout.close()
+        whole = [line for line in lines if line.endswith(b"\n")]
+        assert len(whole) >= count
+        return int(whole[-1])
+
+    def test_an_interrupted_drop_is_finished_and_an_interrupted_creation_is_whole(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+            commit(engine, Append(entries=entries(1, 300)), log)
+        removal.mark_dropping(engine._env, engine._logs[LOG])  # type: ignore[attr-defined]
+        os.remove(f"{harness.directory}/names/tablet-b.7.2")
+        harness.crash(engine)
+        with checks_here():
+            engine = harness.open()
+        assert set(engine.logs()) == {OTHER}
+        check_holds(engine, Model(ZERO, list(entries(1, 300))), OTHER)
+        assert os.listdir(f"{harness.directory}/names") == ["tablet-b.7.2"]
+        with engine._env.read() as txn:  # type: ignore[attr-defined]
+            assert txn.stat()["entries"] == 302
+        engine.close()
+
+    # -- damage ------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("clean", [True, False])
+    def test_a_flipped_bit_is_reported_or_harms_nothing(self, harness: LmdbHarness, clean: bool) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        model = Model()
+        for turn in range(6):
+            given = Append(entries=entries(1 + 12 * turn, 12, term=turn + 1, size_bytes=700))
+            commit(engine, given)
+            model = model.append(given)
+        if clean:
+            engine.close()
+            harness.config = type(harness.config)(check="always", map_bytes=1 << 30)  # type: ignore[call-arg]
+        else:
+            harness.crash(engine)
+        used = harness.data.read_bytes().rstrip(b"\0")
+        reported = 0
+        with checks_here():
+            for offset in range(0, len(used), len(used) // 250):
+                twin = harness.fork()
+                twin.flip(offset, 1 << (offset % 8))
+                reported += judge(twin, model, f"data.mdb@{offset}")  # type: ignore[arg-type]
+                shutil.rmtree(twin._root)
+        assert reported > 60
+
+    def test_one_damaged_value_damages_its_log_there_and_no_other(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+            commit(engine, Append(entries=entries(1, 40, size_bytes=3000, term=log.generation)), log)
+        harness.crash(engine)
+        offset = harness.offset_of(b"<1.23><1.23>")
+        harness.flip(offset + 100, 1)
+        with checks_here():
+            engine = harness.open()
+        damage = engine.logs()[LOG].damage
+        assert damage is not None
+        assert (damage.path, damage.last_good) == (str(harness.data), OpId(1, 22))
+        assert damage.offset in (0, offset - format.HEAD_BYTES)
+        assert engine.read(LOG, 1, 23, READ_BYTES) == list(entries(1, 22, size_bytes=3000))
+        check_holds(engine, Model(ZERO, list(entries(1, 40, 7, 3000))), OTHER)
+        commit(engine, Append(entries=entries(41, 1, term=7)), OTHER)
+        engine.drop(LOG)
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 2)))
+        engine.close()
+
+    def test_a_read_that_meets_damage_ends_the_log_before_it(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 9, size_bytes=3000)))
+        harness.flip(harness.offset_of(b"<1.5><1.5>") + 10, 4)
+        with pytest.raises(Corrupt):
+            engine.read(LOG, 1, 10, READ_BYTES)
+        assert engine.logs()[LOG].last == OpId(1, 4)
+        outcome = engine.commit({LOG: Append(entries=entries(10, 1))}, sync=True)[LOG]
+        assert isinstance(outcome, Failed)
+        assert isinstance(outcome.error, Corrupt)
+        assert engine.stats()["readers"] == 0
+        engine.close()
+
+    def test_a_file_that_changed_while_it_was_closed_is_checked(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        older = harness.data.read_bytes()
+        commit(engine, Append(entries=entries(1, 9)))
+        engine.close()
+        with checks_here() as calls:
+            harness.open().close()
+            assert not calls
+            os.truncate(harness.data, harness.data.stat().st_size - PAGE_BYTES)
+            harness.open().close()
+            assert len(calls) == 1
+            harness.data.write_bytes(older)
+            harness.open().close()
+            assert len(calls) == 2
+
+    def test_a_missing_entry_is_noticed_at_every_start(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 9)))
+        for gone, good in ((9, 8), (4, 3), (1, 0)):
+            with engine._env.write() as txn:  # type: ignore[attr-defined]
+                assert txn.delete(format.key(1, gone))
+            engine.close()
+            engine = harness.open()
+            damage = engine.logs()[LOG].damage
+            assert damage is not None
+            assert damage.last_good.index == good
+        engine.close()
+
+    def test_a_lost_environment_or_record_is_damage_and_a_lost_name_is_given_again(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, OpId(2, 5))
+        with engine._env.write() as txn:  # type: ignore[attr-defined]
+            txn.delete(format.key(format.NAMESPACE, 1))
+        os.remove(f"{harness.directory}/names/tablet-b.7.2")
+        engine.close()
+        engine = harness.open()
+        assert engine.logs()[LOG].damage is not None
+        check_holds(engine, Model(OpId(2, 5)), OTHER)
+        engine.close()
+        shutil.rmtree(harness.data.parent)
+        engine = harness.open()
+        assert all(state.damage is not None for state in engine.logs().values())
+        with pytest.raises(Corrupt):
+            engine.create(LOG._replace(generation=9), ZERO)
+        for log in (LOG, OTHER):
+            engine.drop(log)
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 3)))
+        engine.close()
+
+    # -- failures ----------------------------------------------------------------------------------
+
+    def test_a_full_disk_fails_what_does_not_fit_until_there_is_space(self, harness: LmdbHarness) -> None:
+        engine, model = self._filled(harness)
+        again = engine.commit({LOG: Append(entries=(entry(model.last.index + 1),))}, sync=True)[LOG]
+        assert isinstance(again, Failed)
+        assert again.durable == model.last
+        with pytest.raises(Full):
+            engine.repair(LOG)
+        check_holds(engine, model)
+        harness.disk.limit(None)
+        assert engine.repair(LOG) == model.last
+        given = Append(entries=entries(model.last.index + 1, 30, size_bytes=3000))
+        commit(engine, given)
+        harness.crash(engine)
+        with checks_here():
+            engine = harness.open()
+        check_holds(engine, model.append(given))
+        engine.close()
+
+    def test_an_append_that_does_not_fit_does_not_fail_its_neighbours(self, harness: LmdbHarness) -> None:
+        engine, model = self._filled(harness)
+        engine.collect(LOG, model.last.index - 20)
+        assert engine.repair(LOG) == model.last
+        large = Append(entries=entries(model.last.index + 1, 1, size_bytes=1 << 20))
+        outcomes = engine.commit({LOG: large, OTHER: Append(entries=entries(1, 2))}, sync=True)
+        assert outcomes[OTHER] == Durable(OpId(1, 2))
+        failed = outcomes[LOG]
+        assert isinstance(failed, Failed)
+        assert isinstance(failed.error, Full)
+        check_holds(engine, model)
+        engine.close()
+
+    def test_collecting_and_dropping_work_on_a_full_disk_and_free_it(self, harness: LmdbHarness) -> None:
+        engine, model = self._filled(harness)
+        index = 1
+        while isinstance(engine.commit({OTHER: Append(entries=(entry(index),))}, sync=True)[OTHER], Durable):
+            index += 1
+        assert index > 1
+        engine.drop(OTHER)
+        assert engine.collect(LOG, model.last.index - 10).index == model.last.index - 10
+        assert engine.repair(LOG) == model.last
+        commit(engine, Append(entries=entries(model.last.index + 1, 10, size_bytes=3000)))
+        engine.close()
+        engine = harness.open()  # type: ignore[assignment]
+        assert set(engine.logs()) == {LOG}
+        engine.close()
+
+    def _filled(self, harness: LmdbHarness) -> tuple[LmdbWal, Model]:
+        """An engine whose disk took no further group of the first log; a second log is empty."""
+        engine = harness.open()
+        assert isinstance(engine, LmdbWal)
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        harness.disk.limit(1 << 20)
+        model = Model()
+        while True:
+            given = Append(entries=entries(model.last.index + 1, 5, size_bytes=3000))
+            outcome = engine.commit({LOG: given}, sync=True)[LOG]
+            if isinstance(outcome, Failed):
+                break
+            model = model.append(given)
+        assert isinstance(outcome.error, Full), outcome
+        assert outcome.durable == model.last
+        assert model.last.index > 100
+        return engine, model
+
+    def test_a_name_that_finds_no_space_leaves_no_log(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        harness.disk.refuse_names = True
+        with pytest.raises(Full):
+            engine.create(LOG, ZERO)
+        assert not engine.logs()
+        harness.disk.refuse_names = False
+        engine.create(LOG, OpId(1, 1))
+        commit(engine, Append(entries=entries(2, 2)))
+        engine.close()
+        engine = harness.open()
+        check_holds(engine, Model(OpId(1, 1), list(entries(2, 2))))
+        engine.close()
+
+    def test_after_a_failed_sync_nothing_is_appended_now_or_after_a_restart(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+            commit(engine, Append(entries=entries(1, 3)), log)
+        failing = FailingCommit(engine._env._env, EIO)  # type: ignore[attr-defined]
+        engine._env._env = failing  # type: ignore[attr-defined]
+        outcome = engine.commit({LOG: Append(entries=entries(4, 2))}, sync=True)[LOG]
+        assert isinstance(outcome, Failed)
+        assert isinstance(outcome.error, SyncFailed)
+        assert outcome.durable == OpId(1, 3)
+        failing.error = None
+        for log in (LOG, OTHER):
+            assert isinstance(engine.commit({log: Append(entries=entries(4, 1))}, sync=True)[log], Failed)
+            with pytest.raises(StorageError):
+                engine.repair(log)
+            check_holds(engine, Model(ZERO, list(entries(1, 3))), log)
+        engine.close()
+        with checks_here():
+            engine = harness.open()
+        for log in (LOG, OTHER):
+            damage = engine.logs()[log].damage
+            assert damage is not None
+            assert damage.last_good == OpId(1, 3)
+            assert engine.read(log, 1, 4, READ_BYTES) == list(entries(1, 3))
+            assert isinstance(engine.commit({log: Append(entries=entries(4, 1))}, sync=True)[log], Failed)
+        engine.drop(LOG)
+        engine.drop(OTHER)
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 1)))
+        engine.close()
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def test_no_read_transaction_outlives_a_call(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 50)))
+        env = engine._env._env  # type: ignore[attr-defined]
+        view = engine.snapshot(LOG, 3)
+        found = view.entries()
+        next(found)
+        engine.read(LOG, 1, 9, 1)
+        engine.op_id_at(LOG, 7)
+        for call in (lambda: engine.read(LOG, 1, 99, 1), lambda: engine.op_id_at(LOG, 99)):
+            with pytest.raises(CallerError, match="no entry"):
+                call()
+        assert not [line for line in env.readers().splitlines()[1:] if not line.endswith(" -")], env.readers()
+        assert engine.stats()["readers"] == 0
+        view.release()
+        engine.close()
+
+    def test_space_is_used_again_over_many_rounds_of_appending_and_collecting(self, harness: LmdbHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        used, index = [], 0
+        for turn in range(40):
+            for size in (100, 3000, 20_000, 70_000):
+                commit(engine, Append(entries=entries(index + 1, 6, size_bytes=size + 17 * turn)))
+                index += 6
+            engine.collect(LOG, index - 12)
+            used.append(engine.stats()["used_bytes"])
+        assert used[-1] <= 1.3 * used[7]
+        assert harness.data.stat().st_size == engine.stats()["file_bytes"]
+        engine.close()
+
+
+APPEND_FOR_EVER = """
+import sys
+from stelae.machine.files import RealFiles
+from stelae.spi.ids import ZERO
+from stelae.spi.wal import Append
+from stelae.testing.wal_harness import FakeServices
+from stelae.testing.wal_model import LOG, commit, entries
 from stelae_wal_lmdb import LmdbConfig, LmdbWal
 
-SMALL = LmdbConfig(file_step_bytes=1 << 16, reserve_bytes=1 << 16, removed_entries_max=100)
+engine = LmdbWal.open(sys.argv[1], LmdbConfig(file_step_bytes=1 << 16), FakeServices(RealFiles()))
+if LOG not in engine.logs():
+    engine.create(LOG, ZERO)
+index = int(sys.argv[2])
+while True:
+    commit(engine, Append(entries=entries(index + 1, 3, size_bytes=300)))
+    index += 3
+    print(index, flush=True)
+"""
 
 
-class TestOnRealDisk(WalBasics):
+class TestOnRealDisk(LmdbChecks):
     @pytest.fixture
-    def harness(self, tmp_path: Path) -> WalHarness:
-        return RealHarness(LmdbWal, str(tmp_path), SMALL)
+    def harness(self, tmp_path: Path) -> LmdbHarness:
+        return LmdbHarness(str(tmp_path))
+
+
+# -- the checks bite -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A named replacement of one function, and the check that has to fail because of it."""
+
+    owner: Any
+    name: str
+    replacement: Any
+    check: Callable[..., None]
+
+
+def _forgets_the_last_entry(txn: Any, fit: append.Fit) -> None:
+    for one in fit.append.entries[:-1]:
+        at = format.key(fit.log.number, one.op_id.index)
+        txn.put(at, format.encode_entry(at, one))
+    txn.put(format.key(format.NAMESPACE, fit.log.number), format.encode_record(fit.log.number, fit.record))
+
+
+def _believes_any_body(at: Any, data: Any) -> object:
+    head = format.decode_head(at, data)
+    assert head is not None
+    body = bytes(data[format.HEAD_BYTES :])
+    return format.Entry(OpId(head.term, format.split_key(at)[1]), format.EntryKind(head.kind), head.timestamp, body)
+
+
+def _leaves_the_old_suffix(txn: Any, fit: append.Fit) -> None:
+    for one in fit.append.entries:
+        at = format.key(fit.log.number, one.op_id.index)
+        txn.put(at, format.encode_entry(at, one))
+    txn.put(format.key(format.NAMESPACE, fit.log.number), format.encode_record(fit.log.number, fit.record))
+
+
+def _fails_them_all(self: LmdbWal, fits: Any) -> Any:
+    try:
+        append.append_all(self._writable(), fits)
+    except Full as error:
+        return {fit.log.name: Failed(error, fit.log.last) for fit in fits}
+    return {fit.log.name: Durable(fit.record.last) for fit in fits}
+
+
+@contextmanager
+def _lends_nothing(self: Environment) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _keeps_its_transaction(self: Environment) -> Iterator[Any]:
+    txn = self._env.begin(buffers=True)
+    KEPT.append(txn)
+    yield txn
+
+
+KEPT: list[Any] = []
+
+
+def _collects_all(env: Environment, log: Any, txn: Any, target: int, entries_max: int) -> tuple[list[bytes], OpId]:
+    last = log.record.last
+    return [format.key(log.number, index) for index in range(log.record.base.index + 1, last.index + 1)], last
+
+
+Suite = LmdbChecks
+
+BUGS = {
+    "an entry is acknowledged and not kept": Bug(
+        append, "_put", _forgets_the_last_entry,
+        Suite.test_a_process_that_dies_after_any_step_leaves_what_was_acknowledged,
+    ),
+    "bodies are not checked": Bug(
+        reader, "decode_entry", _believes_any_body,
+        Suite.test_a_read_that_meets_damage_ends_the_log_before_it,
+    ),
+    "a replacement leaves what was behind it": Bug(
+        append, "_put", _leaves_the_old_suffix,
+        Suite.test_a_suffix_can_be_voided_without_a_new_one,
+    ),
+    "contiguity is not looked at": Bug(
+        walk, "_flaw", lambda *arguments: None,
+        Suite.test_a_missing_entry_is_noticed_at_every_start,
+    ),
+    "collection takes what is above": Bug(
+        removal, "_oldest", _collects_all,
+        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+    ),
+    "one append that does not fit fails the group": Bug(
+        LmdbWal, "_append", _fails_them_all,
+        Suite.test_an_append_that_does_not_fit_does_not_fail_its_neighbours,
+    ),
+    "removal has no reserve": Bug(
+        Environment, "lend_reserve", _lends_nothing,
+        Suite.test_collecting_and_dropping_work_on_a_full_disk_and_free_it,
+    ),
+    "a failed sync is forgiven": Bug(
+        LmdbWal, "_condemn", lambda self, error: error,
+        Suite.test_after_a_failed_sync_nothing_is_appended_now_or_after_a_restart,
+    ),
+    "a read transaction is kept": Bug(
+        Environment, "read", _keeps_its_transaction,
+        Suite.test_no_read_transaction_outlives_a_call,
+    ),
+    "space is not used again": Bug(
+        engine, "collect", lambda env, log, upto, entries_max: log.record.base,
+        Suite.test_space_is_used_again_over_many_rounds_of_appending_and_collecting,
+    ),
+    "a clean mark is believed whatever the file is": Bug(
+        marker.Marker, "_stamp", lambda self: (0, 0),
+        Suite.test_a_file_that_changed_while_it_was_closed_is_checked,
+    ),
+    "what the child found is not heeded": Bug(
+        startup, "_load", lambda place, names, report, load=startup._load: load(place, names, Report()),
+        Suite.test_one_damaged_value_damages_its_log_there_and_no_other,
+    ),
+    "a drop that began is not finished": Bug(
+        startup, "_is_dropping", lambda found, number: False,
+        Suite.test_an_interrupted_drop_is_finished_and_an_interrupted_creation_is_whole,
+    ),
+    "a lost environment is a new one": Bug(
+        startup, "condemned_all", lambda place, names, fact: startup.fresh(place),
+        Suite.test_a_lost_environment_or_record_is_damage_and_a_lost_name_is_given_again,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bug = BUGS[name]
+    assert callable(getattr(bug.owner, bug.name)), "the bug no longer applies"
+    monkeypatch.setattr(bug.owner, bug.name, bug.replacement)
+    with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
+        bug.check(LmdbChecks(), LmdbHarness(str(tmp_path)))
+    print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")
+    KEPT.clear()

@@ -16,7 +16,7 @@ import sys
 
 import msgspec
 
-from stelae.spi.errors import Corrupt, StelaeError
+from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae_wal_lmdb.environment import DATA_NAME, MAP_BYTES_MIN, offset_in_map
 from stelae_wal_lmdb.format import HEADER_KEY, decode_header
 from stelae_wal_lmdb.library import library, typed
@@ -35,9 +35,12 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the child found. ``broken`` says why the environment is of no use at all, if so."""
+    """What the child found. ``broken`` says why the environment is of no use at all, if so.
+
+    ``newer`` says that a newer release wrote it, which is no damage."""
 
     broken: str = ""
+    newer: str = ""
     findings: tuple[Finding, ...] = ()
 
 
@@ -65,14 +68,18 @@ def check(directory: str) -> Report:
             decode_header(header, path)
             found = walk(txn, offset_in_map, bodies=True)
     except lmdb.Error as error:
-        return Report(broken=str(typed(error, path)))
-    except StelaeError as error:
-        return Report(broken=str(error))
+        return _refusal(typed(error, path))
+    except StorageError as error:
+        return _refusal(error)
     finally:
         if env is not None:
             env.close()
     flaws = found.flaws.values()
     return Report(findings=tuple(Finding(one.number, one.last_good, one.offset, one.detail) for one in flaws))
+
+
+def _refusal(error: StorageError) -> Report:
+    return Report(newer=error.fact) if isinstance(error, FutureVersion) else Report(broken=error.fact)
 
 
 def verified(path: str) -> list[str] | None:

@@ -13,12 +13,13 @@ import msgspec
 
 from stelae_wal_lmdb.check import Report
 
+COMMAND = ("-m", "stelae_wal_lmdb.check")
 _ERROR_BYTES_MAX = 400
 
 
 def check_in_child(directory: str, seconds_max: int) -> Report:
     """Let a child check the environment in ``directory``; never raises for what it meets there."""
-    command = [sys.executable, "-m", "stelae_wal_lmdb.check", directory]
+    command = [sys.executable, *COMMAND, directory]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=seconds_max, check=False)

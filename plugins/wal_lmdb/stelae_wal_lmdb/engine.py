@@ -126,13 +126,12 @@ class LmdbWal(WalEngine):
         if found.failed is None:
             return found.last
         env.make_room(found.refused_bytes, 2)
-        while True:
-            try:
-                env.probe(found.refused_bytes)
-                break
-            except Full:
-                if not env.grow():
-                    raise
+        try:
+            env.probe(found.refused_bytes)
+        except Full:
+            with env.lend_reserve():
+                pass  # what was collected meanwhile becomes free for use
+            self._probe_and_grow(env, found.refused_bytes)
         found.failed = None
         return found.last
 
@@ -234,6 +233,15 @@ class LmdbWal(WalEngine):
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _probe_and_grow(self, env: Environment, size_bytes: int) -> None:
+        """Grow the map until an append of that size fits; ``Full`` if it cannot."""
+        while True:
+            try:
+                return env.probe(size_bytes)
+            except Full:
+                if not env.grow():
+                    raise
+
     def _take_over(self, opened: Opened) -> None:
         self._env = opened.env
         self._condemned = opened.condemned
@@ -288,16 +296,22 @@ class LmdbWal(WalEngine):
                 self._judge(error)
                 raise
             self._leftovers.append(log)
+            self._purge_leftovers()
         else:
-            self._place.marker.write(Left.DISTRUSTED)  # what has lost its name stays lost
-        self._place.names.remove(log.number, log.name)
-        self._purge_leftovers()
+            # Never written to again: a start that finds it whole after all must not name the log again.
+            self._place.marker.write(Left.DISTRUSTED)
+            self._place.names.remove(log.number, log.name)
 
     def _purge_leftovers(self) -> None:
-        """Remove what has no name; what cannot be removed now is tried again."""
+        """Finish removals, the name before the record; what cannot be removed now is tried again."""
         while self._leftovers and self._env is not None and self._condemned is None:
+            log = self._leftovers[-1]
             try:
-                purge(self._env, self._leftovers[-1], self._place.config.removed_entries_max)
+                self._place.names.remove(log.number, log.name)
+            except StorageError:
+                return
+            try:
+                purge(self._env, log, self._place.config.removed_entries_max)
             except StorageError as error:
                 self._judge(error)
                 return

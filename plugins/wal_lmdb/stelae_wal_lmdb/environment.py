@@ -23,7 +23,7 @@ import pyarrow as pa
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import File, Files
 from stelae_wal_lmdb.config import LmdbConfig
-from stelae_wal_lmdb.format import NAMESPACE, key
+from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, key
 from stelae_wal_lmdb.gate import Gate
 from stelae_wal_lmdb.library import library, map_refused, typed
 
@@ -108,8 +108,7 @@ class Environment:
                 yield txn
                 txn.commit()
         except BaseException:
-            with suppress(self._lmdb.Error):
-                txn.abort()
+            self._abort(txn)
             raise
 
     # -- space -----------------------------------------------------------------------------------
@@ -137,7 +136,7 @@ class Environment:
             try:
                 txn.put(_PROBE_KEY, bytes(size_bytes))
             finally:
-                txn.abort()
+                self._abort(txn)
 
     def grow(self) -> bool:
         """Double the map, drained; return whether it grew: the setting or the system may say no."""
@@ -153,13 +152,19 @@ class Environment:
 
     @contextmanager
     def lend_reserve(self) -> Iterator[None]:
-        """Let the transactions of this block use the reserve of map and file."""
+        """Let the transactions of this block use the reserve of map and file.
+
+        What they free can be used when the block is left: LMDB gives pages out again in the second
+        transaction after the one that freed them, and the two are done here."""
         before = int(self._env.info()["map_size"])
         with suppress(Full):
             self._extend(self._pages_used() * self._page_bytes + self._config.reserve_bytes)
         self._set_map(before + self._config.reserve_bytes)
         try:
             yield
+            for _ in range(2):
+                with self.write() as txn:
+                    txn.put(HEADER_KEY, bytes(txn.get(HEADER_KEY)))
         finally:
             self._set_map(before)
 
@@ -178,6 +183,13 @@ class Environment:
             with self._gate.drained():
                 self._env.close()
         self._file.close()
+
+    def _abort(self, txn: Any) -> None:
+        """End a write transaction that did not commit.
+
+        Drained: py-lmdb puts this off until no call is under way, so readers could do so for ever."""
+        with self._gate.drained(), suppress(self._lmdb.Error):
+            txn.abort()
 
     def _pages_used(self) -> int:
         return int(self._env.info()["last_pgno"]) + 1

@@ -99,6 +99,8 @@ def open_all(place: Place, left: Left) -> Opened:
     report = Report()
     if left is not Left.CLEAN or place.config.check == "always":
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
+    if report.newer:
+        raise FutureVersion(report.newer, path=place.data_path)
     if (report.broken or left is Left.DISTRUSTED) and not names:
         return fresh(place)
     if report.broken:

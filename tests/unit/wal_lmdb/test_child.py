@@ -1,0 +1,144 @@
+"""The child process that reads the environment before the node does, and what becomes of its word."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stelae.spi.errors import Corrupt, FutureVersion
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.wal import Append
+from stelae.testing.wal_harness import RealHarness
+from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
+from stelae_wal_lmdb import LmdbConfig, LmdbWal, check, child, format, startup
+from stelae_wal_lmdb.check import Report
+from stelae_wal_lmdb.child import check_in_child
+
+CONFIG = LmdbConfig(map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 16)
+WITHOUT_VERIFIER = (
+    "-c",
+    "import sys; sys.modules['lmdb.verify'] = None; import runpy; "
+    "sys.modules.pop('stelae_wal_lmdb.check', None); runpy.run_module('stelae_wal_lmdb.check', run_name='__main__')",
+)
+"""The child as it is with a release of py-lmdb that has no verifier of its own."""
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> RealHarness:
+    """The directory of an engine whose process died: two logs of forty entries."""
+    harness = RealHarness(LmdbWal, str(tmp_path), CONFIG)
+    engine = harness.open()
+    for log in (LOG, OTHER):
+        engine.create(log, ZERO)
+        for first in range(1, 41, 4):
+            commit(engine, Append(entries=entries(first, 4, size_bytes=6000)), log)
+    harness.crash(engine)
+    engine.close()
+    return harness
+
+
+def data_of(harness: RealHarness) -> Path:
+    return Path(harness.directory) / "env" / "data.mdb"
+
+
+def used_bytes(harness: RealHarness) -> int:
+    return len(data_of(harness).read_bytes().rstrip(b"\0"))
+
+
+def test_a_sound_environment_is_opened_after_an_unclean_stop(crashed: RealHarness) -> None:
+    assert check_in_child(f"{crashed.directory}/env", 60) == Report()
+    engine = crashed.open()
+    for log in (LOG, OTHER):
+        check_holds(engine, Model(ZERO, list(entries(1, 40, size_bytes=6000))), log)
+    engine.close()
+
+
+def test_a_sound_environment_passes_without_the_library_s_verifier(
+    crashed: RealHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "COMMAND", WITHOUT_VERIFIER)
+    assert check_in_child(f"{crashed.directory}/env", 60) == Report()
+
+
+@pytest.mark.parametrize("command", [("-m", "stelae_wal_lmdb.check"), WITHOUT_VERIFIER], ids=["verifier", "none"])
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_cut_file_damages_every_log_and_kills_nobody_here(
+    crashed: RealHarness, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], share: float
+) -> None:
+    monkeypatch.setattr(child, "COMMAND", command)
+    os.truncate(data_of(crashed), int(used_bytes(crashed) * share) // 4096 * 4096)
+    report = check_in_child(f"{crashed.directory}/env", 60)
+    assert report.broken
+    if command is WITHOUT_VERIFIER:
+        assert "SIGBUS" in report.broken
+    engine = crashed.open()
+    for log in (LOG, OTHER):
+        damage = engine.logs()[log].damage
+        assert damage is not None
+        assert (damage.path, damage.last_good) == (str(data_of(crashed)), ZERO)
+        with pytest.raises(Corrupt):
+            engine.read(log, 1, 2, READ_BYTES)
+    engine.close()
+    again = crashed.open()
+    assert again.logs()[LOG].damage is not None
+    again.close()
+
+
+def test_a_damaged_value_is_found_in_its_log(crashed: RealHarness) -> None:
+    data = data_of(crashed).read_bytes()
+    offset = data.index(b"<1.17><1.17>")
+    data_of(crashed).write_bytes(data[: offset + 99] + b"?" + data[offset + 100 :])
+    (finding,) = check_in_child(f"{crashed.directory}/env", 60).findings
+    assert finding.last_good == (1, 16)
+    assert finding.offset in (0, offset - format.HEAD_BYTES)
+    engine = crashed.open()
+    states = engine.logs()
+    damaged = [log for log in (LOG, OTHER) if states[log].damage is not None]
+    assert len(damaged) == 1
+    assert states[damaged[0]].last == OpId(1, 16)
+    engine.close()
+
+
+def test_a_stop_that_was_clean_needs_no_child_unless_always_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(startup, "check_in_child", lambda directory, seconds: calls.append(directory) or Report())
+    harness = RealHarness(LmdbWal, str(tmp_path), CONFIG)
+    harness.open().close()
+    harness.open().close()
+    assert not calls
+    harness.config = LmdbConfig(map_bytes=1 << 30, check="always")
+    harness.open().close()
+    assert len(calls) == 1
+
+
+def test_a_child_that_fails_or_takes_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "COMMAND", ("-c", "raise SystemExit('no memory left')"))
+    assert "code 1: no memory left" in check_in_child(str(tmp_path), 60).broken
+    monkeypatch.setattr(child, "COMMAND", ("-c", "import sys; sys.stdin.read() or input()"))
+    monkeypatch.setattr(child, "COMMAND", ("-c", "import threading; threading.Event().wait()"))
+    assert "check_seconds_max" in check_in_child(str(tmp_path), 1).broken
+
+
+def test_an_environment_of_a_newer_release_is_refused_and_not_called_damaged(
+    crashed: RealHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(format, "FORMAT_VERSION", 2)
+    engine = crashed.open()
+    with engine._env.write() as txn:  # type: ignore[attr-defined]
+        txn.put(format.HEADER_KEY, format.encode_header(9))
+    crashed.crash(engine)
+    engine.close()
+    monkeypatch.undo()
+    with pytest.raises(FutureVersion):
+        crashed.open()
+
+
+def test_what_the_compacting_copy_meets_is_a_report(crashed: RealHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "verified", lambda path: None)
+    assert check.check(f"{crashed.directory}/env") == Report()
+    data_of(crashed).write_bytes(b"\0" * 65536)
+    assert check.check(f"{crashed.directory}/env").broken
