@@ -1,32 +1,25 @@
 """Contract of a consensus engine (contract version 1): a pure core, one per replica.
 
-The core is a state machine with one entrance (``step``) and explicit effects (``take_ready``). It
-starts no thread, opens no socket, reads no clock and holds no entry bodies: it knows op ids, and
-the driver (``stelae.host``) attaches the bytes. The same config, seed, restored state and events
-give the same effects, byte for byte, under any ``PYTHONHASHSEED``.
+The core is a state machine with one entrance (``step``) and explicit effects (``take_ready``). It starts no thread,
+opens no socket, reads no clock and holds no entry bodies: it knows op ids, the driver (``stelae.host``) has the bytes.
+Same config, seed, restored state and events: same effects, byte for byte, under any ``PYTHONHASHSEED``.
 
 Ordering and durability (``Ready`` is carried out by the kernel's one executor)
     1. Readies are carried out in the order of their ids, and become durable in that order.
     2. Within one Ready: first ``hard_state``, then ``append`` (replacement, then entries), and
        only when both are durable ``after_persist`` may be sent. ``at_once`` and ``ranges`` depend
        on nothing that this Ready makes durable, but they wait for earlier Readies' hard states.
-    3. ``Persisted(ready_id)`` attests every id up to it. A Ready that replaced a suffix sets a
-       floor: completions below the floor say nothing about entries. A reply of ``after_persist``
-       whose term is no longer the core's is dropped; the durable watermark is not.
+    3. ``Persisted(ready_id)`` attests every id up to it. A Ready that replaced a suffix sets a floor: completions below
+       it say nothing about entries. Of an earlier term, replies of ``after_persist`` are dropped, the watermark is not.
     4. A ``Range`` names the op ids of both ends. The driver drops it when the log has changed,
        sends a shorter one when it is over the byte limit, and says so with ``RangeSent``.
-    5. ``commit`` never goes back; entries up to it may be applied in order. ``committed_config``
-       gates log collection, not messages.
+    5. ``commit`` never goes back; up to it entries may be applied in order. ``committed_config`` gates collection only.
     6. Entries that the core emits carry timestamp 0; the executor stamps them in log order.
 
 Liveness that the kernel coalesces per pair of nodes
-    A leader states ``beats`` (the peers that it keeps alive in its term). The kernel's heartbeat
-    service carries these for all tablets in one message per pair of nodes. Before it delivers a
-    ``Tick`` that reaches a deadline, or a vote request, the driver first delivers what it heard
-    since: ``LeaderAlive`` to followers, ``PeerAlive`` to leaders.
-"""
-
-from __future__ import annotations
+    A leader states ``beats`` (the peers that it keeps alive in its term). The kernel's heartbeat service carries these
+    for all tablets in one message per pair of nodes. Before it delivers a ``Tick`` that reaches a deadline, or a vote
+    request, the driver first delivers what it heard since: ``LeaderAlive`` to followers, ``PeerAlive`` to leaders."""
 
 import random
 from abc import ABC, abstractmethod
@@ -72,10 +65,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The members of a tablet's consensus group, sorted by node id.
-
-    ``op_id``, the compare-and-set id of membership changes, is that of the entry which carried the
-    config; ``OpId(0, 0)`` for an initial config that no entry has carried yet."""
+    """The members of a consensus group, sorted by node id. ``op_id``, the compare-and-set id of changes, is that of the
+    entry which carried the config; ``OpId(0, 0)`` for an initial one that no entry has carried yet."""
 
     op_id: OpId
     members: tuple[Member, ...]
@@ -206,9 +197,7 @@ class PeerAlive(msgspec.Struct, frozen=True, gc=False):
 
 
 class BeatException(msgspec.Struct, frozen=True, gc=False):
-    """A peer answered a heartbeat of this tablet with an exception.
-
-    A higher term makes the leader step down; else it sends a real append."""
+    """A peer answered a heartbeat with an exception: a higher term ends the leadership, else a real append follows."""
 
     peer: NodeId
     term: int  #: The peer's; 0 when it has none.
@@ -399,10 +388,8 @@ class ConsensusEngine(Engine):
     """Makes cores. Subclasses are registered through ``stelae_consensus_engines``."""
 
     contract_version: ClassVar[int] = CONSENSUS_CONTRACT_VERSION
-    #: By message kind: the kernel's codec encodes and validates by these types.
-    message_types: ClassVar[Mapping[str, type[msgspec.Struct]]]
-    #: Kinds before whose delivery the driver must deliver what heartbeats it heard.
-    is_vote_request: ClassVar[frozenset[str]] = frozenset()
+    message_types: ClassVar[Mapping[str, type[msgspec.Struct]]]  #: By kind: the kernel's codec goes by these.
+    is_vote_request: ClassVar[frozenset[str]] = frozenset()  #: Before these the driver delivers the heartbeats heard.
 
     @classmethod
     def beat_interval_ms(cls, config: Any) -> int:
@@ -426,16 +413,14 @@ class ConsensusEngine(Engine):
     ) -> ConsensusCore:
         """Make the core of a replica whose log and metadata are readable.
 
-        ``commit`` is the highest index known to be committed (what the store flushed, or the log's
-        hint, clamped to ``log.last.index``); ``applied``, at most that, what the store has applied.
-        ``committed_config`` is from consensus metadata; the newest config entry in ``log`` wins
-        over it while that entry stands. Of ``rng``, ``random()`` and ``getrandbits()`` are used."""
+        ``commit``: the highest index known committed (what the store flushed or the log's hint, at most
+        ``log.last.index``); ``applied``, at most that: by the store. ``committed_config`` is of consensus metadata; the
+        newest config entry in ``log`` wins while it stands. Of ``rng``, ``random()`` and ``getrandbits()`` are used."""
 
     @classmethod
     @abstractmethod
     def restore_voter(
         cls, *, node_id: NodeId, hard_state: HardState, last: OpId | None, config: Any, now_us: int
     ) -> ConsensusCore:
-        """Make the core of a tombstone or a copy under way: it votes and does nothing else.
-
-        ``last`` is the last op id of the log it once had; ``None`` is UNKNOWN: it never votes."""
+        """Make the core of a tombstone or a copy under way: it votes and does nothing else. ``last`` is the last op id
+        of the log it once had; ``None`` is UNKNOWN: it never votes."""

@@ -6,18 +6,13 @@ nothing else: it never touches a superblock, consensus metadata, ``wals/`` or ``
 Ordering and durability
     1. ``begin`` is idempotent for the same snapshot and peer; a session lives until ``end`` or
        until its time to live has passed without ``keep_alive`` or ``fetch``.
-    2. Every chunk carries a CRC32C, every item a SHA-256 over its whole. A chunk that arrives
-       damaged is fetched again; an item whose bytes at the source differ from its digest ends the
-       copy with ``SourceDamaged``. Nothing damaged is ever reported as complete.
+    2. Every chunk carries a CRC32C, every item a SHA-256. A chunk that arrives damaged is fetched again; an item that
+       differs from its digest at the source ends the copy: ``SourceDamaged``. Nothing damaged is reported complete.
     3. What the sink has been given is durable once ``CopySink.finish`` returned, not before.
        ``Partial.have`` names only such items, so a resume after a crash fetches the rest.
-    4. ``Complete`` is a claim: the kernel verifies digests and fences again before it makes the
-       replica READY.
+    4. ``Complete`` is a claim: the kernel verifies digests and fences again before it makes the replica READY.
 
-Scope and threads: one transport per node; methods of both sides may block and are called from
-kernel threads, several sessions at a time."""
-
-from __future__ import annotations
+Scope and threads: one per node; methods of both sides may block, on kernel threads, several sessions at a time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -115,10 +110,8 @@ class CopySource(ABC):
 
     @abstractmethod
     def fetch(self, session: str, item: str, offset: int, bytes_max: int) -> Chunk:
-        """Return at least one byte of an item from ``offset``; empty only at its end.
-
-        ``CallerError``: an unknown session or item, or an offset past the end. ``Corrupt``: the
-        source's bytes fail their checksum."""
+        """Return at least one byte of an item from ``offset``; empty only at its end. ``CallerError``: an unknown
+        session or item, or an offset past the end. ``Corrupt``: the source's bytes fail their checksum."""
 
     @abstractmethod
     def keep_alive(self, session: str) -> None:
@@ -147,8 +140,7 @@ class CopyTarget(ABC):
 
         ``have``: digests of the items that are durable in the stage. ``limiter`` is called with the
         bytes about to be fetched, and blocks to hold the rate; ``progress`` with the bytes stored
-        so far. ``cancelled`` is asked between chunks: true ends the run with ``Partial``.
-        """
+        so far. ``cancelled`` is asked between chunks: true ends the run with ``Partial``."""
 
 
 class CopyTransport(Engine):

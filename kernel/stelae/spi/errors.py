@@ -1,22 +1,17 @@
 """Errors, split by who must act.
 
-One root, ``StelaeError``; below it one branch per party that can mend the matter: whoever wrote
-the configuration, whoever wrote or installed a plugin, whoever runs the disk, the caller of an
-API, the peer at the other end. A message says the fact, the known alternatives, and the next step.
+One root, ``StelaeError``; below it one branch per party that can mend the matter: who wrote the configuration, who
+wrote or installed a plugin, who runs the disk, the caller, the peer. A message says the fact, alternatives, next step.
 
 An *operating* error is one of these. A broken invariant inside a pure core is not an exception:
 it is the effect ``Fatal`` (see ``stelae.spi.consensus``), which stops one tablet."""
-
-from __future__ import annotations
 
 from typing import ClassVar
 
 
 class StelaeError(Exception):
-    """Root of all errors that Stelae raises on purpose.
-
-    ``code``, given as ``class Mine(CallerError, code="MINE")``, is the stable name under which the
-    error crosses the wire and appears in ``--json``; it never changes once released."""
+    """Root of all errors that Stelae raises on purpose. ``code``, given as ``class Mine(CallerError, code="MINE")``, is
+    the stable name under which the error crosses the wire and appears in ``--json``; it never changes once released."""
 
     code: ClassVar[str] = "ERROR"
 

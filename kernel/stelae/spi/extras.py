@@ -1,7 +1,5 @@
 """Optional dependencies: imported when an engine is opened, and named when they are missing."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 
@@ -13,17 +11,13 @@ class MissingExtra(PluginError, code="MISSING_EXTRA"):
 
     def __init__(self, module: str, extra: str, *, wanted_by: str = "") -> None:
         self.module, self.extra = module, extra
-        super().__init__(
-            f"{wanted_by or 'this'} needs the Python package {module!r}, which is not installed; "
-            f"install it with: pip install 'stelae[{extra}]'"
-        )
+        fact = f"{wanted_by or 'this'} needs the Python package {module!r}, which is not installed"
+        super().__init__(f"{fact}; install it with: pip install 'stelae[{extra}]'")
 
 
 def require(module: str, *, extra: str, wanted_by: str = "") -> Any:
-    """Import an optional dependency on first use; ``MissingExtra`` if it is not installed.
-
-    An engine also lists ``{module: extra}`` in a class variable ``optional_modules``; then what is
-    missing is said when the engine is picked, with the line of ``node.toml``."""
+    """Import an optional dependency on first use; else ``MissingExtra``. An engine lists it as ``{module: extra}`` in a
+    class variable ``optional_modules`` too, to be told when it is picked, with the line of ``node.toml``."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

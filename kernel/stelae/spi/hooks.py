@@ -4,7 +4,8 @@ A plugin is a module (or object) with functions marked ``@hookimpl``::
 
     from stelae.spi.hooks import hookimpl
 
-    @hookimpl def stelae_wal_engines() -> Sequence[type[WalEngine]]:
+    @hookimpl
+    def stelae_wal_engines() -> Sequence[type[WalEngine]]:
         return [MyWal]
 
 and an entry point of group ``stelae.plugins`` named ``kind.name`` (``wal.mine``) that points at it.
@@ -13,26 +14,21 @@ The kernel imports the module only when ``node.toml`` picks that name.
 Ordering and durability
     Registration hooks are called once, when the plugin is loaded, on the thread that starts the node, before any
     directory is opened. They are synchronous, take exactly the arguments given here without defaults, and must not
-    touch disk, network or clock. Several plugins may implement one hook; the order of their answers means nothing,
-    because engines are chosen by name. Observer hooks are called on the event loop after the fact became durable, never
-    before; one that raises is logged and the others still run."""
-
-from __future__ import annotations
+    touch disk, network or clock. Several plugins may implement one; order means nothing, as engines are chosen by name.
+    Observer hooks are called on the event loop once the fact is durable; if one raises, it is logged, others run."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 import pluggy
 
+from stelae.spi.consensus import ConsensusEngine
+from stelae.spi.copy import CopyTransport
 from stelae.spi.ids import NodeId, TabletId
-
-if TYPE_CHECKING:
-    from stelae.spi.consensus import ConsensusEngine
-    from stelae.spi.copy import CopyTransport
-    from stelae.spi.policy import MasterPolicy
-    from stelae.spi.store import TabletStore
-    from stelae.spi.wal import WalEngine
+from stelae.spi.policy import MasterPolicy
+from stelae.spi.store import TabletStore
+from stelae.spi.wal import WalEngine
 
 PROJECT = "stelae"  #: Name of the pluggy project; hook names begin with it.
 ENTRY_POINT_GROUP = "stelae.plugins"  #: Where distributions announce plugins.

@@ -1,9 +1,6 @@
 """Identities: what names a node, a tablet, a log and a position in it.
 
-Everything here may arrive from a peer or become part of a path, so each kind of id has one
-validator and a closed alphabet. Nothing in this module touches the disk or the network."""
-
-from __future__ import annotations
+Each may arrive from a peer or become part of a path, and has one validator and a closed alphabet. All here is pure."""
 
 import re
 from typing import NamedTuple, NewType
@@ -30,9 +27,7 @@ _PATH_SAFE_TEXT = f"1 to {ID_LENGTH_MAX} of the characters A-Z a-z 0-9 _ -, star
 
 
 class OpId(NamedTuple):
-    """Position of an entry in a replicated log: ordered by term first, then by index.
-
-    Both are at least 0 and may exceed 2**32; ``index`` counts from 1."""
+    """Position in a log, ordered by term, then ``index`` (from 1); neither is negative, both may exceed 2**32."""
 
     term: int
     index: int  # type: ignore[assignment]

@@ -1,7 +1,5 @@
 """Entries of a replicated log, as consensus, log engines and stores all see them."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import msgspec
@@ -22,10 +20,8 @@ class EntryKind(IntEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One entry of a replicated log. Immutable; ``body`` is never re-encoded on its way.
-
-    Indexes are contiguous; terms and ``timestamp``, the hybrid one that the leader's driver gave,
-    never decrease. Timestamp zero means "not stamped yet" and is never stored."""
+    """One entry of a replicated log, immutable, its body never re-encoded. Indexes are contiguous; terms and
+    ``timestamp`` (hybrid, by the leader's driver; 0: not stamped yet, and never stored) never decrease."""
 
     op_id: OpId
     kind: EntryKind

@@ -4,10 +4,7 @@ Layout, little-endian: magic ``SWP`` and a format version byte; length of the he
 msgpack; then the record batches of the groups, each starting at a multiple of 8 so that Arrow reads it in place. The
 schema of a version is durable before its first use and is not repeated here.
 
-Rows are numbered from 0 through all groups in order. A request owns the next ``row_count`` rows
-after the request before it, so row ranges need not be stored."""
-
-from __future__ import annotations
+Rows are numbered from 0 through all groups in order; a request owns ``row_count`` rows behind its predecessor's."""
 
 import struct
 
@@ -35,8 +32,8 @@ class PayloadClient(msgspec.Struct, frozen=True, array_like=True):
 class PayloadRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One operation: whose, its number, how many rows it owns, and the hash of what was sent.
 
-    ``errors`` are rows that the leader found not to fit: they are not among the rows of the entry.
-    They count rows as the client sent them; the owned rows are the others, in order."""
+    ``errors`` are rows that the leader found not to fit: they are not among the rows of the entry. They count rows as
+    the client sent them; the owned rows are the others, in order."""
 
     client: int
     sequence: int
@@ -54,10 +51,8 @@ class OpGroup(msgspec.Struct, frozen=True):
     body: bytes | memoryview
 
     def rows(self, schema: Schema) -> RowBatch:
-        """Return the rows; ``schema`` is the payload's version.
-
-        ``Corrupt``: no batch of these columns and this number of rows. ``SchemaMismatch``: the
-        schema lacks one of the columns."""
+        """Return the rows; ``schema`` is the payload's version. ``Corrupt``: no batch of these columns and this number
+        of rows. ``SchemaMismatch``: the schema lacks one of the columns."""
         batch = RowBatch.from_ipc(schema.project(self.columns), self.body)
         if batch.num_rows != self.row_count:
             raise Corrupt(f"a group of {self.row_count} rows holds {batch.num_rows}")

@@ -1,16 +1,12 @@
 """Contract of a master policy (contract version 1): what to change, as a pure function.
 
 Ordering and durability
-    A policy decides and does nothing. ``plan`` is total and pure: the same snapshot and the same
-    random source give the same actions, it keeps no state between calls, it reads no clock, and it
-    raises for no snapshot. Its actions are proposals: the kernel checks each again (majority, one
-    change at a time, the compare-and-set id) and carries out those that still hold, in the order
-    given. An action is therefore never durable by itself, and dropping any of them is safe.
+    A policy decides and does nothing. ``plan`` is total and pure: the same snapshot and random source give the same
+    actions, it keeps no state between calls, reads no clock, and raises for no snapshot. Its actions are proposals: the
+    kernel checks each again (majority, one change at a time, the compare-and-set id) and carries out those that still
+    hold, in the order given. So none is durable by itself, and dropping any of them is safe.
 
-Scope and threads: one policy per master, called on the leader's event loop; it must answer within
-milliseconds for thousands of tablets."""
-
-from __future__ import annotations
+Scope and threads: one per master, on the leader's event loop; it answers in milliseconds for thousands of tablets."""
 
 import random
 from abc import abstractmethod
@@ -103,6 +99,5 @@ class MasterPolicy(Engine):
     @classmethod
     @abstractmethod
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> tuple[Action, ...]:
-        """Return what to change, most urgent first; empty when all is well.
-
-        Only ``rng.random()`` and ``rng.getrandbits()`` are used, so plans can be replayed."""
+        """Return what to change, most urgent first; empty when all is well. Only ``rng.random()`` and
+        ``rng.getrandbits()`` are used, so plans can be replayed."""

@@ -6,8 +6,6 @@ From the log entry on, rows travel and are stored as Arrow; this is the one type
 A batch's bytes are one Arrow IPC message without its schema: whoever reads them knows the layout
 from the schema version that the log recorded earlier."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -145,11 +143,11 @@ class RowBatch:
     def __len__(self) -> int:
         return self.num_rows
 
-    def slice(self, offset: int, length: int | None = None) -> RowBatch:
+    def slice(self, offset: int, length: int | None = None) -> "RowBatch":
         """Return rows from ``offset``, at most ``length`` of them, without copying."""
         return RowBatch(self.layout, self.arrow.slice(offset, length))
 
-    def filter(self, mask: Any) -> RowBatch:
+    def filter(self, mask: Any) -> "RowBatch":
         """Return the rows whose place in ``mask`` (bools or a boolean array) is true."""
         import pyarrow as pa
 
@@ -171,11 +169,10 @@ class RowBatch:
         """Return the rows as tuples of plain values."""
         return [*zip(*map(self.values, range(len(self.layout.columns))), strict=True)]
 
-    def select(self, layout: Layout) -> RowBatch:
+    def select(self, layout: Layout) -> "RowBatch":
         """Return the batch under another layout, columns matched by id.
 
-        Absent ones get their default, else nulls: the caller knows that one of the two is allowed.
-        """
+        Absent ones get their default, else nulls: the caller knows that one of the two is allowed."""
         if layout is self.layout or layout == self.layout:
             return self
         mine = dict(zip(self.layout.ids, self.arrow.columns, strict=True))

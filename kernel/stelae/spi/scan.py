@@ -3,8 +3,6 @@
 A ``ScanSpec`` travels from client to tablet as it is. Every engine judges rows as ``stelae.rows.matching``
 does, so that none of them has its own idea of null, NaN or prefix; encoded keys are ``stelae.rows.keys``'."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 

@@ -1,13 +1,10 @@
 """Schemas: the columns of a tablet's rows, their types, and their primary key.
 
-A schema is immutable and has a version; its bytes are the body of a ``SCHEMA`` log entry, durable
-before the first row that refers to that version. Columns are known by id everywhere below the
-client, so renaming one moves no data, and an id is never used for another column.
+A schema is immutable and has a version; its bytes are the body of a ``SCHEMA`` entry, durable before the first row of
+that version. Below the client columns are known by id, which no other column ever gets: renaming moves no data.
 
 Plain values are what rows look like in Python without Arrow: ``bool``, ``int``, ``float``, ``str``,
 ``bytes``, ``Decimal``, a date as days and a timestamp as microseconds since 1970-01-01 UTC."""
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
@@ -76,8 +73,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     name: str  #: Unique within a schema, 1 to ``NAME_LENGTH_MAX`` characters.
     type: str  #: Text that :func:`data_type` parses.
     nullable: bool = False  #: Whether rows may leave it empty; never for a key column.
-    #: Plain value (a decimal as text) that stands for an absent one; ``None``: there is none.
-    default: Any = None
+    default: Any = None  #: Plain value (a decimal as text) that stands for an absent one; ``None``: there is none.
 
     @property
     def data_type(self) -> DataType:
@@ -129,10 +125,8 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     def __post_init__(self) -> None:
         if self.version < 1 or not 1 <= len(self.columns) <= COLUMNS_MAX:
-            raise SchemaMismatch(
-                f"version {self.version} with {len(self.columns)} columns: "
-                f"expected a version from 1 and 1 to {COLUMNS_MAX} columns"
-            )
+            what = f"version {self.version} with {len(self.columns)} columns"
+            raise SchemaMismatch(f"{what}: expected a version from 1 and 1 to {COLUMNS_MAX} columns")
         for column in self.columns:
             _check_column(column)
         ids, names = zip(*((column.id, column.name) for column in self.columns), strict=True)
@@ -170,20 +164,15 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return {}
 
     def project(self, ids: Iterable[int] | None) -> Layout:
-        """Return the layout of some columns, by id and in that order; ``None`` means all.
-
-        ``SchemaMismatch``: an id is unknown or stands twice.
-        """
+        """Return the layout of columns by id, in that order; ``None``: all. ``SchemaMismatch``: unknown or twice."""
         if ids is None:
             return self.layout
         wanted = tuple(ids)
         found = self._projections.get(wanted)
         if found is None:
             if len(set(wanted)) != len(wanted) or not set(wanted) <= set(self.by_id):
-                raise SchemaMismatch(
-                    f"columns {wanted[:20]!r} are not distinct columns of schema version "
-                    f"{self.version}; it has {sorted(self.by_id)!r}"
-                )
+                known = f"schema version {self.version}; it has {sorted(self.by_id)!r}"
+                raise SchemaMismatch(f"columns {wanted[:20]!r} are not distinct columns of {known}")
             found = Layout(tuple(self.by_id[i] for i in wanted))
             if len(self._projections) < 64:
                 self._projections[wanted] = found
@@ -194,7 +183,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return _ENCODER.encode(self)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Schema:
+    def from_bytes(cls, data: bytes) -> "Schema":
         """Read what :meth:`to_bytes` wrote; ``Corrupt``: the bytes are no schema."""
         try:
             return _DECODER.decode(data)
@@ -208,17 +197,11 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return {"version": self.version, "columns": columns, "key": key}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Schema:
-        """Build a schema from ``{"columns": [{"name", "type", ...}], "key": [names]}``.
-
-        Ids default to the position, counted from 1; ``nullable`` to false; ``version`` to 1.
-        ``SchemaMismatch``: a field is missing, unknown or of the wrong type, or does not fit.
-        """
+    def from_plain(cls, plain: Mapping[str, Any]) -> "Schema":
+        """Build a schema from ``{"columns": [{"name", "type", ...}], "key": [names]}``; ids default to the position
+        from 1, ``nullable`` to false, ``version`` to 1. ``SchemaMismatch``: a missing, unknown or unfit field."""
         try:
-            given = [
-                msgspec.convert([*_ordered(column, place)], Column)
-                for place, column in enumerate(plain["columns"], start=1)
-            ]
+            given = [_column(column, place) for place, column in enumerate(plain["columns"], start=1)]
             ids = {column.name: column.id for column in given}
             return cls(int(plain.get("version", 1)), tuple(given), tuple(ids[n] for n in plain["key"]))
         except KeyError as error:
@@ -227,32 +210,25 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
             raise SchemaMismatch(f"not a schema: {error}") from error
 
 
-def _ordered(column: Mapping[str, Any], place: int) -> tuple[Any, ...]:
+def _column(column: Mapping[str, Any], place: int) -> Column:
     unknown = set(column) - {*_FIELDS}
     if unknown:
         raise SchemaMismatch(f"column {place} has unknown fields {sorted(unknown)!r}")
     given = {"id": place, "nullable": False, "default": None, **column}
-    return tuple(given[name] for name in _FIELDS)
+    return msgspec.convert([given[name] for name in _FIELDS], Column)
 
 
 def _check_column(column: Column) -> None:
     if column.id < 1 or not 1 <= len(column.name) <= NAME_LENGTH_MAX:
-        raise SchemaMismatch(
-            f"column {column.name[:80]!r} with id {column.id}: expected an id from 1 and a name of "
-            f"1 to {NAME_LENGTH_MAX} characters"
-        )
+        what = f"column {column.name[:80]!r} with id {column.id}"
+        raise SchemaMismatch(f"{what}: expected an id from 1 and a name of 1 to {NAME_LENGTH_MAX} characters")
     kind = column.data_type
     if column.default is not None and type(column.default) not in _DEFAULT_TYPES[kind.name]:
         raise SchemaMismatch(f"default of column {column.name!r} is not a plain {column.type}")
 
 
-_DEFAULT_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys((*_INT_BYTES, "date", "timestamp"), (int,)),
-    **dict.fromkeys(("float", "double"), (float, int)),
-    "bool": (bool,),
-    "string": (str,),
-    "binary": (bytes,),
-    "decimal": (str,),
-}
+_DEFAULT_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "string": (str,), "binary": (bytes,), "decimal": (str,)}
+_DEFAULT_TYPES |= dict.fromkeys((*_INT_BYTES, "date", "timestamp"), (int,))
+_DEFAULT_TYPES |= dict.fromkeys(("float", "double"), (float, int))
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Schema)

@@ -1,17 +1,13 @@
 """Services that the kernel hands to engines, as Protocols.
 
-Engines start no threads, open no sockets and read no clock: what they need of the outside arrives
-through these. ``Files`` is the only way to the disk (engines whose library does its own I/O, such
-as LMDB, excepted), so one fake file system with crash semantics tests them all.
+Engines start no threads, open no sockets, read no clock: what they need of the outside arrives here. ``Files`` is the
+only way to the disk (but for libraries with I/O of their own, as LMDB), so one fake with crash semantics tests all.
 
 Ordering and durability of ``Files``
-    A write is visible to later reads at once and durable only after a ``sync`` of that file (or ``pwritev(...,
-    dsync=True)``). Creating, renaming and removing names is durable only after ``sync_directory`` of the parent.
-    Un-synced writes may be lost, torn or reordered by a crash. After ``sync`` raised, nothing written to that file
-    since its last good sync may be trusted. Paths are text with ``/``. Every method may block and is called from a
-    kernel thread, never from the event loop."""
-
-from __future__ import annotations
+    A write is visible to later reads at once, and durable only after a ``sync`` of that file (or ``pwritev(...,
+    dsync=True)``); creating, renaming and removing names after ``sync_directory`` of the parent. Un-synced writes may
+    be lost, torn or reordered by a crash. After ``sync`` raised, nothing written to that file since its last good sync
+    may be trusted. Paths are text with ``/``. Every method may block; kernel threads call it, never the event loop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -20,10 +16,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """One open file. Not shared between threads unless its engine serialises the calls.
-
-    ``Full``: there is no space, and nothing of that call counts. ``SyncFailed``: a write or a sync
-    failed, and the file is not to be trusted any more."""
+    """One open file, not shared between threads unless its engine serialises the calls. ``Full``: no space, and nothing
+    of that call counts. ``SyncFailed``: a write or sync failed, and the file is not to be trusted."""
 
     @property
     def path(self) -> str:
@@ -92,10 +86,8 @@ class Files(Protocol):
         """Return the contents of a small file (``FileNotFoundError`` if there is none)."""
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replace a small file atomically: temporary neighbour, sync, rename, directory sync.
-
-        Durable on return; after a crash, or ``SyncFailed``, the old or the new contents stand; after ``Full`` the old.
-        """
+        """Replace a small file atomically: temporary neighbour, sync, rename, directory sync. Durable on return; after
+        a crash, or ``SyncFailed``, the old or the new contents stand; after ``Full`` the old."""
 
     def space_left(self, path: str) -> int:
         """Return the bytes that an unprivileged user can still write below ``path``."""
@@ -142,15 +134,11 @@ class Channel(Protocol):
     """A way to one peer for an engine's own message kinds, used by copy transports."""
 
     def send(self, kind: str, body: Sequence[Buffer]) -> None:
-        """Queue one message; never blocks; dropped when the peer is not connected.
-
-        ``Overloaded`` when the link's byte credit is used up."""
+        """Queue one message, never blocking; dropped if the peer is not connected. ``Overloaded``: no credit left."""
 
 
 class EngineServices(Protocol):
-    """What an engine is given when it is opened: ``files``, ``clock``, ``metrics``, ``workers``.
-
-    The clock serves metrics and back-off only: nothing durable may depend on it."""
+    """What an engine is given when opened. The clock is for metrics and back-off: nothing durable may depend on it."""
 
     @property
     def files(self) -> Files: ...

@@ -1,17 +1,15 @@
 """What every engine declares: its name, its contract's version, its capabilities and its settings.
 
-Settings are a frozen dataclass whose fields say unit, default, bounds and reason; the kernel fills it from the
-engine's section of ``node.toml``::
+Settings are a frozen dataclass, filled from ``node.toml``; its fields say unit, default, bounds and reason::
 
-    @dataclass(frozen=True, slots=True, kw_only=True) class Config:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Config:
         segment_bytes: int = setting(
             64 << 20, unit="bytes", low=4096, high=1 << 32,
             reason="large enough that rolling is rare, small enough to collect soon",
         )
 
 Supported field types: ``bool``, ``int``, ``float``, ``str``, and ``Literal`` of strings."""
-
-from __future__ import annotations
 
 import dataclasses
 from abc import ABC

@@ -4,9 +4,8 @@ Scope: tablet. One instance holds the rows of one replica. The kernel owns its d
 superblock, retention and threads; the engine owns the bytes below the directory.
 
 Ordering and durability
-    1. Entries are applied in log order, whole groups at once; the effect depends on nothing but
-       the entries: no clock, no randomness, no configuration. Every replica gets the same rows and
-       the same row errors.
+    1. Entries are applied in log order, whole groups at once; the effect depends on nothing but the entries: no clock,
+       no randomness, no configuration. Every replica gets the same rows and the same row errors.
     2. An entry at or below what is applied is a no-op. After a restart ``applied`` is at most
        what was flushed, and the kernel applies the log from there again.
     3. Nothing is durable before ``flush`` made an edit, the kernel made the superblock durable
@@ -18,13 +17,10 @@ Ordering and durability
        the history floor raises ``TooOld`` and never returns wrong rows.
 
 Threads
-    ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and ``close``
-    are called one at a time: by an apply worker, or on the event loop if the engine declares
-    ``apply_inline`` (each such call is short and never blocks). ``scan``, ``diff``, ``checksum``,
-    ``export``, ``snapshot`` and ``memory_bytes`` may be called from any thread beside them; one
-    cursor belongs to one thread at a time. Engines start no threads and read no clock."""
-
-from __future__ import annotations
+    ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and ``close`` are called one at a
+    time: by an apply worker, or on the event loop if the engine declares ``apply_inline`` (each such call is short and
+    never blocks). ``scan``, ``diff``, ``checksum``, ``export``, ``snapshot`` and ``memory_bytes`` may be called from
+    any thread beside them; one cursor belongs to one thread at a time. Engines start no threads and read no clock."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,15 +40,12 @@ from stelae.spi.write import RowCode
 
 STORE_CONTRACT_VERSION = 1
 
-BATCH_ROWS_MAX = 8192
-"""Most rows that one step of a cursor or of a compaction handles while it holds the interpreter."""
+BATCH_ROWS_MAX = 8192  #: Most rows that a step of a cursor or compaction handles while it holds the interpreter.
 
 
 class ApplyEntry(msgspec.Struct, frozen=True):
-    """One committed entry to apply: rows, or the schema that holds from here on.
-
-    ``skip`` numbers the payload's requests that were applied before or are refused: their rows are
-    passed over, but keep their row numbers."""
+    """One committed entry to apply: rows, or the schema that holds from here on. ``skip`` numbers the payload's
+    requests that were applied before or are refused: their rows are passed over, but keep their row numbers."""
 
     op_id: OpId
     timestamp: int  #: Hybrid; never decreases with the index.
@@ -79,8 +72,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
     manifest: bytes  #: Opaque, for the superblock; from it ``open`` finds everything.
     flushed: OpId  #: The last op id that the manifest covers.
-    #: Files, relative to the directory, that may go once the superblock is durable.
-    obsolete: tuple[str, ...] = ()
+    obsolete: tuple[str, ...] = ()  #: Files, relative to the directory, that may go once the superblock is durable.
 
 
 class StoreSnapshot(ABC):
@@ -111,9 +103,8 @@ class Cursor(ABC):
     @property
     @abstractmethod
     def resume_token(self) -> bytes | None:
-        """Encoded key behind which another scan goes on, on any replica and engine.
-
-        ``None`` before the first row, or when the order is ``ANY`` and the engine cannot say."""
+        """Encoded key behind which another scan goes on, on any replica and engine. ``None`` before the first row, or
+        when the order is ``ANY`` and the engine cannot say."""
 
     @abstractmethod
     def close(self) -> None:
@@ -150,9 +141,8 @@ class VersionedRows(msgspec.Struct, frozen=True):
 class TabletStore(Engine):
     """The rows of one replica. Subclasses are registered through ``stelae_store_engines``.
 
-    Capabilities: ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are made of files;
-    ``history``: reads in the past, ``diff`` and versions in exports; ``apply_inline``: see
-    "Threads"; ``fake_files``: all I/O goes through ``Files``."""
+    Capabilities: ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are of files; ``history``: reads in the
+    past, ``diff``, versions in exports; ``apply_inline``: see "Threads"; ``fake_files``: all I/O by ``Files``."""
 
     contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
     key_bytes_max: ClassVar[int | None] = None  #: Longest encoded key taken, if there is a limit.
@@ -168,10 +158,8 @@ class TabletStore(Engine):
         config: Any,
         services: EngineServices,
     ) -> Self:
-        """Open what a committed edit describes; a new store has an empty manifest.
-
-        ``schemas``: every version that the superblock knows, at least one. ``StorageError``: the
-        files are not what the manifest says, or cannot be read."""
+        """Open what a committed edit describes; a new store has an empty manifest. ``schemas``: all, at least one, that
+        the superblock knows. ``StorageError``: files that are not as the manifest says, or unreadable."""
 
     @property
     @abstractmethod
@@ -187,25 +175,18 @@ class TabletStore(Engine):
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
         """Apply entries in log order; one result each, rows that are not taken being values.
 
-        ``Corrupt``: an entry's rows cannot be read or refer to an unknown schema version, or a new
-        schema changes the key or a type, or adds a column that old rows cannot fill: the store is
-        as before that entry, and the replica has failed."""
+        ``Corrupt``: rows cannot be read or are of an unknown schema version; or a schema changes the key or a type, or
+        adds a column that old rows cannot fill. The store is as before that entry, and the replica has failed."""
 
     @abstractmethod
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
-        """Open a cursor over the rows as of hybrid timestamp ``at``; ``None``: all applied.
-
-        ``TooOld``: ``at`` is below the history floor, or the engine keeps no history.
-        ``SchemaMismatch``: an unknown column, or a value that does not fit its column.
-        """
+        """Open a cursor over the rows as of hybrid timestamp ``at``; ``None``: all applied. ``TooOld``: below the
+        history floor, or no history is kept. ``SchemaMismatch``: an unknown column, or an unfit value."""
 
     @abstractmethod
     def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
-        """Return net changes by entries with ``after < timestamp <= until``.
-
-        A row whose values at both times are equal may be reported as changed or be left out.
-        ``TooOld``: ``after`` is below the history floor. ``Unsupported``: without ``history``.
-        """
+        """Return net changes by entries with ``after < timestamp <= until``; rows equal at both times may be among
+        them. ``TooOld``: ``after`` is below the history floor. ``Unsupported``: without ``history``."""
 
     @abstractmethod
     def flush(self) -> Edit | None:
@@ -213,10 +194,8 @@ class TabletStore(Engine):
 
     @abstractmethod
     def compact(self) -> Edit | None:
-        """Do one bounded piece of upkeep; propose an edit if files changed. Cheap when idle.
-
-        The kernel calls it between groups; it lets go of versions that no read at or above the
-        history floor and no open cursor can see."""
+        """Do one bounded piece of upkeep; propose an edit if files changed. Cheap when idle. The kernel calls it
+        between groups; it lets go of versions that no read at or above the history floor and no open cursor can see."""
 
     @abstractmethod
     def commit(self, edit: Edit) -> None:
@@ -240,17 +219,13 @@ class TabletStore(Engine):
 
     @abstractmethod
     def export(self) -> Iterator[VersionedRows]:
-        """Return every version at or above the history floor, in order of timestamp.
-
-        Rows that have not changed since the floor come with the timestamp at which they did.
-        What crosses between different engines; pins its view like a cursor."""
+        """Return every version at or above the history floor in order of timestamp, unchanged rows with the one of
+        their last change. What crosses between different engines; pins its view like a cursor."""
 
     @abstractmethod
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
-        """Take over an export as the state after ``applied``; ``CallerError`` unless empty.
-
-        ``Corrupt``: timestamps go back, or a schema version is unknown.
-        """
+        """Take over an export as the state after ``applied``; ``CallerError`` unless empty. ``Corrupt``: timestamps go
+        back, or a schema version is unknown."""
 
     @abstractmethod
     def close(self) -> None:

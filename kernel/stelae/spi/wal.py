@@ -1,19 +1,15 @@
 """Contract of a write-ahead log engine (contract version 1).
 
-Scope: node. One engine instance serves every log of a node; a log is named ``LogId(tablet,
-generation)``. The kernel owns group commit: it reserves order, bounds the queue, groups appends
-over all logs, and calls ``commit`` with the whole group from its one WAL thread.
+Scope: node. One instance serves every log of a node, each a ``LogId(tablet, generation)``. The kernel owns group
+commit: it reserves order, bounds the queue, groups over logs, and gives ``commit`` the group from its one WAL thread.
 
 Ordering and durability
-    1. ``commit(group, sync=True)`` returns only when every append that it reports ``Durable`` is
-       on disk, together with the names of any file it needed.
+    1. ``commit(group, sync=True)`` returns only when all it reports ``Durable`` is on disk, with its files' names.
     2. Within one log, entries become durable in index order. A crash inside ``commit`` leaves any
        prefix of what the call was appending, never a gap and never a mixture.
-    3. ``replace_from`` replaces a suffix atomically: after a crash one reads the old suffix or a
-       prefix of the new one that voids the old, never old entries behind new ones. A stored entry
-       at index ``i`` voids every earlier-written entry at or above ``i``.
-    4. The *base op id* of a log is durable before any entry at or below it is removed, so an
-       emptied log never claims to begin at 0.0.
+    3. ``replace_from`` replaces a suffix atomically: after a crash one reads the old suffix, or a prefix of the new one
+       that voids the old; never old behind new. A stored entry voids every earlier-written one at or above its index.
+    4. The *base op id* of a log is durable before an entry at or below it goes: no emptied log claims to begin at 0.0.
     5. The commit hint rides along with an append and costs no sync of its own. What is recovered
        is at most the highest hint ever passed, and at most ``last.index``.
     6. Damage in a closed file, or before bytes that are known to have been synced, is corruption
@@ -23,8 +19,6 @@ Threads
     ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and ``close`` are
     called from one thread and may block. ``op_id_at``, ``read``, ``logs``, ``snapshot`` and ``stats`` may be called
     from any thread, also while ``commit`` runs, and see durable entries only."""
-
-from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +38,8 @@ WAL_CONTRACT_VERSION = 1
 class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one commit does to one log: void a suffix if asked to, then append ``entries``.
 
-    Without ``replace_from`` the entries, at least one, begin right after the log's last entry. With
-    it everything at or above that index is void, and entries, if any, begin exactly there."""
+    Without ``replace_from`` the entries, at least one, begin right after the log's last entry. With it everything at or
+    above that index is void, and entries, if any, begin exactly there."""
 
     entries: tuple[Entry, ...]  #: Contiguous, in index order.
     replace_from: int | None = None
@@ -59,10 +53,8 @@ class Durable(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The append failed; ``durable`` is the last op id that is still good.
-
-    The log refuses further appends until ``repair``. ``error`` is ``Full`` when space may come
-    back, and any other ``StorageError`` when the log's files can no longer be trusted."""
+    """The append failed; ``durable`` is the last op id that is still good, and the log refuses more until ``repair``.
+    ``error``: ``Full`` when space may come back; another ``StorageError``: the log's files are not to be trusted."""
 
     error: StelaeError
     durable: OpId
@@ -115,20 +107,16 @@ class WalSnapshot(ABC):
 
 
 class WalEngine(Engine):
-    """All logs of one node. Subclasses are registered through ``stelae_wal_engines``.
-
-    Capabilities: ``files``: snapshots are made of files; ``fake_files``: all I/O goes through
-    ``Files``; ``snapshot``: ``snapshot`` is supported. An unknown log is a ``CallerError``."""
+    """All logs of one node; registered through ``stelae_wal_engines``. Capabilities: ``files``: snapshots are made of
+    files; ``fake_files``: all I/O goes through ``Files``; ``snapshot``: supported. ``CallerError``: an unknown log."""
 
     contract_version: ClassVar[int] = WAL_CONTRACT_VERSION
 
     @classmethod
     @abstractmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
-        """Open the engine's directory, creating it when missing; recovery is complete on return.
-
-        Raises ``Locked``, ``Foreign``, ``FutureVersion``, ``Full`` and nothing else. A corrupt log
-        is listed by ``logs`` with its damage; the others work."""
+        """Open the engine's directory, made when missing; recovery is complete on return. Only ``Locked``, ``Foreign``,
+        ``FutureVersion`` and ``Full`` are raised: ``logs`` lists a corrupt log with its damage; the others work."""
 
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:
@@ -136,48 +124,38 @@ class WalEngine(Engine):
 
     @abstractmethod
     def create(self, log: LogId, base: OpId) -> None:
-        """Create an empty log that begins after ``base``; durable on return.
-
-        ``CallerError``: the log exists. ``StorageError``: nothing was created.
-        """
+        """Create an empty log that begins after ``base``; durable on return. ``CallerError``: the log exists.
+        ``StorageError``: nothing was created."""
 
     @abstractmethod
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Append to many logs at once; see "Ordering and durability".
 
-        One outcome per log of ``group``; one bad log does not fail the others. Never raises for
-        an operating error. ``commit({}, sync=True)`` makes all earlier unsynced commits durable.
-        A non-contiguous append, a decreasing term, a replacement at or below the base, an unknown
-        or damaged log are ``Failed`` with ``CallerError`` or ``Corrupt`` and change nothing."""
+        One outcome per log of ``group``; a bad log does not fail others; no operating error is raised. ``commit({},
+        sync=True)`` makes all earlier unsynced commits durable. A gap, overlap or lower term, a replacement at or
+        below the base, an unknown or damaged log: ``Failed`` with ``CallerError`` or ``Corrupt``, nothing changed."""
 
     @abstractmethod
     def repair(self, log: LogId) -> OpId:
-        """Make a log that reported ``Failed`` usable again, in fresh space.
-
-        Returns the last durable op id; everything after it is void. ``Full``: try again later;
-        another ``StorageError``: the replica must be replaced.
-        """
+        """Make a log that reported ``Failed`` usable again, in fresh space. Returns the last durable op id; everything
+        after it is void. ``Full``: try again later; another ``StorageError``: the replica must be replaced."""
 
     @abstractmethod
     def op_id_at(self, log: LogId, index: int) -> OpId:
-        """Return the op id at ``index``, from ``base.index`` to ``last.index``; scans nothing.
-
-        ``Compacted``: below the base. ``CallerError``: past the last entry.
-        """
+        """Return the op id at ``index``, from ``base.index`` to ``last.index``; scans nothing. ``Compacted``: below the
+        base. ``CallerError``: past the last entry."""
 
     @abstractmethod
     def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
         """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
 
-        Durable winners only, checksums verified. ``Compacted``: ``first`` is at or below the base.
-        ``Corrupt``, with file and offset: a checksum fails. ``CallerError``: the range is empty,
-        or ends past the last entry."""
+        Durable winners only, checksums verified. ``Compacted``: ``first`` is at or below the base. ``Corrupt``, with
+        file and offset: a checksum fails. ``CallerError``: the range is empty, or ends past the last entry."""
 
     @abstractmethod
     def collect(self, log: LogId, upto: int) -> OpId:
-        """Allow every entry with index at or below ``upto`` to be removed; return the new base.
-
-        The engine may keep more than it must (whole segments only); the base is durable first."""
+        """Allow every entry with index at or below ``upto`` to be removed; return the new base. The engine may keep
+        more than it must (whole segments only); the base is durable first."""
 
     @abstractmethod
     def drop(self, log: LogId) -> None:

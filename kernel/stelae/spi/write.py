@@ -4,11 +4,8 @@ A client numbers its operations from 1 and never gives a number to two different
 first incomplete)`` make an operation exactly-once: retried anywhere, any number of times, it has one effect and one
 answer. ``first_incomplete`` says that every lower sequence has been answered, so that its result may be forgotten.
 
-Small operations carry rows in msgpack, because one row as its own Arrow batch costs a hundred times
-more; large ones carry an Arrow IPC message that nobody touches again. The body of an operation is
-encoded once by the client, hashed once by the leader, and never re-encoded between."""
-
-from __future__ import annotations
+Small operations carry rows in msgpack, since one row as an Arrow batch costs a hundred times more; large ones an Arrow
+IPC message that nobody touches again. A body is encoded once, by the client, and hashed once, by the leader."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -27,9 +24,7 @@ OPS_MAX = 16_384  #: Most operations of one request: bounds what a message can m
 
 
 class StaleSequence(CallerError, code="STALE_SEQUENCE"):
-    """The client declared this sequence answered, or its result is too old to be known.
-
-    The operation was not applied now; whether it once was is not known any more."""
+    """Sequence declared answered, or its result too old: not applied now; whether it once was is not known."""
 
 
 class OpKind(IntEnum):
@@ -73,10 +68,8 @@ class OpBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Kind and rows of an operation: what its digest covers."""
 
     kind: OpKind
-    #: Tuples of plain values (decimals as text), or one Arrow IPC message.
-    rows: list[tuple[Any, ...]] | bytes
-    #: Ids of the columns that the rows bring, in order; ``None`` for the whole schema (or key).
-    columns: tuple[int, ...] | None = None
+    rows: list[tuple[Any, ...]] | bytes  #: Tuples of plain values (decimals as text), or one Arrow IPC message.
+    columns: tuple[int, ...] | None = None  #: Ids of what the rows bring, in order; ``None``: whole schema (or key).
 
 
 class WriteOp(msgspec.Struct, frozen=True, array_like=True):
@@ -131,8 +124,7 @@ def decode_body(raw: msgspec.Raw | bytes) -> OpBody:
 
 def digest_of(raw: msgspec.Raw | bytes) -> int:
     """Return the 64-bit hash of an encoded body: tells a retry from another use of its id."""
-    digest: int = mmh3.mmh3_x64_128_utupledigest(raw)[0]
-    return digest
+    return mmh3.mmh3_x64_128_utupledigest(raw)[0]
 
 
 def refused(error: StelaeError) -> OpResult:

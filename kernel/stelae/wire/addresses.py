@@ -3,8 +3,6 @@
 The library would resolve on its one I/O thread, where a slow name server holds up everybody, and
 keep the answer. Here each look-up has a short-lived thread, and each new connection asks again."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket
@@ -15,17 +13,12 @@ from typing import TypeAlias
 
 from stelae.spi.errors import ConfigError
 
-Done: TypeAlias = Callable[[tuple[str, int] | None], None]
-Resolve: TypeAlias = Callable[[str, Done], None]
-"""``resolve(address, done)``: calls ``done`` once, on the loop, with a numeric host and port."""
+Done: TypeAlias = Callable[[tuple[str, int] | None], None]  #: Takes a numeric host and port.
+Resolve: TypeAlias = Callable[[str, Done], None]  #: ``resolve(address, done)`` calls ``done`` once, on the loop.
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Take ``host:port`` or ``[v6]:port`` apart.
-
-    Raises:
-        ConfigError: no host, or no port between 0 and 65535.
-    """
+    """Take ``host:port`` or ``[v6]:port`` apart; ``ConfigError``: no host, or no port between 0 and 65535."""
     host, _, port_text = address.removeprefix("tcp://").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
@@ -34,23 +27,15 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_listen_host(host: str, *, insecure_listen: bool) -> str:
-    """Return the numeric host to listen on.
-
-    Raises:
-        ConfigError: it is not loopback, and the configuration does not insist; or it is a name.
-    """
+    """Return the numeric host to listen on; ``ConfigError``: a name, or not loopback without ``insecure_listen``."""
     host = "127.0.0.1" if host == "localhost" else host
     if not _is_numeric(host):
-        raise ConfigError(
-            f"cannot listen on the name {host!r}",
-            hint="give the numeric address of an interface, for example 127.0.0.1",
-        )
+        hint = "give the numeric address of an interface, for example 127.0.0.1"
+        raise ConfigError(f"cannot listen on the name {host!r}", hint=hint)
     if not ipaddress.ip_address(host).is_loopback and not insecure_listen:
-        raise ConfigError(
-            f"refusing to listen on {host}: it is reachable from other machines, and messages are "
-            "neither encrypted nor authenticated yet",
-            hint="listen on 127.0.0.1, or set insecure_listen = true if the network is closed",
-        )
+        why = "it is reachable from other machines, and messages are neither encrypted nor authenticated yet"
+        hint = "listen on 127.0.0.1, or set insecure_listen = true if the network is closed"
+        raise ConfigError(f"refusing to listen on {host}: {why}", hint=hint)
     return host
 
 

@@ -1,9 +1,6 @@
 """Calls under way on one link: deadlines, jittered retries, cancellation. No socket in sight.
 
-A call keeps its request id through all its attempts, so an answer to any of them is the answer,
-and a late or repeated one finds nothing to complete."""
-
-from __future__ import annotations
+A call keeps its request id through all attempts: an answer to any is the answer; a late or second one finds no call."""
 
 import asyncio
 import random
@@ -21,10 +18,8 @@ from stelae.wire.refusals import Fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How an idempotent call is repeated to the same node until its deadline.
-
-    An attempt without an answer for ``attempt_ms`` is repeated; one that could not be sent, or was
-    answered ``OVERLOADED`` or ``UNAVAILABLE``, after a growing pause that is drawn at random."""
+    """How an idempotent call is repeated to the same node until its deadline: when ``attempt_ms`` brought no answer;
+    after a growing, random pause when it could not be sent, or the answer was ``OVERLOADED`` or ``UNAVAILABLE``."""
 
     attempt_ms: int = 2000
     backoff_ms_min: int = 10
@@ -81,10 +76,8 @@ class Call(asyncio.Future[Response]):
 
 @dataclass(slots=True)
 class CallTable:
-    """The calls of one link, by request id.
-
-    ``transmit(call, now_us)`` queues an attempt and returns the error that prevents it, if any;
-    ``cancel(request_id)`` tells the peer that nobody waits any more."""
+    """The calls of one link, by request id. ``transmit(call, now_us)`` queues an attempt and returns the error that
+    prevents it, if any; ``cancel(request_id)`` tells the peer that nobody waits any more."""
 
     _transmit: Callable[[Call, int], StelaeError | None]
     _cancel: Callable[[int], None]

@@ -1,7 +1,5 @@
 """What the two halves of a messenger share: identity, time, chance, counters, and the way out."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +16,8 @@ from stelae.wire.settings import WireSettings
 
 
 class TimeSource(Protocol):
-    """The node's hybrid clock, as headers need it; ``last`` was the highest given out or observed.
-
-    ``now`` raises ``ClockError`` while the clock's ceiling cannot be saved; ``observe`` for a
-    timestamp too far ahead, and does not move the clock."""
+    """The node's hybrid clock, as headers need it; ``last``: the highest given out or observed. ``ClockError``: from
+    ``now``, its ceiling cannot be saved; from ``observe``, too far ahead, and the clock is not moved."""
 
     @property
     def last(self) -> int: ...
@@ -48,10 +44,8 @@ class Common:
     def write(
         self, batch: Batch, peer: str, run: str, credit: Credit | None, put: Callable[[list[Buffer]], None]
     ) -> None:
-        """Put a message for a run of a peer on the wire, as the fault seam decides.
-
-        What it loses was never under way, and what it repeats is under way twice: ``credit``, from
-        which the batch was taken, agrees with what the peer will count."""
+        """Put a message for a run of a peer on the wire, as the fault seam decides. ``credit``, from which the batch
+        was taken, is corrected by what that loses or repeats: so it agrees with what the peer will count."""
         try:
             now = self.time.now()
         except ClockError:
@@ -60,8 +54,7 @@ class Common:
         header = encode_envelope(
             self.identity, recipient=peer, run=run, timestamp=now, credit=had, parcels=batch.parcels
         )
-        send = partial(put, [header, *batch.body()])
-        copies = self.through(peer, Direction.OUTBOUND, send)
+        copies = self.through(peer, Direction.OUTBOUND, partial(put, [header, *batch.body()]))
         if credit and copies != 1:
             credit.adjust((copies - 1) * batch.cost)
 

@@ -1,12 +1,10 @@
 """A table of deadlines that costs next to nothing when, as nearly always, none of them is reached.
 
-Items stand in buckets of ten milliseconds, and nobody wakes for an empty one. An item may be called
-up to one bucket late, never early."""
-
-from __future__ import annotations
+Items stand in buckets of ten milliseconds; nobody wakes for an empty one. One bucket late is possible, early is not."""
 
 import heapq
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 BUCKET_US: Final = 10_000
@@ -20,15 +18,13 @@ class Timed(Protocol):
     def on_due(self, now_us: int) -> None: ...
 
 
+@dataclass(slots=True)
 class Deadlines:
     """Items by the monotonic microsecond at which each is due; ``wake_at`` asks for ``expire``."""
 
-    __slots__ = ("_buckets", "_order", "_wake_at")
-
-    def __init__(self, wake_at: Callable[[int], None]) -> None:
-        self._buckets: dict[int, dict[Timed, None]] = {}
-        self._order: list[int] = []
-        self._wake_at = wake_at
+    _wake_at: Callable[[int], None]
+    _buckets: dict[int, dict[Timed, None]] = field(init=False, default_factory=dict)
+    _order: list[int] = field(init=False, default_factory=list)
 
     def set(self, item: Timed, due_us: int) -> None:
         """Call an item at ``due_us``, instead of when it was to be called before."""

@@ -1,15 +1,11 @@
 """Where messaging meets the operating system: ZeroMQ sockets, the event loop, one timer.
 
-Facts behind the options: a ROUTER at its mark drops in silence unless it is mandatory. A DEALER
-would keep messages for a dead peer and hand them to its successor: ``IMMEDIATE``, no linger, and no
-reconnecting behind our back, so that the loss of a connection shows at once as the socket no longer
-being writable. ``MAXMSGSIZE`` bounds one frame, so frames are counted as well.
+Facts behind the options: a ROUTER at its mark drops in silence unless mandatory. A DEALER would keep messages for a
+dead peer and hand them to its successor: ``IMMEDIATE``, no linger, and no reconnecting behind our back, so that a lost
+connection shows at once as a socket that is not writable. ``MAXMSGSIZE`` bounds one frame: frames are counted as well.
 
-The descriptors are edge-triggered, so three rules hold here: a reader that did not drain comes
-again, whoever sent looks again, and sockets are drained before any time-out is judged (a process
-that was paused finds its answers in the socket, not its time-outs in the past)."""
-
-from __future__ import annotations
+The descriptors are edge-triggered: a reader that did not drain comes again, whoever sent looks again, and sockets are
+drained before any time-out is judged (a process that was paused finds its answers there, not time-outs in the past)."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -30,6 +26,9 @@ Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 COPY_BELOW: Final = 64 << 10  # longer frames are handed to the library without copying
 FRAME_SLACK_BYTES: Final = 1 << 20  # so far above its limit a frame is refused, beyond cut off
 SOCKETS_MAX: Final = 8192
+# As plain numbers: the library's own flags are enums, whose every combination costs as much as a system call.
+NOW, NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)
+READABLE, WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 TIMER_SLACK_US: Final = 1000  # a timer is not set anew to fire less than this much earlier
 
 
@@ -46,8 +45,7 @@ class Port:
     def __init__(self, context: Context, frame_bytes_max: int, mark: int) -> None:
         self._socket = context.socket(self.kind)
         self.closed = False
-        hard_max = frame_bytes_max + FRAME_SLACK_BYTES
-        limits = ((zmq.SNDHWM, mark), (zmq.RCVHWM, mark), (zmq.MAXMSGSIZE, hard_max))
+        limits = ((zmq.SNDHWM, mark), (zmq.RCVHWM, mark), (zmq.MAXMSGSIZE, frame_bytes_max + FRAME_SLACK_BYTES))
         for option, value in ((zmq.LINGER, 0), *limits, *self.options):
             self._socket.setsockopt(option, value)
         self.fd = int(self._socket.getsockopt(zmq.FD))
@@ -62,19 +60,18 @@ class Port:
         return False
 
     def readable(self) -> bool:
-        return bool(self._events() & zmq.POLLIN)
+        return bool(self._events() & READABLE)
 
     def writable(self) -> bool:
         """Whether messages are taken; of a connection also: whether it stands."""
-        return bool(self._events() & zmq.POLLOUT)
+        return bool(self._events() & WRITABLE)
 
     def send(self, frames: Sequence[Buffer]) -> bool:
         """Send without blocking; False: the other side does not read, or is lost or unknown."""
         socket, last = self._socket, len(frames) - 1
         try:
             for position, frame in enumerate(frames):
-                flags = zmq.NOBLOCK if position == last else zmq.NOBLOCK | zmq.SNDMORE
-                socket.send(frame, flags, copy=frame_length(frame) < COPY_BELOW)
+                socket.send(frame, NOW if position == last else NOW_MORE, copy=frame_length(frame) < COPY_BELOW)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -90,18 +87,18 @@ class Port:
 
     def _receive(self) -> list[Buffer] | None:
         """Take one message; beyond ``FRAMES_MAX`` frames the rest is read and thrown away."""
-        socket = self._socket
+        receive = self._socket.recv
         try:
-            frames: list[Buffer] = [socket.recv(zmq.NOBLOCK)]
+            frame = receive(NOW, copy=False)
         except zmq.Again:
             return None
-        while socket.getsockopt(zmq.RCVMORE):
+        frames: list[Buffer] = [frame.bytes]
+        while frame.more:
+            frame = receive(copy=False)
             if len(frames) < self.heads:
-                frames.append(socket.recv())
+                frames.append(frame.bytes)
             elif len(frames) <= FRAMES_MAX + self.heads:
-                frames.append(socket.recv(copy=False).buffer)
-            else:
-                socket.recv(copy=False)
+                frames.append(frame.buffer)
         return frames
 
     def _events(self) -> int:
@@ -120,19 +117,14 @@ class RouterPort(Port):
     kind, heads, options = zmq.ROUTER, 3, ((zmq.ROUTER_MANDATORY, 1),)
 
     def bind(self, host: str, port: int) -> str:
-        """Listen on a numeric address; return it with the actual port, drawn if it was 0.
-
-        Raises:
-            ConfigError: the address is taken or not one of this machine.
-        """
+        """Listen and return the actual address (port 0: any); ``ConfigError``: it is taken, or not of this machine."""
         endpoint = self._endpoint(host, port or "*")
         try:
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:
-            raise ConfigError(
-                f"cannot listen on {endpoint.removeprefix('tcp://')}: {error.strerror}",
-                hint="is another node running there? choose a free port in [node] listen",
-            ) from error
+            fact = f"cannot listen on {endpoint.removeprefix('tcp://')}: {error.strerror}"
+            hint = "is another node running there? choose a free port in [node] listen"
+            raise ConfigError(fact, hint=hint) from error
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
 
 
@@ -150,12 +142,10 @@ AnyPort = TypeVar("AnyPort", RouterPort, DealerPort)
 
 
 class Party(ABC):
-    """A user of a socket: the station, or a link while it has one.
+    """A user of a socket: the station, or a link while it has one. ``arrived`` takes one message, ``flush`` writes what
+    the turn produced, ``on_due`` judges time-outs, for which the sockets have just been drained."""
 
-    ``arrived`` takes one message, ``flush`` writes what the turn produced, ``on_due`` judges
-    time-outs, for which the sockets have just been drained."""
-
-    def __init__(self, common: Common, edge: Edge) -> None:
+    def __init__(self, common: Common, edge: "Edge") -> None:
         self._common = common
         self._edge = edge
         self.port: Port | None = None
@@ -177,8 +167,7 @@ class Party(ABC):
 
     def drain(self) -> bool:
         """Take what arrived, up to a limit; say whether nothing is left."""
-        messages_max = self._common.settings.drain_messages_max
-        return self.port is None or self.port.drain(self.arrived, messages_max)
+        return self.port is None or self.port.drain(self.arrived, self._common.settings.drain_messages_max)
 
 
 class Edge:

@@ -3,11 +3,8 @@
 It says who speaks for which cluster to whom, and lists the parcels of the message. A typed decoder refuses a wrong
 type, an over-long id or a deep nest while parsing, so nothing behind this module meets an unchecked value.
 
-Hello, the first message on every connection, and its answer bind the connection to one run of one
-process and to a lane, and agree on its window. Only there may recipient and cluster id be left out,
-since first contact knows an address only."""
-
-from __future__ import annotations
+Hello, the first message on every connection, and its answer bind it to one run of one process and to a lane, and agree
+on its window. Only there may recipient and cluster id be left out: first contact knows an address only."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +18,7 @@ from stelae.spi.ids import ClusterId, IncarnationId, NodeId, incarnation_id, nod
 from stelae.wire.refusals import Malformed, Scalar, StaleRecipient, WrongCluster, WrongRecipient, WrongVersion
 from stelae.wire.settings import INTEGER_MAX, Lane, WireSettings
 
-PROTOCOL_VERSION: Final = 1
-"""Version of the envelope and of the rules in this package; a peer of another one is refused."""
+PROTOCOL_VERSION: Final = 1  #: Of the envelope and of the rules in this package; a peer of another one is refused.
 
 
 class Kind:
@@ -37,8 +33,7 @@ class Kind:
     REPLY: Final = "wire.reply"
     ERROR: Final = "wire.error"
     RESERVED_PREFIX: Final = "wire."
-    FREE: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})
-    """Those that keep a connection going; they carry no body and cost no credit."""
+    FREE: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})  #: Upkeep: no body, no credit.
 
 
 _Text = Annotated[str, msgspec.Meta(max_length=64)]
@@ -56,10 +51,8 @@ class Identity:
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One request, reply or one-way message; ``lengths`` are those of its body frames, in bytes.
-
-    ``deadline_ms`` is what remains of the caller's time at sending (0: a one-way message), so it
-    means the same under two clocks. ``request_id`` is 0 for a one-way message."""
+    """One request, reply or one-way message; ``lengths`` are of its body frames, in bytes. ``deadline_ms`` is what
+    remained at sending, so it means the same under two clocks; it and ``request_id`` are 0 for a one-way message."""
 
     kind: _Text
     request_id: _Natural
@@ -73,9 +66,8 @@ Row: TypeAlias = tuple[object, ...]  # a parcel to be written: the fields of ``P
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """The header of one message. ``recipient`` and ``cluster_id`` are empty only in a hello.
-
-    ``timestamp`` is hybrid time; ``credit`` the bytes that the sender has consumed since hello."""
+    """The header of one message. ``recipient`` and ``cluster_id`` are empty only in a hello. ``timestamp`` is hybrid
+    time; ``credit`` the bytes that the sender has consumed since hello."""
 
     protocol_version: int
     cluster_id: _Text
@@ -96,12 +88,8 @@ _decoder: Final = msgspec.json.Decoder(Envelope)
 
 
 def decode_envelope(header: bytes) -> Envelope:
-    """Read a header.
-
-    Raises:
-        WrongVersion: another protocol version, whatever the rest looks like.
-        Malformed: not JSON, a missing key, a wrong type, or a value out of bounds.
-    """
+    """Read a header; ``WrongVersion``: of another protocol version, whatever the rest looks like. ``Malformed``: not
+    JSON, a missing key, a wrong type, or a value out of bounds."""
     try:
         envelope = _decoder.decode(header)
     except _UNREADABLE as error:
@@ -137,11 +125,7 @@ def encode_envelope(
 
 
 def check_addressee(envelope: Envelope, me: Identity) -> None:
-    """Refuse what is not for this run of this node of this cluster, or does not say so.
-
-    Raises:
-        WrongCluster, WrongRecipient, StaleRecipient: as named.
-    """
+    """Raise ``WrongCluster``, ``WrongRecipient`` or ``StaleRecipient`` for what is not for this run of this node."""
     if envelope.cluster_id != me.cluster_id:
         raise WrongCluster(f"message of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}")
     if envelope.recipient != me.node_id:
@@ -157,12 +141,8 @@ def hello_fields(lane: Lane, settings: WireSettings) -> dict[str, Scalar]:
 
 
 def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tuple[Lane, int]:
-    """Check a hello or its answer, of ``expected`` if that is known; return lane and window.
-
-    Raises:
-        WrongCluster, WrongRecipient: as named, or somebody else lives at the address.
-        Malformed: ids, lane or window that cannot be, or other parcels beside the hello.
-    """
+    """Return lane and window of a hello or its answer. ``WrongCluster``, ``WrongRecipient``: as named, or not of
+    ``expected``, if known. ``Malformed``: ids, lane or window that cannot be, or other parcels beside it."""
     if envelope.cluster_id and me.cluster_id and envelope.cluster_id != me.cluster_id:
         raise WrongCluster(f"hello of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}")
     if envelope.recipient and envelope.recipient != me.node_id:

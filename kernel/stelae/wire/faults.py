@@ -1,9 +1,6 @@
 """The fault seam: loss, delay, repetition, reordering and partitions between live processes.
 
-It sits where messages enter and leave a messenger, so a one-way partition needs one process only;
-without rules it costs one attribute test per message."""
-
-from __future__ import annotations
+It sits where messages enter and leave: a one-way partition needs one process; no rules cost one attribute test."""
 
 import random
 from dataclasses import dataclass
@@ -21,9 +18,8 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRule:
-    """What happens to the messages of one peer and direction; chances are from 0 to 1.
-
-    Delays are drawn evenly; a reordered message is held back while its successors pass."""
+    """What happens to the messages of one peer and direction; chances are from 0 to 1. Delays are drawn evenly; a
+    reordered message is held back while its successors pass."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -40,24 +36,16 @@ class Faults:
         self._rng = rng
         self.rules: dict[tuple[NodeId | None, Direction], FaultRule] = {}
 
-    def set_rule(self, peer: NodeId | None, direction: Direction, rule: FaultRule) -> None:
-        """Set what happens to messages of ``peer`` in ``direction`` from now on."""
-        self.rules[(peer, direction)] = rule
-
     def partition(self, peer: NodeId | None, *, inbound: bool = True, outbound: bool = True) -> None:
         """Cut ``peer`` off, both ways or one way."""
         for direction, cut in zip(Direction, (inbound, outbound), strict=True):
             if cut:
-                self.set_rule(peer, direction, FaultRule(drop=1.0))
+                self.rules[(peer, direction)] = FaultRule(drop=1.0)
 
     def heal(self, peer: NodeId | None) -> None:
         """Remove the rules of one peer (``None``: those for everybody else)."""
         for direction in Direction:
             self.rules.pop((peer, direction), None)
-
-    def heal_all(self) -> None:
-        """Remove all rules."""
-        self.rules.clear()
 
     def judge(self, peer: NodeId, direction: Direction) -> tuple[int, ...]:
         """Return the delay in ms of each copy that is to be delivered; empty means lost."""

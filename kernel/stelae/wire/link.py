@@ -3,12 +3,8 @@
     IDLE -> RESOLVING -> CONNECTING -> GREETING -> UP
       ^---------- any failure, loss or silence -------'
 
-A link owns at most one connection (``DealerPort``) at a time. Each gets a new socket, a new hello
-and new credit, so nothing meant for a dead process can reach its successor. While the link is not
-UP nothing is queued: one-way messages are dropped, calls fail or wait for their next attempt.
-"""
-
-from __future__ import annotations
+A link owns at most one connection (``DealerPort``), each with a new socket, hello and credit: nothing meant for a dead
+process reaches its successor. While not UP nothing is queued: messages are dropped, calls fail or are repeated."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -51,7 +47,7 @@ class Link(Party):
         common: Common,
         edge: Edge,
         resolve: Resolve,
-        changed: Callable[[Link, StelaeError | None], None],
+        changed: Callable[["Link", StelaeError | None], None],
         lane: Lane,
         address: str,
         peer: NodeId | None,
@@ -148,8 +144,7 @@ class Link(Party):
             if self.state is LinkState.GREETING:
                 self._lose(error)
             return
-        use = partial(self._use, connection, envelope, bodies)
-        self._common.through(envelope.sender, Direction.INBOUND, use)
+        self._common.through(envelope.sender, Direction.INBOUND, partial(self._use, connection, envelope, bodies))
 
     def _resolved(self, opened: int, resolved: tuple[str, int] | None) -> None:
         if opened != self._opened or self.state is not LinkState.RESOLVING:
@@ -179,8 +174,7 @@ class Link(Party):
         self.peer = NodeId(envelope.sender)
         self.peer_incarnation = IncarnationId(envelope.sender_incarnation)
         if not self._common.identity.cluster_id:
-            cluster = ClusterId(envelope.cluster_id)
-            self._common.identity = replace(self._common.identity, cluster_id=cluster)
+            self._common.identity = replace(self._common.identity, cluster_id=ClusterId(envelope.cluster_id))
         self._credit.window_bytes = min(self._credit.window_bytes, window_bytes)
         self.state, self._failures = LinkState.UP, 0
         self._heard_us = now_us = self._common.now_us()
@@ -222,8 +216,7 @@ class Link(Party):
         if not self._credit.take(PARCEL_COST + sum(call.lengths)):
             return Overloaded(f"the link to {self.peer} has used up its byte credit")
         left_ms = max(1, (call.deadline_us - now_us) // 1000)
-        head = call.kind, call.request_id, left_ms, call.trace_id, call.fields
-        self._outbox.add(*head, call.frames, call.lengths)
+        self._outbox.add(call.kind, call.request_id, left_ms, call.trace_id, call.fields, call.frames, call.lengths)
         return None
 
     def _cancel(self, request_id: int) -> None:
@@ -245,8 +238,7 @@ class Link(Party):
     def _use_parcel(self, sender: NodeId, parcel: Parcel, body: list[Buffer]) -> None:
         kind, fields, awaited = parcel.kind, parcel.fields or {}, True
         if kind == Kind.REPLY:
-            response = Response(sender=sender, body=body, fields=fields)
-            awaited = self.calls.answer(parcel.request_id, response)
+            awaited = self.calls.answer(parcel.request_id, Response(sender=sender, body=body, fields=fields))
         elif kind == Kind.ERROR:
             awaited = self.calls.refuse(parcel.request_id, error_of(fields), self._heard_us)
         elif kind == Kind.REFUSED:

@@ -11,8 +11,6 @@ Durability
 
 Everything here runs on one event loop, never blocks, and starts no task."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging
@@ -54,14 +52,9 @@ class PeerChange:
 class Messenger:
     """See the module; it must be made on the running loop.
 
-    Args:
-        identity: who this process is; a client draws a node id for its session.
-        clock: monotonic time for deadlines; ``time`` is the hybrid clock that headers carry.
-        defer: runs a callable at the end of the present turn of the loop; ``loop.call_soon`` will
-            do, at the price of one turn.
-        metrics: where counters go, all named ``wire_...``.
-        rng: for jitter.
-    """
+    ``identity`` says who this process is; a client draws a node id for its session. ``clock`` is monotonic time for
+    deadlines, ``time`` the hybrid clock that headers carry. ``defer`` runs a callable at the end of the present turn of
+    the loop; ``loop.call_soon`` will do, at the price of one turn. Counters are named ``wire_...``; ``rng`` jitters."""
 
     def __init__(
         self,
@@ -76,8 +69,7 @@ class Messenger:
         rng: random.Random,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        later = self._loop.call_later
-        self._common = Common(identity, settings, clock, time, metrics, faults, rng, later)
+        self._common = Common(identity, settings, clock, time, metrics, faults, rng, self._loop.call_later)
         self._edge = Edge(self._common, defer)
         self._services = Services(self._common, self._edge.deadlines)
         self._resolve = resolver(self._loop)
@@ -93,11 +85,8 @@ class Messenger:
         return self._common.identity
 
     def bind(self, address: str) -> str:
-        """Listen on ``host:port`` (0: any free port); return the actual address.
-
-        Raises:
-            ConfigError: no such address, not loopback without ``insecure_listen``, or taken.
-        """
+        """Listen on ``host:port`` (0: any free port) and return the actual address. ``ConfigError``: it does not exist,
+        is taken, or is not loopback and ``insecure_listen`` is not set."""
         if self._station is not None:
             raise CallerError("this messenger listens already")
         host, port = split_address(address)
@@ -106,10 +95,8 @@ class Messenger:
         return self._station.address
 
     def serve(self, kind: str, handler: RequestHandler, *, lane: Lane = Lane.CONTROL) -> None:
-        """Answer requests of a kind, on one lane; ``PluginError`` if it is taken or reserved.
-
-        ``handler`` runs on the loop and must not block; it answers now or later. A ``StelaeError``
-        that it raises is its answer; any other exception is logged and answered ``INTERNAL``."""
+        """Answer requests of a kind, on one lane; ``PluginError``: taken or reserved. ``handler`` must not block: it
+        answers now or later, or raises a ``StelaeError`` as its answer; others are logged and answered ``INTERNAL``."""
         self._services.add(kind, Service(lane=lane, on_request=handler))
 
     def on_message(self, kind: str, handler: MessageHandler, *, lane: Lane = Lane.CONTROL) -> None:
@@ -117,10 +104,8 @@ class Messenger:
         self._services.add(kind, Service(lane=lane, on_message=handler))
 
     def add_peer(self, node_id: NodeId, address: str) -> None:
-        """Keep links to a node; if there are some, move them to ``address``.
-
-        A name in it is resolved at each attempt to connect; until it can be, the links are down.
-        Raises ``ConfigError`` when it is not ``host:port``, ``CallerError`` for this node itself."""
+        """Keep links to a node, or move them to a new ``address``, resolved at each attempt to connect: they are down
+        until it can be. ``ConfigError``: not ``host:port``. ``CallerError``: this node itself."""
         split_address(address)
         if node_id == self.identity.node_id:
             raise CallerError("a node is not its own peer")
@@ -128,8 +113,7 @@ class Messenger:
             for link in self._links[node_id].values():
                 link.move(address)
         else:
-            links = {lane: self._open_link(lane, address, node_id) for lane in Lane}
-            self._links[node_id] = links
+            self._links[node_id] = {lane: self._open_link(lane, address, node_id) for lane in Lane}
 
     def remove_peer(self, node_id: NodeId) -> None:
         """Give up the links to a node; its calls fail ``Unavailable``."""
@@ -137,10 +121,8 @@ class Messenger:
             self._close_link(link, Unavailable(f"node {node_id} is no longer a peer"))
 
     def connect(self, address: str, *, deadline_ms: int = 10_000) -> asyncio.Future[NodeId]:
-        """Say hello to whoever lives at ``host:port``, and keep links to it as to a peer.
-
-        The future gives the node id once the control lane is up. It fails with ``Unavailable`` at
-        the deadline, and at once with ``WrongCluster`` and the like when refused for what we are."""
+        """Say hello to whoever lives at ``host:port`` and keep links as to a peer. The future gives the node id once
+        the control lane is up; ``Unavailable`` at the deadline; ``WrongCluster`` and the like at once if refused."""
         split_address(address)
         found: asyncio.Future[NodeId] = self._loop.create_future()
         for node_id, lanes in self._links.items():
@@ -152,8 +134,7 @@ class Messenger:
 
         def give_up() -> None:
             if not found.done():
-                why = f"nobody answers at {address} ({link.last_failure})"
-                found.set_exception(Unavailable(why))
+                found.set_exception(Unavailable(f"nobody answers at {address} ({link.last_failure})"))
 
         def settled(_: asyncio.Future[NodeId]) -> None:
             timer.cancel()
@@ -182,10 +163,8 @@ class Messenger:
         lane: Lane = Lane.CONTROL,
         fields: Fields | None = None,
     ) -> bool:
-        """Send a one-way message at the end of this turn; frames must not change afterwards.
-
-        Returns False, and queues nothing, when the lane is down or its credit is used up; raises
-        ``TooLarge`` when a frame, or their number, is above the limit."""
+        """Send a one-way message at the end of this turn; frames must not change afterwards. False, and nothing is
+        queued: the lane is down, or its credit used up. ``TooLarge``: a frame, or their number, is above the limit."""
         lengths = measure(frames, self._common.settings)
         link = self._link(to, lane)
         if link is not None and link.send(kind, frames, lengths, fields):
@@ -207,16 +186,12 @@ class Messenger:
     ) -> asyncio.Future[Response]:
         """Send a request at the end of this turn; the future gives the answer.
 
-        With ``retry`` (for what is idempotent) it is repeated until ``deadline_ms`` from now, also
-        over new connections and to a successor of the peer's process. Cancelling the future tells
-        the peer. Frames must not change until the future is done. The future fails with
-
-            Unavailable: not connected, or the connection was lost (effect unknown).
-            Overloaded: the link's credit is used up, or the peer said so.
-            DeadlineExceeded: no answer in time (effect unknown).
-            the error with which the peer refused, see ``stelae.wire.refusals``.
-
-        Raises ``TooLarge`` as ``send``, and ``CallerError`` for a deadline out of bounds."""
+        With ``retry`` (for what is idempotent) it is repeated until ``deadline_ms`` from now, also over new connections
+        and to a successor of the peer's process. Cancelling the future tells the peer. Frames must not change until the
+        future is done. It fails with ``Unavailable``: not connected, or the connection was lost (effect unknown);
+        ``Overloaded``: the link's credit is used up, or the peer said so; ``DeadlineExceeded``: no answer in time
+        (effect unknown); or the error with which the peer refused, see ``stelae.wire.refusals``. ``call`` itself raises
+        ``TooLarge`` as ``send`` does, and ``CallerError`` for a deadline out of bounds."""
         settings, now_us = self._common.settings, self._common.now_us()
         lengths = measure(frames, settings)
         if not 0 < deadline_ms <= settings.deadline_ms_max:

@@ -1,15 +1,10 @@
 """What travels on a connection: parcels, the messages they share, and the credit they cost.
 
-A message is the envelope, then one frame in which all body frames below ``PACK_BELOW`` bytes stand
-one behind the other, then the larger ones as frames of their own. A frame of its own costs about a
-microsecond on each side, and a small write has one: packing is what makes coalescing cheap.
-"""
-
-from __future__ import annotations
+A message is the envelope, one frame with all body frames below ``PACK_BELOW`` bytes in a row, and the larger ones as
+they are. A frame costs about a microsecond on each side, and a small write has one: packing makes coalescing cheap."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from stelae.spi.errors import TooLarge
@@ -25,18 +20,15 @@ SPARE_FRAMES: Final = 4  # envelope, packed frame, and room
 class Credit:
     """Byte credit: how much may be under way on one connection, per direction.
 
-    The receiver says in every header the sum of the bytes it has consumed since hello; the sender
-    may have at most a window more than that under way. Sums make a repeated or reordered report
-    harmless. With less than a quarter of the window under way anything may go, or a message larger
-    than the window never could: that much may be consumed and not yet reported.
-    """
+    The receiver says in every header the sum of the bytes it has consumed since hello; the sender may have a window
+    more than that under way. Sums make a repeated or reordered report harmless. With less than a quarter of the window
+    under way anything may go, or what is larger than it never could: that much may be consumed and not yet reported."""
 
     __slots__ = ("_consumed", "_freed", "_reported", "_sent", "window_bytes")
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
-        self._sent = self._freed = 0
-        self._consumed = self._reported = 0
+        self._sent = self._freed = self._consumed = self._reported = 0
 
     def take(self, cost: int) -> bool:
         """Count ``cost`` bytes as sent if they fit; say whether they did."""
@@ -66,15 +58,16 @@ class Credit:
         return self._consumed
 
 
-@dataclass(slots=True)
 class Batch:
-    """Parcels that will be one message."""
+    """Parcels that will be one message. ``cost`` in credit bytes, ``size`` in body bytes."""
 
-    parcels: list[Row] = field(default_factory=list)
-    packed: list[Buffer] = field(default_factory=list)
-    large: list[Buffer] = field(default_factory=list)
-    cost: int = 0  #: In credit bytes.
-    size: int = 0  #: In body bytes.
+    __slots__ = ("cost", "large", "packed", "parcels", "size")
+
+    def __init__(self) -> None:
+        self.parcels: list[Row] = []
+        self.packed: list[Buffer] = []
+        self.large: list[Buffer] = []
+        self.cost = self.size = 0
 
     def body(self) -> list[Buffer]:
         """Return the frames that follow the envelope."""
@@ -141,11 +134,7 @@ def frame_length(frame: Buffer) -> int:
 
 
 def measure(frames: Sequence[Buffer], settings: WireSettings) -> list[int]:
-    """Return the lengths in bytes of body frames that are to be sent.
-
-    Raises:
-        TooLarge: a frame, or their number, is above what a peer would accept.
-    """
+    """Return the lengths in bytes of frames to send; ``TooLarge``: one, or their number, is above what a peer takes."""
     lengths = [frame_length(frame) for frame in frames]
     if lengths and max(lengths) > settings.frame_bytes_max:
         raise TooLarge("body frame", max(lengths), settings.frame_bytes_max)
@@ -155,12 +144,8 @@ def measure(frames: Sequence[Buffer], settings: WireSettings) -> list[int]:
 
 
 def read_message(frames: Sequence[Buffer], settings: WireSettings) -> Envelope:
-    """Check the outer limits of a message and read its envelope, ``frames[0]``.
-
-    Raises:
-        TooLarge: header or a frame above its limit.
-        Malformed, WrongVersion: see ``decode_envelope``; also too many frames or parcels, or none.
-    """
+    """Check the outer limits of a message and read its envelope, ``frames[0]``. ``TooLarge``: header or a frame above
+    its limit. ``Malformed``, ``WrongVersion``: see ``decode_envelope``; also too many frames or parcels, or none."""
     if not 0 < len(frames) <= FRAMES_MAX:
         raise Malformed(f"a message has a header, and at most {FRAMES_MAX} frames")
     header = bytes(frames[0])
@@ -176,11 +161,8 @@ def read_message(frames: Sequence[Buffer], settings: WireSettings) -> Envelope:
 
 
 def unpack(parcels: Sequence[Parcel], body: Sequence[Buffer]) -> tuple[list[list[Buffer]], int]:
-    """Give each parcel its frames back; also return what they cost in credit bytes.
-
-    Raises:
-        Malformed: lengths are not exactly as announced, or a kind that has no body has one.
-    """
+    """Give each parcel its frames back; also return what they cost in credit bytes. ``Malformed``: lengths are not
+    exactly as announced, or a kind that has no body has one."""
     packed = body[0] if body else b""
     offset = cost = 0
     large = 1

@@ -3,8 +3,6 @@
 An error travels as the fields ``code``, ``text`` and its own scalar attributes. The receiver gets
 the same class back where it can act on it; any other code becomes ``RemoteError``, which keeps it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 

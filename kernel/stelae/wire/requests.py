@@ -3,8 +3,6 @@
 A request is open, and can be answered, until it is answered, cancelled, past its deadline, or its
 connection is gone. So what is open is bounded by the limit per connection and by the deadline."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +35,7 @@ class Inbound:
     heard_us: int
     credit: Credit
     outbox: Outbox = field(init=False)
-    requests: dict[int, Request] = field(default_factory=dict)
+    requests: dict[int, "Request"] = field(default_factory=dict)
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -62,17 +60,13 @@ class Request(msgspec.Struct, eq=False):
     fields: Fields
     body: Sequence[Buffer]
     connection: Inbound
-    services: Services
+    services: "Services"
     bucket: int = 0
     open: bool = True
     cancelled: Callable[[], None] | None = None
 
     def reply(self, frames: Sequence[Buffer] = (), fields: Fields | None = None) -> bool:
-        """Answer with a result, unless it was answered, cancelled, or too late: then False.
-
-        Raises:
-            TooLarge: a frame, or their number, is above the limit; the request is still open.
-        """
+        """Answer, unless answered, cancelled or too late: then False. ``TooLarge`` as ``measure``: it stays open."""
         return self.open and self.services.answer(self, Kind.REPLY, fields, frames)
 
     def refuse(self, error: StelaeError) -> bool:
@@ -112,18 +106,15 @@ class Services:
         if kind in self._services:
             raise PluginError(f"message kind {kind!r} is registered twice")
         if kind == Kind.HELLO or kind.startswith(Kind.RESERVED_PREFIX) or not 0 < len(kind) <= 64:
-            raise PluginError(
-                f"message kind {kind!r} cannot be registered: 1 to 64 characters, "
-                f"not {Kind.HELLO!r}, not beginning with {Kind.RESERVED_PREFIX!r}"
-            )
+            expected = f"1 to 64 characters, not {Kind.HELLO!r}, not beginning with {Kind.RESERVED_PREFIX!r}"
+            raise PluginError(f"message kind {kind!r} cannot be registered: {expected}")
         self._services[kind] = service
 
     def dispatch(self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int) -> None:
         """Hand a parcel to its service; raises ``StelaeError`` with which it is to be refused."""
         service = self._find(parcel, connection.lane)
         if service.on_message is not None:
-            run = connection.incarnation
-            message = Message(connection.sender, run, parcel.kind, body, parcel.fields or {})
+            message = Message(connection.sender, connection.incarnation, parcel.kind, body, parcel.fields or {})
             if error := self._guard(parcel.kind, partial(service.on_message, message)):
                 raise error
         elif parcel.request_id in connection.requests:
@@ -168,10 +159,10 @@ class Services:
     def _open(self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int) -> Request:
         if len(connection.requests) >= self._common.settings.requests_open_max:
             raise Overloaded("too many unanswered requests on this connection")
-        due_us = now_us + parcel.deadline_ms * 1000
-        head = connection.sender, connection.incarnation, parcel.kind, parcel.request_id, due_us, parcel.trace_id
-        request = Request(*head, parcel.fields or {}, body, connection, self)
-        connection.requests[parcel.request_id] = request
+        sender, run, due_us = connection.sender, connection.incarnation, now_us + parcel.deadline_ms * 1000
+        key, fields = parcel.request_id, parcel.fields or {}
+        request = Request(sender, run, parcel.kind, key, due_us, parcel.trace_id, fields, body, connection, self)
+        connection.requests[key] = request
         self._deadlines.set(request, due_us)
         return request
 

@@ -1,7 +1,5 @@
 """Settings of messaging: the ``[wire]`` section of ``node.toml``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -16,12 +14,10 @@ PARCEL_COST: Final = 256  # bytes that a parcel costs beside its body when credi
 
 
 class Lane(IntEnum):
-    """Which of the two connections to a peer a message takes.
-
-    Scans and copies travel on BULK, so that they never stand before a heartbeat."""
+    """Which of the two connections to a peer a message takes; on BULK nothing can stand before a heartbeat."""
 
     CONTROL = 0
-    BULK = 1
+    BULK = 1  #: Scans and copies.
 
 
 def _limit(default: int, low: int, high: int, unit: str, reason: str) -> Any:
@@ -38,13 +34,9 @@ class WireSettings:
     frames_max: int = _limit(1024, 8, FRAMES_MAX, "count", "frames are bounded in number too")
     parcels_max: int = _limit(1024, 1, PARCELS_MAX, "count", "more of a turn is another message")
     message_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "a message closes at this size")
-    control_window_bytes: int = _limit(
-        16 << 20, 64 << 10, 1 << 30, "bytes", "under way per link and direction: bounds memory"
-    )
+    control_window_bytes: int = _limit(16 << 20, 64 << 10, 1 << 30, "bytes", "per link and direction: bounds memory")
     bulk_window_bytes: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "as above, on lane BULK")
-    reply_backlog_bytes_max: int = _limit(
-        64 << 20, 64 << 10, 4 << 30, "bytes", "more waiting for a slow caller drops its connection"
-    )
+    reply_backlog_bytes_max: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "above it a slow caller is cut off")
     connections_max: int = _limit(4096, 4, 1 << 20, "count", "two per peer and client process")
     requests_open_max: int = _limit(16384, 1, 1 << 20, "count", "per connection; more is overload")
     deadline_ms_max: int = _limit(600_000, 1, 86_400_000, "ms", "bounds how long a request is kept")

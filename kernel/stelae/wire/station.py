@@ -1,14 +1,11 @@
 """The listening half of a messenger: checks what arrives, hands it on, and sends the answers.
 
-Nothing that arrives can raise out of here. A message is used whole, or refused whole where its
-envelope or its frames are at fault; a parcel that nobody serves is refused alone. Every refusal is
-counted by its code, and answered where an answer can be addressed.
+Nothing that arrives can raise out of here. A message is used whole, or refused whole where its envelope or frames are
+at fault; a parcel that nobody serves is refused alone. Every refusal is counted by code, and answered if it can be.
 
 A sender's newest hello decides which run of it is current: connections of earlier runs are retired, and what still
 arrives from such a run is refused. Replies are coalesced per connection and turn, and held back while the caller's
 credit is used up; a caller that lets more than a bounded amount pile up loses its connection."""
-
-from __future__ import annotations
 
 from functools import partial
 from typing import Final
@@ -85,8 +82,7 @@ class Station(Party):
         except StelaeError as error:
             self._refuse_message(routing_id, envelope, error)
             return
-        use = partial(self._use, connection, envelope, bodies)
-        self._common.through(connection.sender, Direction.INBOUND, use)
+        self._common.through(connection.sender, Direction.INBOUND, partial(self._use, connection, envelope, bodies))
 
     def _greeted(self, routing_id: bytes, envelope: Envelope) -> None:
         lane, window_bytes = check_hello(envelope, self._common.identity, None)
@@ -157,13 +153,12 @@ class Station(Party):
         self._unsent[connection] = None
 
     def flush(self) -> None:
-        common = self._common
         unsent, self._unsent = self._unsent, {}
         for to in unsent:
             while (batch := to.outbox.take(to.credit)) is not None:
-                common.write(batch, to.sender, to.incarnation, to.credit, partial(self._put, to))
-            if to.outbox.cost > common.settings.reply_backlog_bytes_max:
-                common.metrics.count("wire_connections_overrun")
+                self._common.write(batch, to.sender, to.incarnation, to.credit, partial(self._put, to))
+            if to.outbox.cost > self._common.settings.reply_backlog_bytes_max:
+                self._common.metrics.count("wire_connections_overrun")
                 self._drop(to)
 
     def _put(self, connection: Inbound, frames: list[Buffer]) -> None:

@@ -34,10 +34,10 @@ def test_a_partition_may_be_one_way_and_heals() -> None:
 def test_a_peers_own_rule_stands_before_the_rule_for_all() -> None:
     faults = seam()
     faults.partition(None)
-    faults.set_rule(A, Direction.OUTBOUND, FaultRule())
+    faults.rules[(A, Direction.OUTBOUND)] = FaultRule()
     assert faults.judge(A, Direction.OUTBOUND) == (0,)
     assert faults.judge(B, Direction.OUTBOUND) == ()
-    faults.heal_all()
+    faults.rules.clear()
     assert faults.judge(B, Direction.OUTBOUND) == (0,)
 
 
@@ -46,7 +46,7 @@ def test_chances_are_what_they_say_and_repeat_from_the_same_seed() -> None:
     verdicts = []
     for _ in range(2):
         faults = seam()
-        faults.set_rule(A, Direction.INBOUND, rule)
+        faults.rules[(A, Direction.INBOUND)] = rule
         verdicts.append([faults.judge(A, Direction.INBOUND) for _ in range(4000)])
     assert verdicts[0] == verdicts[1]
     lost = [one for one in verdicts[0] if not one]

@@ -12,7 +12,7 @@ from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.envelope import Envelope, Identity, Kind, encode_envelope, hello_fields
-from stelae.wire.faults import FaultRule, Faults
+from stelae.wire.faults import Direction, FaultRule, Faults
 from stelae.wire.link import Link, LinkState
 from stelae.wire.settings import Lane, WireSettings
 from tests.unit.wire.worlds import CLOCK_LIMIT, Edge, common, identity
@@ -338,11 +338,11 @@ def test_what_the_seam_holds_back_does_not_reach_a_later_connection() -> None:
     faults = Faults(random.Random(1))
     world = World(faults=faults)
     world.welcome()
-    faults.set_rule(None, "OUTBOUND", FaultRule(delay_ms_min=50, delay_ms_max=50))  # type: ignore[arg-type]
+    faults.rules[(None, Direction.OUTBOUND)] = FaultRule(delay_ms_min=50, delay_ms_max=50)
     assert world.link.send("note", [], [], None)
     assert world.said() == [Kind.HELLO]
     world.link.restart("for the test")
-    faults.heal_all()
+    faults.rules.clear()
     world.reopen()
     world.welcome()
     world.common.call_later.fire()  # type: ignore[attr-defined]

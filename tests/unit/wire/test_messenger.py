@@ -226,7 +226,7 @@ def test_a_partition_silences_a_link_and_healing_brings_it_back() -> None:
         assert (await call).body == [b"x"]
         faults.partition(NODE, inbound=False)
         await until(lambda: client.connected(NODE) is None)
-        faults.heal_all()
+        faults.rules.clear()
         await until(lambda: client.connected(NODE) is not None)
 
     run(main)
@@ -240,7 +240,7 @@ def test_loss_repetition_and_reordering_cost_time_but_no_answer() -> None:
         node, _ = messenger(2)
         await joined(client, node, echo(node))
         for direction in Direction:
-            faults.set_rule(NODE, direction, rule)
+            faults.rules[(NODE, direction)] = rule
         retry = RetryPolicy(attempt_ms=30, backoff_ms_min=1, backoff_ms_max=5)
         for number in range(60):
             calls = [
