@@ -14,6 +14,7 @@ The functions that return Markdown are plain, and the tidy tests call them too."
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -100,7 +101,9 @@ def settings_lines(config: type[Any]) -> list[str]:
 
 def hook_signature(function: Callable[..., Any]) -> str:
     """``stelae_wal_engines() -> Sequence[type[WalEngine]]``, exactly as declared."""
-    return f"{function.__name__}{inspect.signature(function)}".replace("'", "")
+    (defined,) = ast.parse(inspect.getsource(function)).body
+    assert isinstance(defined, ast.FunctionDef) and defined.returns is not None
+    return f"{defined.name}({ast.unparse(defined.args)}) -> {ast.unparse(defined.returns)}"
 
 
 def all_hooks() -> list[Callable[..., Any]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tidy.tree import ROOT, parsed, python_files, rules
+from tests.tidy.tree import parsed, python_files, rules
 
 RATCHET = Path(__file__).parent / "ratchet.json"
 
@@ -51,19 +51,6 @@ def figures(found: list[Function]) -> dict[str, int]:
     return {
         "longest_lines": max((f.length for f in found), default=0),
         "long_count": sum(f.length > long for f in found),
-        "kernel_lines": sum(kernel_lines().values()),
-    }
-
-
-def kernel_lines() -> dict[str, int]:
-    """Lines of each package of the kernel proper, as ``wc -l`` counts."""
-    return {
-        package: sum(
-            (ROOT / path).read_bytes().count(b"\n")
-            for path in python_files("kernel")
-            if path.parts[:3] == ("kernel", "stelae", package)
-        )
-        for package in ("spi", "wire", "host")
     }
 
 

@@ -35,14 +35,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockCeiling(msgspec.Struct, frozen=True):
-    """What the clock file holds, in each of two slots of 4096 bytes filled up with zeros (format 1:
-    once, bare): no hybrid timestamp above the higher ``ceiling`` was ever given out."""
+    """What the clock file holds, in each of two slots of 4096 bytes filled up with zeros: no hybrid timestamp above
+    the higher ``ceiling`` was ever given out."""
 
     ceiling: int
 
 
 INSTANCE = Kind("instance", b"STin", 1, Instance)
-CLOCK = Kind("clock", b"STck", 2, ClockCeiling)
+CLOCK = Kind("clock", b"STck", 1, ClockCeiling)
 
 _SLOT_BYTES = 4096
 """Pages and physical sectors are written whole: a slot shares neither with the other one."""
@@ -175,21 +175,19 @@ def save_ceiling(files: Files, layout: Layout, ceiling: int, crash: CrashPoints 
         Corrupt, Foreign, FutureVersion: the file cannot be read; nothing was written."""
     crash.hit("clock.before_replace")
     slot = encode(CLOCK, ClockCeiling(ceiling)).ljust(_SLOT_BYTES, b"\0")
-    if not (files.exists(layout.clock) and _rewrite(files, layout.clock, slot)):
+    if files.exists(layout.clock):
+        _rewrite(files, layout.clock, slot)
+    else:
         files.replace(layout.clock, slot * len(_SLOTS))
     crash.hit("clock.after_replace")
 
 
-def _rewrite(files: Files, path: str, slot: bytes) -> bool:
-    """Write every slot in place, the best one last; false for the short file of format 1."""
+def _rewrite(files: Files, path: str, slot: bytes) -> None:
+    """Write every slot in place, the best one last."""
     with contextlib.closing(files.open(path, writable=True)) as file:
-        data = file.pread(file.size(), 0)
-        best = max(_read_slots(data, path))[1]
-        if len(data) != len(_SLOTS) * _SLOT_BYTES:
-            return False
+        best = max(_read_slots(file.pread(file.size(), 0), path))[1]
         for start in sorted(_SLOTS, key=lambda start: start == best):
             file.pwritev([slot], start, dsync=True)
-    return True
 
 
 def _read_slots(data: bytes, path: str) -> list[tuple[int, int]]:

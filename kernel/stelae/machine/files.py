@@ -6,8 +6,6 @@ the kernel has them, a full flush of the drive on macOS, preallocation by hand w
 write or a sync is ``SyncFailed``, after which nothing of that file is to be trusted. A sync that
 fails for want of space is ``SyncFailed`` too, because it may have lost what was written before."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

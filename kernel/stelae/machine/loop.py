@@ -6,8 +6,6 @@ everything that a turn brought in becomes one batch for each core, and everythin
 answer one message per peer. Other threads are woken in ``defer_after``: sooner they would take the
 interpreter lock between the frames of a message."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

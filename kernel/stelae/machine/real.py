@@ -1,7 +1,5 @@
 """``Machine`` of ``stelae.host.machine`` over this process: what a node runs on outside of tests."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

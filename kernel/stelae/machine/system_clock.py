@@ -1,7 +1,5 @@
 """The machine's clocks."""
 
-from __future__ import annotations
-
 import time
 
 # Time spent in suspend counts where the system can tell: leases and time-outs mean real time.

@@ -1,7 +1,5 @@
 """The one thread that calls the log engine, and the reads that go beside it."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Threads for work that may block or compute long."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

@@ -6,8 +6,6 @@ not fit the schema as a whole is searched for the rows at fault; they leave the 
 row errors of their operation, and nobody else's rows notice. Operations that arrive as Arrow are
 checked and passed on untouched."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The quick way is ``RowBatch.from_equal_rows``, whose error names a column at most; here the rows are
 searched for the value at fault, which costs nothing while all of them fit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

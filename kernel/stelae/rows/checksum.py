@@ -4,8 +4,6 @@ Each row is hashed to 128 bits over the msgpack form of its plain values in colu
 hashes are added modulo 2**128: the order in which an engine visits rows does not matter, and
 adding a row twice shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -17,8 +17,6 @@ between engines and nodes, and the version never changes silently: vectors are p
 ========================  ==========================================================================
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from decimal import Context, Decimal

@@ -1,8 +1,6 @@
 """How rows are judged by the predicates of ``stelae.spi.scan``: one evaluation, which all engines share,
 so that none of them has its own idea of null, NaN or prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, assert_never

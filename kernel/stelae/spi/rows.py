@@ -125,20 +125,17 @@ class RowBatch:
 
     def to_ipc(self) -> bytes:
         """Return the batch as one Arrow IPC message, without its schema."""
-        data: bytes = self.arrow.serialize().to_pybytes()
-        return data
+        return bytes(self.arrow.serialize())
 
     @property
     def num_rows(self) -> int:
         """Number of rows."""
-        count: int = self.arrow.num_rows
-        return count
+        return int(self.arrow.num_rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the values in memory."""
-        size: int = self.arrow.nbytes
-        return size
+        return int(self.arrow.nbytes)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -162,8 +159,7 @@ class RowBatch:
         stored_as = {"date": "int32", "timestamp": "int64"}.get(self.layout.columns[place].type)
         if stored_as:
             array = array.view(pa.type_for_alias(stored_as))
-        plain: list[Any] = array.to_pylist()
-        return plain
+        return list(array.to_pylist())
 
     def to_rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of plain values."""

@@ -120,11 +120,11 @@ def test_a_missing_clock_file_is_an_error_of_its_own() -> None:
         load_ceiling(disk, LAYOUT)
 
 
-def test_a_file_of_format_1_is_read_and_replaced_whole() -> None:
-    first = Kind("clock", CLOCK.magic, 1, ClockCeiling)
+def test_a_file_cut_to_one_slot_is_read_and_gets_the_other_one_back() -> None:
+    one_slot = encode(CLOCK, ClockCeiling(OLD)).ljust(4096, b"\0")
     for operations in range(100):
         disk = node()
-        disk.replace(LAYOUT.clock, encode(first, ClockCeiling(OLD)))
+        disk.replace(LAYOUT.clock, one_slot)
         assert load_ceiling(disk, LAYOUT) == OLD
         disk.faults.lose_power_after(operations=operations)
         try:
@@ -132,7 +132,8 @@ def test_a_file_of_format_1_is_read_and_replaced_whole() -> None:
         except PowerLost:
             assert load_ceiling(disk.crash(random.Random(operations)), LAYOUT) in (OLD, NEW)
             continue
-        assert load_ceiling(disk.crash(random.Random(operations)), LAYOUT) == NEW
+        disk = disk.crash(random.Random(operations))
+        assert load_ceiling(disk, LAYOUT) == NEW and len(disk.read_bytes(LAYOUT.clock)) == 2 * 4096
         return
     raise AssertionError("the save never ran to its end")
 

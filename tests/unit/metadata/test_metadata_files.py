@@ -119,7 +119,7 @@ def test_another_kind_of_file_is_foreign() -> None:
 
 def test_a_newer_format_is_refused_with_both_versions() -> None:
     newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, ClockCeiling)
-    with pytest.raises(FutureVersion, match="format 3 is newer than 2"):
+    with pytest.raises(FutureVersion, match="format 2 is newer than 1"):
         decode(CLOCK, encode(newer, ClockCeiling(1)), "f")
 
 
