@@ -5,8 +5,8 @@ has to find it."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,11 @@ from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.conformance.wal import WalBasics, WalConformance
 from stelae.testing.conformance.wal_failures import append_until_failure
 from stelae.testing.wal_harness import RealHarness, Survival, VirtualHarness, WalHarness
-from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries
-from stelae_wal_shared import SharedConfig, SharedWal
+from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
+from stelae_wal_shared import SharedConfig, SharedWal, control, format, group, reader, replay, scan, tail, upkeep
+from stelae_wal_shared.commit import Committer
+from stelae_wal_shared.recovery import _Recovery
+from stelae_wal_shared.tablet_log import TabletLog
 
 SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
 """Small segments, so that every scenario rolls."""
@@ -101,6 +104,25 @@ class OneFileForAll(WalConformance):
         assert engine.read(LOG, 1, 6, 1 << 30) == list(entries(1, 5))
         engine.close()
 
+    def test_what_a_failed_sync_left_visible_is_written_again_before_it_is_relied_on(
+        self, harness: VirtualHarness
+    ) -> None:
+        # The process dies, not the machine: the system still serves what never reached the disk.
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 3)))
+        harness.disk.faults.fail_syncs(harness.directory, 99)
+        assert isinstance(engine.commit({LOG: Append(entries=entries(4, 3))}, sync=True)[LOG], Failed)
+        after = harness.fork(1)
+        engine = after.open()
+        model = intact(engine)
+        assert model.last == OpId(1, 6)
+        commit(engine, Append(entries=entries(7, 1)))
+        after.crash(engine, Survival.LOST)
+        engine = after.open()
+        check_holds(engine, Model(ZERO, list(entries(1, 7))))
+        engine.close()
+
 
 class TestOnVirtualDisk(OneFileForAll):
     @pytest.fixture
@@ -118,3 +140,177 @@ class TestOnRealDisk(WalBasics):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> WalHarness:
         return RealHarness(SharedWal, str(tmp_path), SMALL)
+
+
+# -- the suite bites -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bug:
+    """Functions that are replaced, by owner and name, and the check that has to fail because of it."""
+
+    planted: Sequence[tuple[Any, str, Callable[..., Any]]]
+    check: Callable[[OneFileForAll, VirtualHarness], None]
+    config: SharedConfig = SMALL
+
+
+_pwritev = VirtualFile.pwritev
+_commit = Committer.commit
+_write_control = control.write_control
+_decode_record = group.decode_record
+_move = TabletLog.move
+_apply = replay.Replay._apply
+
+
+def _does_not_sync(self: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
+    return _pwritev(self, buffers, offset)
+
+
+def _syncs_no_name(self: VirtualDisk, path: str) -> None:
+    return None
+
+
+def _believes_any_body(data: bytes, at: int, nonce: int, log: int, index: int, path: str, offset: int) -> object:
+    record = _decode_record(data, at, format.salt_of(nonce))
+    if record is None:
+        return group.decode_entry(data, at, nonce, log, index, path, offset)
+    body = data[at + format.RECORD_BYTES : at + format.RECORD_BYTES + record.size]
+    op_id = OpId(record.term, record.index)
+    return group.Entry(op_id, group.EntryKind(record.entry_kind), record.timestamp, body)
+
+
+def _takes_damage_for_a_tail(self: Any, at: int, end: int) -> bool:
+    return False
+
+
+def _applies_a_move_as_an_append(self: replay.Replay, log: TabletLog, record: format.Record) -> None:
+    kind = format.Kind.ENTRY if record.kind == format.Kind.MOVED else record.kind
+    _apply(self, log, record._replace(kind=kind))
+
+
+def _brings_the_suffix_along(self: TabletLog, first: int, end: int, segment: Any) -> None:
+    """A move that takes all for the log's that its old segment had, replaced or not."""
+    _move(self, first, end, segment)
+    self.last = OpId(self.last.term, self.last.index + 1)
+    self.extents[-1].end += 1
+
+
+def _collects_what_lives(self: upkeep.Upkeep) -> None:
+    book = self._book
+    for segment in [one for one in book.segments.values() if one.number != book.newest]:
+        book.remove(segment)
+        with suppress(FileNotFoundError):
+            book.files.remove(segment.path)
+
+
+def _forgets_the_base(book: Any, tail: Any, committer: Any, log: TabletLog, kind: Any, *rest: Any) -> None:
+    if kind != format.Kind.BASE:
+        _write_control(book, tail, committer, log, kind, *rest)
+
+
+def _fails_the_neighbours(self: Committer, given: Any, *, sync: bool) -> Any:
+    outcomes = _commit(self, given, sync=sync)
+    failed = [outcome for outcome in outcomes.values() if isinstance(outcome, Failed)]
+    return {name: failed[0] if failed else outcome for name, outcome in outcomes.items()}
+
+
+def _fails_everybody(self: Committer, error: Any, logs: list[TabletLog]) -> Any:
+    return _fail_all(self, error, list(self._book.logs.values()))
+
+
+_fail_all = Committer.fail_all
+
+
+def _forgives_everything(self: SharedWal, log: Any) -> OpId:
+    known = self._book.known(log)
+    known.failed = None
+    return known.durable
+
+
+def _goes_on_where_it_was(self: Committer, logs: list[TabletLog]) -> None:
+    return None
+
+
+def _proves_nothing(self: _Recovery, *args: Any, **options: Any) -> None:
+    return None
+
+
+def _settles_without_sync(self: tail.Tail) -> None:
+    self._book.settle()
+    if self.writer is not None:
+        self.writer.synced = self.writer.end
+
+
+Suite = OneFileForAll
+
+BUGS = {
+    "commit returns before the sync": Bug(
+        [(VirtualFile, "pwritev", _does_not_sync)],
+        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+    ),
+    "the name of a new segment is not synced": Bug(
+        [(VirtualDisk, "sync_directory", _syncs_no_name)],
+        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+    ),
+    "bodies are not checked": Bug(
+        [(reader, "decode_entry", _believes_any_body)],
+        Suite.test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing,
+    ),
+    "damage is taken for a tail": Bug(
+        [(scan._Scan, "_was_whole", _takes_damage_for_a_tail)],
+        Suite.test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing,
+    ),
+    "a moved entry voids what follows it": Bug(
+        [(replay.Replay, "_apply", _applies_a_move_as_an_append)],
+        Suite.test_random_histories_lose_nothing_and_bring_nothing_back,
+        RESTLESS,
+    ),
+    "a move brings a replaced suffix back": Bug(
+        [(TabletLog, "move", _brings_the_suffix_along)],
+        Suite.test_random_histories_lose_nothing_and_bring_nothing_back,
+        RESTLESS,
+    ),
+    "segments go that are needed": Bug(
+        [(upkeep.Upkeep, "sweep", _collects_what_lives)],
+        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+    ),
+    "the base is not durable before removal": Bug(
+        [(upkeep, "write_control", _forgets_the_base)],
+        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+    ),
+    "a log that is refused fails its neighbours": Bug(
+        [(Committer, "commit", _fails_the_neighbours)],
+        Suite.test_appends_that_do_not_fit_are_refused_and_change_nothing,
+    ),
+    "a failed sync fails logs that were not written": Bug(
+        [(Committer, "fail_all", _fails_everybody)],
+        Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
+    ),
+    "repair forgives a failed sync": Bug(
+        [(SharedWal, "repair", _forgives_everything)],
+        Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
+    ),
+    "what a full disk cut short is left where it is": Bug(
+        [(Committer, "settle_full", _goes_on_where_it_was)],
+        Suite.test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated,
+    ),
+    "an end that was read is taken for durable": Bug(
+        [(_Recovery, "_settle", _proves_nothing)],
+        Suite.test_what_a_failed_sync_left_visible_is_written_again_before_it_is_relied_on,
+    ),
+    "a footer is written before what it vouches for is durable": Bug(
+        [(tail.Tail, "sync", _settles_without_sync)],
+        Suite.test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = BUGS[name]
+    for owner, attribute, replacement in bug.planted:
+        assert callable(getattr(owner, attribute)), "the bug no longer applies"
+        monkeypatch.setattr(owner, attribute, replacement)
+    with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
+        bug.check(OneFileForAll(), VirtualHarness(SharedWal, bug.config))
+    print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")

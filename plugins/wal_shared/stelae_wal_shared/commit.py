@@ -13,26 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TypeAlias
 
 from stelae.spi.errors import CallerError, Full, StelaeError, StorageError, SyncFailed, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.spi.wal import Append, Durable, Failed, Outcome, check_append
-from stelae_wal_shared.book import Book, unknown
+from stelae_wal_shared.book import Book, past_the_end, unknown
 from stelae_wal_shared.format import RECORD_BYTES, Kind
 from stelae_wal_shared.group import Group, check_sizes
-from stelae_wal_shared.index import SegmentIndex
-from stelae_wal_shared.segment import Segment
 from stelae_wal_shared.tablet_log import TabletLog
 from stelae_wal_shared.tail import Tail
 from stelae_wal_shared.writer import Writer
 
-
-class Accepted(NamedTuple):
-    """An append that fits its log."""
-
-    log: TabletLog
-    append: Append
+Accepted: TypeAlias = tuple[TabletLog, Append]
+"""An append that fits its log."""
 
 
 class Committer:
@@ -63,7 +58,7 @@ class Committer:
                 assert refusal is not None
                 outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
                 continue
-            accepted.append(Accepted(log, append))
+            accepted.append((log, append))
             for entry in append.entries:
                 size += RECORD_BYTES + len(entry.body)
         if accepted:
@@ -103,7 +98,8 @@ class Committer:
         try:
             writer = self._tail.writer_for(size)
             group = Group(writer.segment.nonce, writer.end, writer.synced)
-            offsets = [_encode(group, log, append) for log, append in accepted]
+            for log, append in accepted:
+                _encode(group, log, append)
             writer.write(group.buffers(), group.size, sync=sync)
         except Full as error:
             self._fail_until_repair(accepted, error, outcomes)
@@ -114,31 +110,34 @@ class Committer:
                 outcomes[log.name] = Failed(failed, log.durable)
             return
         with self._book.lock:
-            self._publish(writer, accepted, offsets, sync, outcomes)
+            self._publish(writer, accepted, group.offsets, sync, outcomes)
         self.entry_bytes += size
         if sync and self._book.dirty:
             self._book.settle()
 
     def _publish(
-        self,
-        writer: Writer,
-        accepted: list[Accepted],
-        offsets: list[list[int]],
-        sync: bool,
-        outcomes: dict[LogId, Outcome],
+        self, writer: Writer, accepted: list[Accepted], offsets: list[int], sync: bool, outcomes: dict[LogId, Outcome]
     ) -> None:
         """Let readers see a group; the caller holds the lock."""
         segment, dirty = writer.segment, self._book.dirty
         index = segment.index
         assert index is not None
-        written = 0
-        for (log, append), places in zip(accepted, offsets, strict=True):
+        at = 0
+        for log, append in accepted:
+            entries = append.entries
+            places = offsets[at : at + len(entries)]
+            at += len(entries)
+            log.order += len(entries) or 1
+            if log.damage is not None:
+                # A reader has met damage while the group was written: the log ends before that.
+                outcomes[log.name] = Failed(past_the_end(log, log.last.index + 1), log.durable)
+                continue
             if append.replace_from is not None:
                 log.void(append.replace_from)
                 index.cut(log.number, append.replace_from)
-            _add(index, log, append, places, segment)
-            written += len(places)
-            log.order += len(places) or 1
+            for entry, offset in zip(entries, places, strict=True):
+                index.add(log.number, entry.op_id[1], offset, len(entry.body))
+                log.append(entry.op_id, segment)
             if append.commit_hint > log.commit_hint:
                 log.commit_hint = append.commit_hint
             if sync:
@@ -146,9 +145,9 @@ class Committer:
             else:
                 dirty[log.name] = log
             outcomes[log.name] = Durable(log.last)
-        segment.entries += written
+        self.entries += at
+        segment.entries += at
         segment.end = writer.end
-        self.entries += written
 
     def _sync(self) -> dict[LogId, Outcome]:
         waiting = list(self._book.dirty.values())
@@ -174,14 +173,19 @@ def _refusal(log: TabletLog, append: Append) -> StelaeError | None:
         return log.corrupt()
     if log.failed is not None:
         return log.failed.error
-    entries, last = append.entries, log.last
-    fact = None
-    if append.replace_from is not None or len(entries) != 1 or _misfit(entries[0].op_id, last):
-        fact = check_append(log.state(), append)
-        if fact is None and append.replace_from is not None and entries:
-            before = log.op_id_at(append.replace_from - 1)
-            if before.term > entries[0].op_id.term:
-                fact = f"entry {entries[0].op_id} goes back from {before}"
+    entries = append.entries
+    if append.replace_from is None and len(entries) == 1:
+        # What most appends are; a hundred of them make a group.
+        entry = entries[0]
+        term, index = entry.op_id
+        last_term, last_index = log.last
+        if index == last_index + 1 and term >= last_term and len(entry.body) <= ENTRY_BYTES_MAX:
+            return None
+    fact = check_append(log.state(), append)
+    if fact is None and append.replace_from is not None and entries:
+        before = log.op_id_at(append.replace_from - 1)
+        if before.term > entries[0].op_id.term:
+            fact = f"entry {entries[0].op_id} goes back from {before}"
     if fact is not None:
         return CallerError(f"log {log.name}: {fact}")
     try:
@@ -191,21 +195,9 @@ def _refusal(log: TabletLog, append: Append) -> StelaeError | None:
     return None
 
 
-def _misfit(op_id: OpId, last: OpId) -> bool:
-    return op_id[1] != last[1] + 1 or op_id[0] < last[0]
-
-
-def _encode(group: Group, log: TabletLog, append: Append) -> list[int]:
-    hint, order = append.commit_hint, log.order + 1
+def _encode(group: Group, log: TabletLog, append: Append) -> None:
     if append.entries:
-        return group.add_entries(Kind.ENTRY, log.number, order, append.entries, hint)
-    assert append.replace_from is not None
-    group.add(Kind.VOID, log.number, order, OpId(0, append.replace_from), hint)
-    return []
-
-
-def _add(index: SegmentIndex, log: TabletLog, append: Append, places: list[int], segment: Segment) -> None:
-    for entry, offset in zip(append.entries, places, strict=True):
-        op_id = entry.op_id
-        index.add(log.number, op_id[1], offset, len(entry.body))
-        log.append(op_id, segment)
+        group.add_entries(Kind.ENTRY, log.number, log.order + 1, append.entries, append.commit_hint)
+    else:
+        assert append.replace_from is not None
+        group.add(Kind.VOID, log.number, log.order + 1, OpId(0, append.replace_from), append.commit_hint)

@@ -26,10 +26,10 @@ class Group:
 
     Attributes:
         size: length in bytes so far, the group's header included.
-        count: records so far.
+        offsets: where the records of entries begin, in the order in which they were added.
     """
 
-    __slots__ = ("_at", "_buffers", "_nonce", "_salt", "_synced", "count", "size")
+    __slots__ = ("_at", "_buffers", "_nonce", "_others", "_salt", "_synced", "offsets", "size")
 
     def __init__(self, nonce: int, at: int, synced: int) -> None:
         self._nonce = nonce
@@ -37,30 +37,28 @@ class Group:
         self._at = at
         self._synced = synced
         self._buffers: list[Buffer] = [b""]
+        self._others = 0
         self.size = GROUP_BYTES
-        self.count = 0
+        self.offsets: list[int] = []
 
-    def add_entries(self, kind: Kind, log: int, order: int, entries: Sequence[Entry], hint: int) -> list[int]:
-        """Add entries of a log whose records are numbered from ``order`` on; return their offsets."""
-        salt, buffers = self._salt, self._buffers
+    def add_entries(self, kind: Kind, log: int, order: int, entries: Sequence[Entry], hint: int) -> None:
+        """Add entries of a log whose records are numbered from ``order`` on."""
+        salt, buffers, number = self._salt, self._buffers, int(kind)
         offset = self._at + self.size
-        offsets = []
         for entry in entries:
             body = entry.body
             size = len(body)
             term, index = entry.op_id
             raw = pack_record(
-                size, crc32c(body, salt), log, kind, entry.kind, 0, order, term, index, entry.timestamp, hint
+                size, crc32c(body, salt), log, number, entry.kind, 0, order, term, index, entry.timestamp, hint
             )
-            offsets.append(offset)
+            self.offsets.append(offset)
             buffers.append(raw + crc32c(raw, salt).to_bytes(4, "little"))
             if size:
                 buffers.append(body)
             offset += RECORD_BYTES + size
             order += 1
-        self.count += len(offsets)
         self.size = offset - self._at
-        return offsets
 
     def add(self, kind: Kind, log: int, order: int, op_id: OpId, hint: int = 0, body: bytes = b"") -> None:
         """Add a record that is no entry."""
@@ -69,12 +67,13 @@ class Group:
         self._buffers.append(raw + crc32c(raw, self._salt).to_bytes(4, "little"))
         if body:
             self._buffers.append(body)
-        self.count += 1
+        self._others += 1
         self.size += RECORD_BYTES + len(body)
 
     def buffers(self) -> list[Buffer]:
         """The group's bytes, complete."""
-        self._buffers[0] = encode_group_header(self._nonce, self._synced, self.size, self.count)
+        records = len(self.offsets) + self._others
+        self._buffers[0] = encode_group_header(self._nonce, self._synced, self.size, records)
         return self._buffers
 
 

@@ -39,10 +39,10 @@ class Marker:
         self._drawn = 0
         self.newest = newest
 
-    def draw_nonce(self, number: int) -> int:
-        """Return 64 bits that no segment of this directory ever had."""
+    def draw_nonce(self) -> int:
+        """Return 64 bits that were never drawn in this directory."""
         self._drawn += 1
-        text = f"{self._opened}/{self._drawn}/{number}"
+        text = f"{self._opened}/{self._drawn}"
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
     def note_newest(self, number: int) -> None:

@@ -144,13 +144,14 @@ def _index_at(piece: Piece, offset: int | None) -> int:
 
 
 def check_removed(book: Book, log: TabletLog, segment: Segment, first: int) -> None:
-    """A file is gone: either its segment was given up, or it is damage.
+    """A file is gone: either the log no longer needs it, or it is damage.
 
     Raises:
-        Corrupt: the segment is still needed.
+        Corrupt: the entry at ``first`` is still said to be there.
     """
     with book.lock:
-        needed = book.segments.get(segment.number) is segment
+        held = log.base.index < first <= log.last.index
+        needed = held and log.extent_of(first).segment is segment
     if needed:
         error = Corrupt("the segment is missing", path=segment.path, offset=0)
         raise book.note_damage(log, first, error) from error

@@ -77,7 +77,8 @@ class _Recovery:
             if number is not None:
                 numbers.append(number)
             elif name.endswith((UNBORN_SUFFIX, ".tmp")):
-                self.files.remove(f"{self.book.directory}/{name}")
+                with suppress(FileNotFoundError, StorageError):
+                    self.files.remove(f"{self.book.directory}/{name}")
                 self.found.append(Found.UNBORN)
         return sorted(numbers)
 
@@ -224,8 +225,12 @@ class _Recovery:
         if head is None or (head.number, head.nonce, head.start) != (segment.number, segment.nonce, segment.start):
             self._damage_holders(Found.BAD_SEGMENT, segment, 0, "its head is not the one it was written with")
             return
-        with closing(self.files.open(segment.path)) as file:
-            size = file.size()
+        try:
+            with closing(self.files.open(segment.path)) as file:
+                size = file.size()
+        except StorageError as error:
+            self._damage_holders(Found.BAD_SEGMENT, segment, 0, error.fact)
+            return
         if size < segment.end:
             self._damage_holders(Found.BAD_SEGMENT, segment, size, f"it ends before {segment.end}")
 

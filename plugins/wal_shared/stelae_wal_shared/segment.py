@@ -41,9 +41,9 @@ def segment_path(directory: str, number: int) -> str:
     return f"{directory}/{number:012d}{SEGMENT_SUFFIX}"
 
 
-def unborn_path(directory: str, number: int) -> str:
-    """Path of a segment in the making; its number need not become that of a segment."""
-    return f"{directory}/{number:012d}{UNBORN_SUFFIX}"
+def unborn_path(directory: str, nonce: int) -> str:
+    """Path of a segment in the making. Never used twice: a worker may still be busy with an earlier one."""
+    return f"{directory}/{nonce:016x}{UNBORN_SUFFIX}"
 
 
 def number_of(name: str) -> int | None:

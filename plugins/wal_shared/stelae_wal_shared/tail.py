@@ -71,7 +71,7 @@ class Tail:
         assert self.writer is None
         self.drop_spare()
         book, size = self._book, self._config.segment_bytes_first
-        path = unborn_path(book.directory, book.newest + 1)
+        path = unborn_path(book.directory, self._marker.draw_nonce())
         try:
             file = reserve_file(book.files, path, size)
         except Full:
@@ -135,7 +135,7 @@ class Tail:
         if self._spare is None and writer.end >= self._retry_at:
             self._retry_at = 0
             size = self._config.segment_bytes(self._rolls + 1)
-            path = unborn_path(self._book.directory, self._book.newest + 1)
+            path = unborn_path(self._book.directory, self._marker.draw_nonce())
             self._spare = Spare(self._book.files, path, size)
             self._spare.request(self._workers)
 
@@ -157,7 +157,7 @@ class Tail:
         """Steps 2 and 3 of the module's description."""
         book = self._book
         number = book.newest + 1
-        nonce = self._marker.draw_nonce(number)
+        nonce = self._marker.draw_nonce()
         head = encode_head(number, nonce, book.image())
         target = max(size, HEAD_SHARE * len(head))
         name = segment_path(book.directory, number)

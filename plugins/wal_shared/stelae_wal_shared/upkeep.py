@@ -65,7 +65,8 @@ class Upkeep:
             base = log.op_id_at(upto)
             write_control(self._book, self._tail, self._committer, log, Kind.BASE, base)
             with self._book.lock:
-                log.collect(base)
+                if base.index <= log.last.index:  # A reader may have met damage meanwhile.
+                    log.collect(base)
         self.sweep()
         self._empty_sparse_segments()
         return log.base
@@ -159,10 +160,9 @@ class Upkeep:
             writer = self._tail.writer_for(size)
             group = Group(writer.segment.nonce, writer.end, writer.synced)
             orders: dict[int, int] = {}
-            offsets = []
             for log, entries in batch:
                 order = orders.get(log.number, log.order + 1)
-                offsets.append(group.add_entries(Kind.MOVED, log.number, order, entries, 0))
+                group.add_entries(Kind.MOVED, log.number, order, entries, 0)
                 orders[log.number] = order + len(entries)
             writer.write(group.buffers(), group.size, sync=True)
         except Full:
@@ -173,8 +173,10 @@ class Upkeep:
             self._committer.fail_all(error, [])
             return False
         with self._book.lock:
-            for (log, entries), places in zip(batch, offsets, strict=True):
-                _publish(writer.segment, log, entries, places)
+            at = 0
+            for log, entries in batch:
+                _publish(writer.segment, log, entries, group.offsets[at : at + len(entries)])
+                at += len(entries)
             writer.segment.end = writer.end
         self._book.settle()
         self.moved_bytes += size

@@ -1,0 +1,303 @@
+"""Segments: heads, footers, rolling, what opening reads, and what a thousand logs cost."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from stelae.sim.disk import Survival
+from stelae.sim.disk_file import VirtualFile
+from stelae.spi.errors import Corrupt
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.wal import Append
+from stelae.testing.wal_harness import VirtualHarness
+from stelae.testing.wal_model import Model, check_holds, commit, entries
+from stelae_wal_shared import SharedConfig, SharedWal
+from stelae_wal_shared.footer import load_footer
+from stelae_wal_shared.scan import Valid, index_by_scan, scan
+from tests.unit.wal_shared.scenes import (
+    PLACE,
+    SMALL,
+    create_logs,
+    extend,
+    fill_segments,
+    harness_of,
+    log_number,
+    recovered,
+    segments,
+)
+
+A, B = log_number(0), log_number(1)
+
+
+@pytest.fixture
+def harness() -> VirtualHarness:
+    return harness_of()
+
+
+class Traffic:
+    """Counts the bytes that are read, by the name of the file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: dict[str, int] = {}
+        original = VirtualFile.pread
+
+        def counting(file: VirtualFile, size: int, offset: int) -> bytes:
+            data = original(file, size, offset)
+            name = file.path.rpartition("/")[2]
+            self.read[name] = self.read.get(name, 0) + len(data)
+            return data
+
+        monkeypatch.setattr(VirtualFile, "pread", counting)
+
+
+def test_opening_reads_heads_of_closed_segments_and_records_of_none(
+    harness: VirtualHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = harness.open()
+    create_logs(engine, 2)
+    for _ in range(3):
+        fill_segments(engine, A, 1)
+    harness.crash(engine, Survival.KEPT)
+    closed = [path.rpartition("/")[2] for path in segments(harness.disk)[:-1]]
+    assert len(closed) == 3
+    traffic = Traffic(monkeypatch)
+    engine = harness.open()
+    assert [traffic.read[name] for name in closed] == [1024] * 3
+    engine.read(A, 1, 2, 1)
+    assert traffic.read[closed[0]] < len(harness.disk.read_bytes(f"{PLACE}/{closed[0]}")) // 2
+    engine.close()
+
+
+def test_footer_and_scan_tell_the_same(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    create_logs(engine, 2)
+    extend(engine, [A, B], 3)
+    commit(engine, Append(entries=entries(2, 1, term=2), replace_from=2), A)
+    commit(engine, Append(entries=(), replace_from=3), B)
+    commit(engine, Append(entries=entries(3, 2, term=3)), B)
+    engine.drop(A)
+    engine.create(A, OpId(3, 8))
+    commit(engine, Append(entries=entries(9, 3, term=4)), A)
+    fill_segments(engine, B, 1)
+    first = segments(harness.disk)[0]
+    book, _ = recovered(harness)
+    segment = book.segments[1]
+    footer = load_footer(harness.disk, first, segment.nonce)
+    assert footer is not None
+    data = harness.disk.read_bytes(first)[segment.start : segment.end]
+    scanned = index_by_scan(data, segment.start, segment.nonce)
+    for log in (book.logs[A], book.logs[B]):
+        (extent,) = [one for one in log.extents if one.segment is segment]
+        places = footer.places(log.number, extent.first, extent.end)
+        assert len(places) == extent.end - extent.first
+        assert places == scanned.places(log.number, extent.first, extent.end)
+    engine.close()
+
+
+def test_a_segment_with_a_bad_or_missing_footer_is_read_by_scanning_it(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    create_logs(engine, 2)
+    extend(engine, [A, B], 5)
+    fill_segments(engine, B, 1)
+    harness.crash(engine, Survival.KEPT)
+    first = segments(harness.disk)[0]
+    book, _ = recovered(harness)
+    end = book.segments[1].end
+    for damage in (lambda disk: disk.damage(first, end + 30), lambda disk: disk.cut(first, end)):
+        twin = harness.fork(0)
+        damage(twin.disk)
+        engine = twin.open()
+        check_holds(engine, Model(ZERO, list(entries(1, 5, size_bytes=200))), A)
+        engine.close()
+
+
+def test_a_bad_record_in_a_segment_without_a_footer_is_damage_of_its_log(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    create_logs(engine, 2)
+    extend(engine, [A], 1)
+    extend(engine, [B], 1)
+    fill_segments(engine, B, 1)
+    harness.crash(engine, Survival.KEPT)
+    first = segments(harness.disk)[0]
+    book, _ = recovered(harness)
+    segment = book.segments[1]
+    index = load_footer(harness.disk, first, segment.nonce)
+    assert index is not None
+    ((offset, _),) = index.places(book.logs[A].number, 1, 2)
+    harness.disk.cut(first, segment.end)
+    harness.disk.damage(first, offset + 3)
+    engine = harness.open()
+    with pytest.raises(Corrupt):
+        engine.read(A, 1, 2, 1)
+    assert engine.logs()[A].damage is not None
+    assert engine.read(B, 1, 2, 1) == list(entries(1, 1, size_bytes=200))
+    engine.close()
+
+
+def test_records_that_another_segment_left_in_the_same_space_are_none_of_this_one(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    create_logs(engine, 1)
+    fill_segments(engine, A, 2)
+    book, _ = recovered(harness)
+    old, new = book.segments[1], book.segments[2]
+    data = harness.disk.read_bytes(old.path)[old.start : old.end]
+    assert [found for found in scan(data, old.start, old.nonce) if isinstance(found, Valid)]
+    assert not [found for found in scan(data, old.start, new.nonce) if isinstance(found, Valid)]
+    assert len({one.nonce for one in book.segments.values()}) == len(book.segments)
+    engine.close()
+
+
+def test_appends_go_on_in_the_old_segment_while_the_next_is_made(harness: VirtualHarness) -> None:
+    harness.workers.at_once = False
+    engine = harness.open()
+    create_logs(engine, 2)
+    for _ in range(60):
+        extend(engine, [A], size_bytes=300)
+    (only,) = segments(harness.disk)
+    harness.workers.run()
+    extend(engine, [A], size_bytes=300)
+    extend(engine, [A], size_bytes=300)
+    assert len(segments(harness.disk)) == 2
+    book, _ = recovered(harness)
+    assert len(harness.disk.read_bytes(only)) < book.segments[1].end + 2000, "cut to its length"
+    check_holds(engine, Model(ZERO, [e for i in range(1, 63) for e in entries(i, 1, size_bytes=300)]), A)
+    engine.close()
+
+
+def test_a_worker_that_comes_late_harms_no_segment_that_was_begun_meanwhile(harness: VirtualHarness) -> None:
+    harness.workers.at_once = False
+    engine = harness.open()
+    create_logs(engine, 2)
+    for _ in range(40):
+        extend(engine, [A], size_bytes=300)
+    harness.disk.faults.fail_syncs(harness.directory, 1)
+    engine.commit({B: Append(entries=entries(1, 1))}, sync=True)  # Fails; a fresh segment follows.
+    harness.workers.run()
+    extend(engine, [A], size_bytes=300)
+    assert not [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")]
+    harness.crash(engine, Survival.KEPT)
+    engine = harness.open()
+    assert engine.logs()[A].last == OpId(1, 41)
+    engine.close()
+
+
+def test_a_thousand_idle_logs_cost_no_file_and_one_record_each_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = VirtualHarness(SharedWal, SharedConfig(segment_bytes_first=1 << 16))
+    engine = harness.open()
+    logs = create_logs(engine, 1000)
+    extend(engine, logs, size_bytes=50)
+    assert len(harness.disk.listdir(PLACE)) <= 6
+    engine.close()
+    traffic = Traffic(monkeypatch)
+    before = harness.disk.faults.operations
+    engine = harness.open()
+    assert len(engine.logs()) == 1000
+    assert harness.disk.faults.operations - before <= 10
+    assert sum(traffic.read.values()) < 1000 * 400
+    for log in logs[::97]:
+        check_holds(engine, Model(ZERO, list(entries(1, 1, size_bytes=50))), log)
+    before = harness.disk.faults.operations
+    for log in logs:
+        engine.cool(log)
+    assert harness.disk.faults.operations == before
+    engine.close()
+
+
+def test_a_group_over_a_hundred_logs_is_one_write_and_one_sync() -> None:
+    harness = VirtualHarness(SharedWal)
+    engine = harness.open()
+    logs = create_logs(engine, 100)
+    extend(engine, logs, size_bytes=4096)
+    before = harness.disk.faults.operations
+    extend(engine, logs, size_bytes=4096)
+    assert harness.disk.faults.operations - before == 2
+    engine.close()
+
+
+def test_a_segment_is_many_times_as_long_as_its_head() -> None:
+    harness = harness_of(SMALL)
+    engine = harness.open()
+    logs = create_logs(engine, 200)
+    extend(engine, logs, size_bytes=10)
+    fill_segments(engine, logs[0], 3)
+    book, _ = recovered(harness)
+    for segment in list(book.segments.values())[1:-1]:
+        assert segment.end >= 6 * segment.start
+    engine.close()
+
+
+def test_indexes_of_closed_segments_are_kept_in_memory_up_to_their_limit() -> None:
+    harness = harness_of(dataclasses.replace(SMALL, indexes_max=2))
+    engine = harness.open()
+    create_logs(engine, 1)
+    for _ in range(6):
+        fill_segments(engine, A, 1)
+    last = engine.logs()[A].last.index
+    assert isinstance(engine, SharedWal)
+    for _ in range(2):
+        for first in range(1, last + 1):
+            assert engine.read(A, first, first + 1, 1) == list(entries(first, 1, size_bytes=300))
+            held = [one for one in engine._book.segments.values() if one.index is not None]
+            assert len(held) <= 3, "two, and that of the open one"
+    engine.close()
+
+
+def test_a_log_set_aside_is_a_directory_that_this_engine_opens(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    engine.create(A, OpId(2, 40))
+    commit(engine, Append(entries=entries(41, 30, term=3, size_bytes=200), commit_hint=55), A)
+    commit(engine, Append(entries=entries(60, 2, term=4), replace_from=60), A)
+    model = Model(OpId(2, 40), [*entries(41, 19, term=3, size_bytes=200), *entries(60, 2, term=4)])
+    engine.set_aside(A, "/node/quarantine/a")
+    engine.close()
+    services_harness = Elsewhere(harness)
+    aside = services_harness.open()
+    check_holds(aside, model, A)
+    assert aside.logs()[A].commit_hint == 55
+    aside.close()
+
+
+def test_a_damaged_log_is_set_aside_as_far_as_it_is_whole_with_a_note(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    create_logs(engine, 2)
+    extend(engine, [A, B], 6)
+    (path,) = segments(harness.disk)
+    harness.disk.damage(path, harness.disk.read_bytes(path).index(entries(4, 1, size_bytes=200)[0].body))
+    engine.set_aside(A, "/node/quarantine/a")
+    assert set(engine.logs()) == {B}
+    check_holds(engine, Model(ZERO, list(entries(1, 6, size_bytes=200))), B)
+    note = harness.disk.read_bytes("/node/quarantine/a/damage.txt").decode()
+    assert "1.3" in note
+    assert path in note
+    aside = Elsewhere(harness).open()
+    check_holds(aside, Model(ZERO, list(entries(1, 3, size_bytes=200))), A)
+    aside.close()
+    engine.close()
+
+
+class Elsewhere(VirtualHarness):
+    """Opens what was set aside."""
+
+    def __init__(self, harness: VirtualHarness) -> None:
+        super().__init__(SharedWal, harness.config, disk=harness.disk)
+
+    @property
+    def directory(self) -> str:
+        return "/node/quarantine/a"
+
+
+def test_a_dropped_log_takes_its_number_with_it(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    create_logs(engine, 1)
+    extend(engine, [A], 3)
+    for _ in range(3):
+        engine.drop(A)
+        engine.create(A, ZERO)
+        harness.crash(engine, Survival.KEPT)
+        engine = harness.open()
+        check_holds(engine, Model(), A)
+    book, _ = recovered(harness)
+    assert book.logs[A].number == 4
+    engine.close()
