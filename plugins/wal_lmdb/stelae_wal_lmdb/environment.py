@@ -83,14 +83,17 @@ class Environment:
             StorageError: the environment cannot be read.
         """
         self._check_process()
-        with self._gate.reading():
-            with self._errors():
-                txn = self._env.begin(buffers=True)
+        self._gate.enter()
+        try:
+            txn = self._env.begin(buffers=True)
             try:
-                with self._errors():
-                    yield txn
+                yield txn
             finally:
                 txn.abort()
+        except self._lmdb.Error as error:
+            raise typed(error, self.path) from error
+        finally:
+            self._gate.leave()
 
     @contextmanager
     def write(self) -> Iterator[Any]:
@@ -225,7 +228,11 @@ class Environment:
         try:
             yield
         except self._lmdb.Error as error:
-            raise typed(error, self.path) from error
+            found = typed(error, self.path)
+            if self._cramped and isinstance(found, Full):
+                fact = f"the disk is full: the file stays at {self._file_bytes} bytes, its free pages do not suffice"
+                raise Full(fact, path=self.path) from error
+            raise found from error
 
 
 def offset_in_map(view: memoryview) -> int:

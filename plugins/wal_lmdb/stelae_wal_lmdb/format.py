@@ -128,6 +128,15 @@ def decode_record(number: int, data: Buffer) -> Record | None:
     return Record(log=log, base=base, last=last, commit_hint=hint, use=Use(use))
 
 
+def decode_bounds(number: int, data: Buffer) -> tuple[OpId, OpId] | None:
+    """Base and last op id of a record; ``None`` if it is not what was written. For every read."""
+    raw = _opened(key(NAMESPACE, number), data, _RECORD.size)
+    if raw is None:
+        return None
+    base_term, base_index, term, index = _RECORD.unpack(raw)[:4]
+    return OpId(base_term, base_index), OpId(term, index)
+
+
 def encode_entry(at: bytes, entry: Entry) -> bytes:
     """The value of an entry under its key."""
     salt = crc32c(at)

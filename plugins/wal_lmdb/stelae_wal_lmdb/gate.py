@@ -27,14 +27,24 @@ class Gate:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Be one of the readers; waits for a slot, and while somebody drains."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._draining and self._readers < self._readers_max)
-            self._readers += 1
+        self.enter()
         try:
             yield
         finally:
-            with self._changed:
-                self._readers -= 1
+            self.leave()
+
+    def enter(self) -> None:
+        """Begin to read; ``leave`` has to follow."""
+        with self._changed:
+            while self._draining or self._readers >= self._readers_max:
+                self._changed.wait()
+            self._readers += 1
+
+    def leave(self) -> None:
+        """Be done with reading."""
+        with self._changed:
+            self._readers -= 1
+            if self._draining or self._readers == self._readers_max - 1:
                 self._changed.notify_all()
 
     @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 from stelae.spi.errors import CallerError, Corrupt, StelaeError
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Damage, Failed, LogState
-from stelae_wal_lmdb.format import NAMESPACE, Record, decode_record, key
+from stelae_wal_lmdb.format import NAMESPACE, Record, decode_bounds, key
 
 
 class Log:
@@ -61,11 +61,11 @@ class Log:
         data = txn.get(key(NAMESPACE, self.number))
         if data is None:
             raise CallerError(f"log {self.name} was dropped meanwhile")
-        record = decode_record(self.number, data)
-        if record is None:
+        bounds = decode_bounds(self.number, data)
+        if bounds is None:
             raise self.corrupt() or Corrupt(f"the record of log {self.name} fails its checksum")
         damage = self.damage
-        return record.base, record.last if damage is None else damage.last_good
+        return bounds if damage is None else (bounds[0], damage.last_good)
 
     def note_damage(self, damage: Damage) -> Corrupt:
         """Take note of damage: the log ends before it. Any thread. Returns it as an error."""

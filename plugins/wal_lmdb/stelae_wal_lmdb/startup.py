@@ -1,19 +1,5 @@
-"""Opening: what stands in the engine's directory, and what becomes of it.
-
-====  ==================================================  ==========================================
-row   found                                               then
-====  ==================================================  ==========================================
-A     no log has a name                                   begin with a fresh environment if need be
-B     names, but no environment                           every log is damaged
-C     not closed cleanly, or changed since; child content  open it
-D     the child found a log that is not as recorded       that log is damaged
-E     the child died or found the structure broken        every log is damaged, nothing is opened
-F     a sync failed once                                  every log is damaged at its end, read only
-G     a name whose record is missing or damaged           that log is damaged
-H     a record without a name                             name it: it was being created, or the name is lost
-I     a record that says its log is being dropped          finish that
-J     entries that do not follow one another              that log is damaged
-====  ==================================================  =========================================="""
+"""Opening: what stands in the engine's directory, and what becomes of it. The README has the table, whose
+rows the comments below name. Every row has a test."""
 
 from __future__ import annotations
 
@@ -94,16 +80,16 @@ def open_all(place: Place, left: Left) -> Opened:
         FutureVersion, Full: see the contract.
     """
     names = place.names.all()
-    if not place.files.exists(place.data_path):
+    if not place.files.exists(place.data_path):  # A, B
         return condemned_all(place, names, "the environment is gone") if names else fresh(place)
     report = Report()
-    if left is not Left.CLEAN or place.config.check == "always":
+    if left is not Left.CLEAN or place.config.check == "always":  # C
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
     if report.newer:
         raise FutureVersion(report.newer, path=place.data_path)
-    if (report.broken or left is Left.DISTRUSTED) and not names:
+    if (report.broken or left is Left.DISTRUSTED) and not names:  # A
         return fresh(place)
-    if report.broken:
+    if report.broken:  # E
         return condemned_all(place, names, report.broken)
     try:
         opened = _load(place, names, report)
@@ -111,11 +97,11 @@ def open_all(place: Place, left: Left) -> Opened:
         raise
     except StorageError as error:
         return condemned_all(place, names, error.fact)
-    if left is Left.DISTRUSTED:
+    if left is Left.DISTRUSTED:  # F
         _distrust(place, opened)
         return opened
     place.marker.write(Left.OPEN)
-    for log in opened.unnamed:
+    for log in opened.unnamed:  # H
         place.names.add(log.number, log.name)
         opened.logs[log.name] = log
     return opened
@@ -166,7 +152,7 @@ def _load(place: Place, names: dict[int, LogId], report: Report) -> Opened:
         if not _is_dropping(found, number)
     }
     for number, record in found.records.items():
-        if record is not None and record.use is Use.DROPPING:
+        if record is not None and record.use is Use.DROPPING:  # I
             opened.leftovers.append(Log(number, record))
         elif record is not None and number not in names:
             opened.unnamed.append(_log(place, number, record.log, found, flaws))
@@ -181,8 +167,9 @@ def _is_dropping(found: Found, number: int) -> bool:
 def _log(place: Place, number: int, name: LogId, found: Found, flaws: dict[int, Flaw]) -> Log:
     """One named log: whole, or damaged at the earlier of what the child and the keys say."""
     record = found.records.get(number)
-    if record is None or record.log != name:
+    if record is None or record.log != name:  # G
         return lost(number, name, place.data_path, f"the record of log {name} is missing or damaged")
+    # D, J: what the child found, and what the keys say
     both = [flaw for flaw in (flaws.get(number), found.flaws.get(number)) if flaw is not None]
     if not both:
         return Log(number, record)
