@@ -205,7 +205,9 @@ class Replica:
         if self._closed:
             return
         # What was heard counts before the clock does: else a busy node would campaign.
-        events: list[Event] = [*self._heard, Tick(self._ports.turns.now_us()), *self._events]
+        # While the disk is full it does not run: a leader that cannot append serves nobody.
+        ticks = () if self._suspended else (Tick(self._ports.turns.now_us()),)
+        events: list[Event] = [*self._heard, *ticks, *self._events]
         self._heard = []
         self._events = []
         proposals = self.writes.take_proposals()
@@ -233,7 +235,7 @@ class Replica:
 
     def _arm_timer(self) -> None:
         """Sleep until the core's deadline; a timer that is early enough already is kept."""
-        deadline = self.core.next_deadline()
+        deadline = None if self._suspended else self.core.next_deadline()
         if deadline is None or (self._timer is not None and self._timer_us <= deadline):
             return
         if self._timer is not None:

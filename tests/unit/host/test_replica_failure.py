@@ -1,4 +1,4 @@
-"""A replica that fails while a Ready is carried out takes nothing more of that Ready."""
+"""A replica whose log fails while a Ready is carried out: for good, or for want of space."""
 
 from __future__ import annotations
 
@@ -15,10 +15,21 @@ from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.heartbeats import HeartbeatService
 from stelae.host.log_writer import Group, LogWriter
 from stelae.host.reads import ReadIndexes
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import REPAIR_INTERVAL_US, Replica, ReplicaState
 from stelae.host.retention import Retention
-from stelae.spi.consensus import Beats, HardState, LogAppend, ReadReady, Ready, Role, Status, TabletConfig
-from stelae.spi.errors import SyncFailed
+from stelae.spi.consensus import (
+    Beats,
+    HardState,
+    LogAppend,
+    ReadReady,
+    Ready,
+    Role,
+    Status,
+    StepDown,
+    TabletConfig,
+    Tick,
+)
+from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Failed
@@ -45,7 +56,7 @@ STATUS = Status(
 )
 
 
-def failed_writer() -> LogWriter:
+def failed_writer(error: StorageError) -> LogWriter:
     """A writer whose log has failed at ``LAST``."""
     writer = LogWriter(
         lock=nullcontext(),
@@ -60,7 +71,7 @@ def failed_writer() -> LogWriter:
     writer.append_async(slot, (entry,), done=lambda _outcome: None)
     group = writer.take_work()
     assert isinstance(group, Group)
-    writer.complete(group, {LOG: Failed(SyncFailed("fsync failed"), LAST)})
+    writer.complete(group, {LOG: Failed(error, LAST)})
     return writer
 
 
@@ -81,14 +92,14 @@ def executor_of(replica: Replica, writer: LogWriter) -> ReadyExecutor:
 class World:
     """A leading replica whose log has failed, which the loop has not been told yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: StorageError) -> None:
         self.core = MagicMock()
         self.core.status.return_value = STATUS
         self.deferred: list[Callable[[], None]] = []
-        turns = MagicMock()
+        self.turns = turns = MagicMock()
         turns.now_us.return_value = 0
         turns.defer.side_effect = self.deferred.append
-        writer = failed_writer()
+        self.writer = writer = failed_writer(error)
         self.heartbeats = HeartbeatService(MagicMock(), lambda _tablet, _event: None)
         ports = MagicMock(turns=turns, writer=writer, heartbeats=self.heartbeats)
         self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
@@ -101,15 +112,18 @@ class World:
         """One turn whose Ready appends, and has some more effects."""
         entry = Entry(OpId(2, 7), EntryKind.NOOP, 0, b"")
         ready = Ready(id=1, append=LogAppend(entries=(entry,)), **effects)
-        self.core.take_ready.side_effect = [ready, None]
+        self.core.take_ready.side_effect = [ready, *[None] * 9]
         self.replica.start()
+        self.drain()
+
+    def drain(self) -> None:
         while self.deferred:
             self.deferred.pop(0)()
 
 
 @pytest.fixture
 def world() -> World:
-    return World()
+    return World(SyncFailed("fsync failed"))
 
 
 def test_its_node_does_not_keep_it_alive(world: World) -> None:
@@ -124,3 +138,31 @@ def test_a_read_that_was_answered_with_the_failure_is_not_answered_again(world: 
     world.turn(reads_ready=(ReadReady(event.token, 5),))
     assert world.replica.state is ReplicaState.FAILED
     assert len(answers) == 1 and "failed" in str(answers[0])
+
+
+def ticks(world: World) -> int:
+    """How often the core has been told the time."""
+    return sum(isinstance(event, Tick) for call in world.core.step.call_args_list for event in call.args[0])
+
+
+def test_while_its_disk_is_full_it_hears_no_time_so_it_never_campaigns() -> None:
+    world = World(Full("no space"))
+    world.turn()
+    assert world.replica.suspended and ticks(world) == 1
+    world.replica.deliver(StepDown())
+    world.drain()
+    repair_only = [call.args[0] for call in world.turns.call_at.call_args_list]
+    assert ticks(world) == 1 and repair_only == [REPAIR_INTERVAL_US]
+
+
+def test_with_space_back_it_hears_the_time_again() -> None:
+    world = World(Full("no space"))
+    world.turn()
+    repair = world.turns.call_at.call_args.args[1]
+    repair()
+    job = world.writer.take_work()
+    assert job is not None
+    for done, argument in world.writer.perform(job, MagicMock(repair=lambda _log: LAST)):
+        done(argument)
+    world.drain()
+    assert not world.replica.suspended and ticks(world) == 2
