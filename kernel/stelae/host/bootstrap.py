@@ -179,7 +179,8 @@ def assemble(
     replica = Replica(log=log, core=core, vote_kinds=engines.consensus.is_vote_request, ports=ports)
     cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
     tokens = count(1)
-    writes = WritePath(ports.batcher(recovered.store.schema, recovered.store.key_bytes_max), tokens, recovered.results)
+    batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max)
+    writes = WritePath(batcher, tokens, recovered.results, ports.time.now)
     applier = _applier(recovered, ports, cache, replica, writes)
     executor = ReadyExecutor(
         log=log,

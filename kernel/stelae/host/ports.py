@@ -86,18 +86,6 @@ class BlockingPool(Protocol):
         """Run ``work`` off the loop after earlier work of the key; an exception is the result."""
 
 
-class BuiltEntry(Protocol):
-    """One entry to propose."""
-
-    @property
-    def body(self) -> bytes:
-        """The encoded ``WritePayload``."""
-
-    @property
-    def tokens(self) -> Sequence[Any]:
-        """What came with each operation, in the order of the payload's requests."""
-
-
 class WriteBatcher(Protocol):
     """Makes entries of one tablet's write operations. On the loop.
 
@@ -118,8 +106,8 @@ class WriteBatcher(Protocol):
 
         Rows at fault become row errors of their operation. ``token`` is the caller's."""
 
-    def build(self) -> Sequence[BuiltEntry]:
-        """Return entries for everything taken since the last call."""
+    def build(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
+        """Return encoded payloads for everything taken since the last call, each with the tokens of its requests."""
 
 
 BatcherFactory: TypeAlias = Callable[[Schema, int | None], WriteBatcher]

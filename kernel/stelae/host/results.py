@@ -15,7 +15,7 @@ Between ``admit`` and ``record`` a request counts as taken but has no answer yet
 the same id in the same group is a duplicate, and shares the answer once there is one."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Self
 
@@ -34,7 +34,7 @@ _SECOND = 1_000_000 << LOGICAL_BITS
 RESULT_AGE_MAX = 600 * _SECOND  #: How long a result is kept; no client retries for longer.
 CLIENT_AGE_MAX = 3600 * _SECOND  #: How long a silent client is remembered.
 RESULTS_PER_CLIENT_MAX = 65_536  #: For a client that never says what it has seen.
-CLIENTS_MAX = 100_000  #: Most clients remembered; the one that was silent longest goes first.
+CLIENTS_MAX = 100_000  #: Most clients remembered; new ones wait until one has been silent for ``RESULT_AGE_MAX``.
 
 _DUMP_VERSION = 1
 
@@ -115,6 +115,12 @@ class ResultsTable:
             return _stale(client, sequence) if sequence < client.floor else None
         return kept.result if kept.digest == digest else _mismatch(client_id, sequence)
 
+    def has_room_for(self, client_id: ClientId, now: Callable[[], int]) -> bool:
+        """Whether a leader may take a request: a client that may still retry is not forgotten for a new one."""
+        if len(self._clients) < CLIENTS_MAX or client_id in self._clients:
+            return True
+        return next(iter(self._clients.values())).timestamp + RESULT_AGE_MAX < now()
+
     def admit(self, payload: WritePayload, timestamp: int) -> Admission:
         """Take the requests of the next entry: say which of them must not be applied.
 
@@ -189,7 +195,7 @@ class ResultsTable:
         client.prune(first_incomplete)
         while True:
             silent_longest, oldest = next(iter(self._clients.items()))
-            if oldest.timestamp + CLIENT_AGE_MAX >= now and len(self._clients) <= CLIENTS_MAX:
+            if oldest.timestamp + (RESULT_AGE_MAX if len(self._clients) > CLIENTS_MAX else CLIENT_AGE_MAX) >= now:
                 return client
             del self._clients[silent_longest]
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from stelae.host.apply import Answered
 from stelae.host.ports import WriteBatcher
-from stelae.host.results import ResultsTable
+from stelae.host.results import CLIENTS_MAX, ResultsTable
 from stelae.spi.consensus import Proposal, Propose
-from stelae.spi.errors import CallerError, NotLeader, SchemaMismatch, StelaeError
+from stelae.spi.errors import CallerError, NotLeader, Overloaded, SchemaMismatch, StelaeError
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.write import OpResult, WriteReply, WriteRequest, digest_of, refused
@@ -47,9 +47,12 @@ class _Request:
 
 
 class WritePath:
-    """Pending writes of one replica. All methods are called on the event loop."""
+    """Pending writes of one replica, on the event loop. ``now`` gives hybrid timestamps."""
 
-    def __init__(self, batcher: WriteBatcher, tokens: Iterator[int], results: ResultsTable) -> None:
+    def __init__(
+        self, batcher: WriteBatcher, tokens: Iterator[int], results: ResultsTable, now: Callable[[], int]
+    ) -> None:
+        self._now = now
         self._batcher = batcher
         self._tokens = tokens
         self._results = results
@@ -68,6 +71,11 @@ class WritePath:
         since. One that cannot be taken as a whole is refused in the reply; the others stand."""
         if not request.ops:
             done(CallerError("a write request without operations"))
+            return
+        if not self._results.has_room_for(request.client_id, self._now):
+            done(
+                Overloaded(f"{CLIENTS_MAX} clients wrote to this tablet in ten minutes; use one client for more writes")
+            )
             return
         pending = _Request(done, len(request.ops))
         for op in request.ops:
@@ -96,10 +104,10 @@ class WritePath:
         if not len(self._batcher):
             return None
         proposals = []
-        for built in self._batcher.build():
+        for body, owners in self._batcher.build():
             token = next(self._tokens)
-            self._proposed[token] = built.tokens
-            proposals.append(Proposal(token, EntryKind.WRITE, built.body))
+            self._proposed[token] = owners
+            proposals.append(Proposal(token, EntryKind.WRITE, body))
         return Propose(tuple(proposals))
 
     def accepted(self, token: int, op_id: OpId) -> None:

@@ -33,14 +33,6 @@ _NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE
 _KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
 
 
-class Built(msgspec.Struct, frozen=True):
-    """One entry to propose. ``tokens`` are the callers', in order of ``payload.requests``."""
-
-    payload: WritePayload
-    body: bytes
-    tokens: tuple[Any, ...]
-
-
 class _Run(msgspec.Struct):
     """Consecutive operations of one kind: rows to be built, or one ``group`` that is ready."""
 
@@ -123,12 +115,13 @@ class Batcher:
         draft.request(client_id, first_incomplete, sequence, count, digest, errors)
         draft.tokens.append(token)
 
-    def build(self) -> list[Built]:
-        """Return payloads for everything taken since the last call, in that order; often one."""
+    def build(self) -> list[tuple[bytes, Sequence[Any]]]:
+        """Return payloads for everything taken since the last call, in that order; often one. Each is encoded and comes
+        with the callers' tokens, in order of its requests."""
         drafts, self._drafts = self._drafts, [_Draft()]
         return [self._build(draft) for draft in drafts if draft.requests]
 
-    def _build(self, draft: _Draft) -> Built:
+    def _build(self, draft: _Draft) -> tuple[bytes, Sequence[Any]]:
         groups = [run.group or self._build_rows(run, draft.requests) for run in draft.runs]
         payload = WritePayload(
             self.schema.version,
@@ -136,7 +129,7 @@ class Batcher:
             tuple(draft.requests),
             tuple(group for group in groups if group.row_count),
         )
-        return Built(payload, encode_payload(payload), tuple(draft.tokens))
+        return encode_payload(payload), draft.tokens
 
     def _draft(self, size_bytes: int) -> _Draft:
         if size_bytes > OP_BYTES_MAX:

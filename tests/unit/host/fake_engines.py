@@ -7,7 +7,7 @@ from __future__ import annotations
 import abc
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -229,11 +229,6 @@ class FakeStore(TabletStore):
         pass
 
 
-class FakeEntry(NamedTuple):
-    body: bytes
-    tokens: list[Any]
-
-
 class FakeBatcher:
     """One payload of inserts by one client in row form, which fit: nothing is checked."""
 
@@ -263,11 +258,11 @@ class FakeBatcher:
         self._rows += given.rows
         self._tokens.append(token)
 
-    def build(self) -> list[FakeEntry]:
+    def build(self) -> list[tuple[bytes, list[Any]]]:
         rows = RowBatch.from_equal_rows(self.schema.layout, self._rows)
         group = OpGroup(OpKind.INSERT, None, len(rows), rows.to_ipc())
         (client,) = self._clients
         payload = WritePayload(self.schema.version, (client,), tuple(self._requests), (group,))
-        built = FakeEntry(encode_payload(payload), self._tokens)
+        built = (encode_payload(payload), self._tokens)
         self._clients, self._requests, self._rows, self._tokens = set(), [], [], []
         return [built]

@@ -79,8 +79,8 @@ def write_entry(index: int) -> Entry:
     batcher = Batcher(SCHEMA)
     body = encode_body(OpBody(OpKind.INSERT, [(index,)]))
     batcher.add(CLIENT, 1, index, digest_of(body), body, None)
-    (built,) = batcher.build()
-    return Entry(OpId(1, index), EntryKind.WRITE, index << 12, built.body)
+    ((payload, _),) = batcher.build()
+    return Entry(OpId(1, index), EntryKind.WRITE, index << 12, payload)
 
 
 class Node:

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from stelae.host import results
 from stelae.host.apply import Answered
 from stelae.host.results import ResultsTable
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
-from stelae.spi.errors import CallerError, NotLeader, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload
 from stelae.spi.schema import Schema
@@ -29,15 +30,16 @@ class World:
         self.results = ResultsTable()
         self.replies: list[WriteReply | StelaeError] = []
         self.index = 0
+        self.now = 0
         self.start(version=1)
 
     def start(self, version: int) -> None:
         schema = Schema.from_plain({**PLAIN, "version": version})
-        self.path = WritePath(Batcher(schema), count(1), self.results)
+        self.path = WritePath(Batcher(schema), count(1), self.results, lambda: self.now)
 
-    def write(self, *operations: tuple[int, Any], version: int = 1) -> None:
+    def write(self, *operations: tuple[int, Any], version: int = 1, client: str = "c") -> None:
         ops = [WriteOp(n, encode_body(OpBody(OpKind.INSERT, [(key,)]))) for n, key in operations]
-        request = WriteRequest(TabletId("t"), ClientId("c"), 1, version, ops)
+        request = WriteRequest(TabletId("t"), ClientId(client), 1, version, ops)
         self.path.add(request, self.replies.append)
 
     def append(self) -> list[tuple[OpId, bytes]]:
@@ -184,3 +186,18 @@ def test_every_caller_hears_once_when_the_replica_stops(world: World) -> None:
     world.path.fail_all(Unavailable("stopping"))
     world.path.fail_all(Unavailable("stopping"))
     assert len(world.replies) == 2
+
+
+def test_a_new_client_is_pushed_back_while_every_known_one_may_still_retry(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "CLIENTS_MAX", 1)
+    world.write((1, 10))
+    world.apply(world.append())
+    assert [result.refusal for _, result in world.answers()] == [""]
+    world.write((1, 20), client="new")
+    assert [type(reply) for reply in world.replies] == [Overloaded] and not world.append()
+    world.replies.clear()
+    world.now = 101 + results.RESULT_AGE_MAX + 1
+    world.write((1, 20), client="new")
+    assert not world.replies and len(world.append()) == 1

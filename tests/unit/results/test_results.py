@@ -164,12 +164,25 @@ def test_too_many_results_of_one_client_push_out_its_oldest(monkeypatch: pytest.
     assert refusals(answers) == ["STALE_SEQUENCE"] * 2 + [""] * 7
 
 
-def test_too_many_clients_push_out_the_one_that_was_silent_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_clients_push_out_one_that_is_silent_too_long_to_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLIENTS_MAX", 2)
     table = ResultsTable()
     for place, name in enumerate(("a", "b", "a", "c")):
         applied(table, payload((name, place + 1, 7)), place)
+    assert [name in table.dump() for name in (b"a", b"b", b"c")] == [True, True, True]
+    applied(table, payload(("a", 9, 7)), RESULT_AGE_MAX + 2)
     assert [name in table.dump() for name in (b"a", b"b", b"c")] == [True, False, True]
+
+
+def test_a_leader_has_no_room_for_a_new_client_while_every_known_one_may_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLIENTS_MAX", 2)
+    table = ResultsTable()
+    for place, name in enumerate(("a", "b")):
+        assert table.has_room_for(ClientId(name), lambda: 0)
+        applied(table, payload((name, 1, 7)), place)
+    assert table.has_room_for(ClientId("a"), lambda: 5)
+    assert not table.has_room_for(ClientId("c"), lambda: RESULT_AGE_MAX)
+    assert table.has_room_for(ClientId("c"), lambda: RESULT_AGE_MAX + 1)
 
 
 def test_a_leader_answers_what_is_known_and_nothing_that_is_not_recorded_yet() -> None:

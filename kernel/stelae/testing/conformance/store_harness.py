@@ -41,8 +41,8 @@ def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
     for sequence, op in enumerate(ops, start=1):
         body = encode_body(OpBody(op.kind, [*op.rows], op.columns))
         batcher.add(ClientId("c"), 1, sequence, digest_of(body), body, None)
-    (built,) = batcher.build()
-    return decode_payload(built.body)
+    ((payload, _),) = batcher.build()
+    return decode_payload(payload)
 
 
 @dataclass(slots=True)
