@@ -1,0 +1,153 @@
+"""The checks of the LMDB log engine are put to the test: engines with one planted bug each, and the check
+that has to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stelae.spi.errors import Full
+from stelae.spi.ids import OpId
+from stelae.spi.wal import Durable, Failed
+from stelae_wal_lmdb import LmdbWal, append, engine, format, marker, reader, removal, startup, walk
+from stelae_wal_lmdb.check import Report
+from stelae_wal_lmdb.environment import Environment
+from tests.conformance.lmdb_disk import LmdbHarness
+from tests.conformance.test_wal_lmdb import LmdbChecks
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A named replacement of one function, and the check that has to fail because of it."""
+
+    owner: Any
+    name: str
+    replacement: Any
+    check: Callable[..., None]
+
+
+def _forgets_the_last_entry(txn: Any, fit: append.Fit) -> None:
+    for one in fit.append.entries[:-1]:
+        at = format.key(fit.log.number, one.op_id.index)
+        txn.put(at, format.encode_entry(at, one))
+    txn.put(format.key(format.NAMESPACE, fit.log.number), format.encode_record(fit.log.number, fit.record))
+
+
+def _believes_any_body(at: Any, data: Any) -> object:
+    head = format.decode_head(at, data)
+    assert head is not None
+    body = bytes(data[format.HEAD_BYTES :])
+    return format.Entry(OpId(head.term, format.split_key(at)[1]), format.EntryKind(head.kind), head.timestamp, body)
+
+
+def _leaves_the_old_suffix(txn: Any, fit: append.Fit) -> None:
+    for one in fit.append.entries:
+        at = format.key(fit.log.number, one.op_id.index)
+        txn.put(at, format.encode_entry(at, one))
+    txn.put(format.key(format.NAMESPACE, fit.log.number), format.encode_record(fit.log.number, fit.record))
+
+
+def _fails_them_all(self: LmdbWal, fits: Any) -> Any:
+    try:
+        append.append_all(self._writable(), fits)
+    except Full as error:
+        return {fit.log.name: Failed(error, fit.log.last) for fit in fits}
+    return {fit.log.name: Durable(fit.record.last) for fit in fits}
+
+
+@contextmanager
+def _lends_nothing(self: Environment) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _keeps_its_transaction(self: Environment) -> Iterator[Any]:
+    txn = self._env.begin(buffers=True)
+    KEPT.append(txn)
+    yield txn
+
+
+KEPT: list[Any] = []
+
+
+def _collects_all(env: Environment, log: Any, txn: Any, target: int, entries_max: int) -> tuple[list[bytes], OpId]:
+    last = log.record.last
+    return [format.key(log.number, index) for index in range(log.record.base.index + 1, last.index + 1)], last
+
+
+Suite = LmdbChecks
+
+BUGS = {
+    "an entry is acknowledged and not kept": Bug(
+        append, "_put", _forgets_the_last_entry,
+        Suite.test_a_process_that_dies_after_any_step_leaves_what_was_acknowledged,
+    ),
+    "bodies are not checked": Bug(
+        reader, "decode_entry", _believes_any_body,
+        Suite.test_a_read_that_meets_damage_ends_the_log_before_it,
+    ),
+    "a replacement leaves what was behind it": Bug(
+        append, "_put", _leaves_the_old_suffix,
+        Suite.test_a_suffix_can_be_voided_without_a_new_one,
+    ),
+    "contiguity is not looked at": Bug(
+        walk, "_flaw", lambda *arguments: None,
+        Suite.test_a_missing_entry_is_noticed_at_every_start,
+    ),
+    "collection takes what is above": Bug(
+        removal, "_oldest", _collects_all,
+        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+    ),
+    "one append that does not fit fails the group": Bug(
+        LmdbWal, "_append", _fails_them_all,
+        Suite.test_an_append_that_does_not_fit_does_not_fail_its_neighbours,
+    ),
+    "removal has no reserve": Bug(
+        Environment, "lend_reserve", _lends_nothing,
+        Suite.test_collecting_and_dropping_work_on_a_full_disk_and_free_it,
+    ),
+    "a failed sync is forgiven": Bug(
+        LmdbWal, "_condemn", lambda self, error: error,
+        Suite.test_after_a_failed_sync_nothing_is_appended_now_or_after_a_restart,
+    ),
+    "a read transaction is kept": Bug(
+        Environment, "read", _keeps_its_transaction,
+        Suite.test_no_read_transaction_outlives_a_call,
+    ),
+    "space is not used again": Bug(
+        engine, "collect", lambda env, log, upto, entries_max: log.record.base,
+        Suite.test_space_is_used_again_over_many_rounds_of_appending_and_collecting,
+    ),
+    "a clean mark is believed whatever the file is": Bug(
+        marker.Marker, "_stamp", lambda self: (0, 0),
+        Suite.test_a_file_that_changed_while_it_was_closed_is_checked,
+    ),
+    "what the child found is not heeded": Bug(
+        startup, "_load", lambda place, names, report, load=startup._load: load(place, names, Report()),
+        Suite.test_one_damaged_value_damages_its_log_there_and_no_other,
+    ),
+    "a drop that began is not finished": Bug(
+        startup, "_is_dropping", lambda found, number: False,
+        Suite.test_an_interrupted_drop_is_finished_and_an_interrupted_creation_is_whole,
+    ),
+    "a lost environment is a new one": Bug(
+        startup, "condemned_all", lambda place, names, fact: startup.fresh(place),
+        Suite.test_a_lost_environment_or_record_is_damage_and_a_lost_name_is_given_again,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bug = BUGS[name]
+    assert callable(getattr(bug.owner, bug.name)), "the bug no longer applies"
+    monkeypatch.setattr(bug.owner, bug.name, bug.replacement)
+    with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
+        bug.check(LmdbChecks(), LmdbHarness(str(tmp_path)))
+    print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")
+    KEPT.clear()
