@@ -78,7 +78,6 @@ class LogWriter:
     group_bytes_max: int  #: Most bytes of a group, or one larger append.
     queued_bytes: int = 0
     groups: int = 0
-    grouped_appends: int = 0
 
     def __post_init__(self) -> None:
         self._logs: dict[LogId, _Log] = {}
@@ -92,12 +91,6 @@ class LogWriter:
     def open_log(self, log: LogId, durable: OpId) -> None:
         """Accept appends to a log whose last durable op id is ``durable``."""
         self._logs[log] = _Log(durable)
-
-    def close_log(self, log: LogId) -> None:
-        """Refuse further appends to a log; what is queued is still committed."""
-        state = self._logs.get(log)
-        if state is not None and state.failed is None:
-            state.failed = Failed(Unavailable("the log is being closed"), state.durable)
 
     def durable(self, log: LogId) -> OpId:
         """The last op id of a log that is known to be durable."""
@@ -239,7 +232,6 @@ class LogWriter:
             state.committing = True
             group.slots[log] = slots
             group.appends[log] = _merge(slots)
-            self.grouped_appends += len(slots)
         return group
 
     def _settle(self, state: _Log, slots: list[Slot], outcome: Outcome, completions: list[Completion]) -> None:
