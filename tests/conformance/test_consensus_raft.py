@@ -13,6 +13,7 @@ from stelae.spi.ids import ZERO, NodeId
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, election
 from stelae_consensus_raft.configs import ConfigHistory
+from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.feeder import Feeder
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.messages import VoteRefusal, VoteRequest
@@ -86,6 +87,10 @@ def _tells_no_commit(self: Feeder, lead: Leadership, peer: Progress) -> None:
     return None
 
 
+def _holds_back_whatever_it_hears(self: RaftCore, event: object) -> bool:
+    return True
+
+
 PLANTED = [
     (Replica, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
     (election, "judge", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
@@ -105,6 +110,7 @@ PLANTED = [
     (ConfigHistory, "cut", _keeps_replaced_configs, "a_config_that_never_committed"),
     (Leader, "_quorum_deadline_us", _never_gives_up, "a_leader_cut_off_from_the_majority"),
     (Feeder, "_tell_commit", _tells_no_commit, "an_idle_follower_hears_of_a_commit"),
+    (RaftCore, "can_wait", _holds_back_whatever_it_hears, "a_read_waits_for_a_majority"),
 ]
 
 

@@ -392,11 +392,11 @@ import sys
 from stelae.machine.files import RealFiles
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append
-from stelae.testing.wal_harness import FakeServices
+from stelae.testing.wal_harness import fake_services
 from stelae.testing.wal_model import LOG, commit, entries
 from stelae_wal_lmdb import LmdbConfig, LmdbWal
 
-engine = LmdbWal.open(sys.argv[1], LmdbConfig(file_step_bytes=1 << 16), FakeServices(RealFiles()))
+engine = LmdbWal.open(sys.argv[1], LmdbConfig(file_step_bytes=1 << 16), fake_services(RealFiles()))
 if LOG not in engine.logs():
     engine.create(LOG, ZERO)
 index = int(sys.argv[2])

@@ -39,6 +39,8 @@ OTHERS = {
     "event.BeatException",
     "event.PersistFailed",
     "event.RangeSent",
+    "held.Persisted",
+    "held.Received",
     "metric.consensus_messages_refused",
     "network.duplicated",
     "network.lost",

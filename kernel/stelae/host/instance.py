@@ -26,12 +26,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """What the instance file holds.
 
     ``cluster_id`` is ``None`` until the first join; ``wal_engine`` owns ``wals/``;
-    ``clean_shutdown`` holds between an orderly stop and the next start."""
+    ``clean_shutdown`` holds between an orderly stop and the next start; ``converted_from`` names the engine whose log
+    still has to make way in ``wals/`` for that of ``wal_engine``."""
 
     node_id: NodeId
     cluster_id: ClusterId | None
     wal_engine: str
     clean_shutdown: bool = True
+    converted_from: str | None = None
 
 
 class ClockCeiling(msgspec.Struct, frozen=True):
@@ -139,7 +141,10 @@ class InstanceFile:
             raise WrongDirectory(f"{fact}; correct [node] directory or [cluster] id", path=path)
         if found.wal_engine != wal_engine:
             fact = f"the log here was written by engine {found.wal_engine!r}, not {wal_engine!r}"
-            raise WrongDirectory(f"{fact}; correct [node] directory or [engines] wal", path=path)
+            convert = f"stelae wal convert {self._layout.root} --to {wal_engine}"
+            raise WrongDirectory(f"{fact}; correct [engines] wal, or convert the log: {convert}", path=path)
+        if found.converted_from is not None:
+            raise WrongDirectory(f"half converted; end it: stelae wal convert {self._layout.root}", path=path)
         return self._save(found, cluster_id=cluster, clean_shutdown=False)
 
     def mark_clean(self) -> None:

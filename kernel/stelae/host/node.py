@@ -8,7 +8,6 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, assemble
 from stelae.host.consensus_meta import HardStateWriter
@@ -26,22 +25,12 @@ from stelae.spi.consensus import Campaign
 from stelae.spi.errors import StelaeError
 from stelae.spi.hooks import Service, ServiceFactory
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
-from stelae.spi.services import Clock, Files, Metrics, Workers
+from stelae.spi.services import EngineServices
 from stelae.wire.messenger import Identity, Lane, Messenger, PeerChange
 
 log = logging.getLogger(__name__)
 
 CLOCK_KEEP_AHEAD_US = 500_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeServices:
-    """``EngineServices`` of a real node."""
-
-    files: Files
-    clock: Clock
-    metrics: Metrics
-    workers: Workers
 
 
 class Node:
@@ -158,7 +147,7 @@ class Node:
 
     def _open_engines(self) -> None:
         config = self.config
-        services = NodeServices(files=self._files, clock=self._clock, metrics=self.metrics, workers=self._workers)
+        services = EngineServices(self._files, self._clock, self.metrics, self._workers)
         wal = config.wal.engine.open(self._layout.wals, config.wal.config, services)
         self._undo.callback(wal.close)
         self.engines = Engines(

@@ -100,9 +100,10 @@ class Replica:
         self._ports = ports
         self._heard: list[Event] = []
         self._events: list[Event] = []
+        self._held: list[Event] = []
         self._turn_due = False
         self._stopping = False
-        self._suspended = False
+        self.suspended = False  #: While the disk is full; input is refused.
         self._timer: Timer | None = None
         self._timer_us = 0
 
@@ -145,11 +146,6 @@ class Replica:
             return ReplicaState.STOPPING
         return ReplicaState.RUNNING if self.status.serving else ReplicaState.CONFIGURING
 
-    @property
-    def suspended(self) -> bool:
-        """True while the disk is full and input is refused."""
-        return self._suspended
-
     # -- input -----------------------------------------------------------------------------------
 
     def receive(self, sender: NodeId, received: PeerMessage) -> None:
@@ -187,8 +183,11 @@ class Replica:
         self.deliver(self.reads.request(done))
 
     def deliver(self, event: Event) -> None:
-        """Queue an event for the core's next step."""
+        """Queue an event for the core's next step; alone it brings no turn if nobody waits for it, as half of them."""
         if self._closed:
+            return
+        if not self._turn_due and not self._held and self.core.can_wait(event):
+            self._held.append(event)
             return
         self._events.append(event)
         self._schedule_turn()
@@ -206,10 +205,9 @@ class Replica:
             return
         # What was heard counts before the clock does: else a busy node would campaign.
         # While the disk is full it does not run: a leader that cannot append serves nobody.
-        ticks = () if self._suspended else (Tick(self._ports.turns.now_us()),)
-        events: list[Event] = [*self._heard, *ticks, *self._events]
-        self._heard = []
-        self._events = []
+        ticks = () if self.suspended else (Tick(self._ports.turns.now_us()),)
+        events: list[Event] = [*self._held, *self._heard, *ticks, *self._events]
+        self._held, self._heard, self._events = [], [], []
         proposals = self.writes.take_proposals()
         if proposals is not None:
             events.append(proposals)
@@ -235,7 +233,7 @@ class Replica:
 
     def _arm_timer(self) -> None:
         """Sleep until the core's deadline; a timer that is early enough already is kept."""
-        deadline = None if self._suspended else self.core.next_deadline()
+        deadline = None if self.suspended else self.core.next_deadline()
         if deadline is None or (self._timer is not None and self._timer_us <= deadline):
             return
         if self._timer is not None:
@@ -266,7 +264,7 @@ class Replica:
 
     @property
     def _takes_input(self) -> bool:
-        return not self._suspended and not self.executor.stalled and self._ports.writer.has_room()
+        return not self.suspended and not self.executor.stalled and self._ports.writer.has_room()
 
     def _refusal(self, *, needs_room: bool = True) -> StelaeError | None:
         if self.failure:
@@ -279,7 +277,7 @@ class Replica:
         if not status.serving:
             return Unavailable("the tablet is CONFIGURING: no entry of this term is committed yet")
         if needs_room and not self._takes_input:
-            if self._suspended:
+            if self.suspended:
                 return Overloaded("the disk is full; writes resume when there is space")
             return Overloaded("the log queue is full")
         return None
@@ -347,8 +345,8 @@ class Replica:
         self.writes.replaced(failed.durable.index + 1, Unavailable(str(failed.error)))
         if not isinstance(failed.error, Full):
             self.fail(f"the log cannot be trusted beyond {failed.durable}: {failed.error}")
-        elif not self._suspended:
-            self._suspended = True
+        elif not self.suspended:
+            self.suspended = True
             log.warning("disk full tablet=%s durable=%s", self.tablet_id, failed.durable)
             self._later(self._repair)
 
@@ -396,7 +394,7 @@ class Replica:
     def _repair(self) -> None:
         def repaired(result: object) -> None:
             if isinstance(result, OpId):
-                self._suspended = False
+                self.suspended = False
                 log.info("disk has space again tablet=%s durable=%s", self.tablet_id, result)
                 self._schedule_turn()
             elif isinstance(result, Full):

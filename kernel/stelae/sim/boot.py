@@ -32,7 +32,7 @@ from stelae.sim.peers import Parcel, WatchedNetwork, Wire
 from stelae.sim.process import Call, Process, Span, VirtualPool, VirtualReader, VirtualWalThread
 from stelae.sim.profile import Profile
 from stelae.sim.scribe import SCRIBE_LOG, Scribe
-from stelae.sim.services import CountedMetrics, VirtualServices, VirtualWorkers
+from stelae.sim.services import CountedMetrics, VirtualWorkers
 from stelae.sim.tap_core import CoreTap, tapped
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
@@ -42,6 +42,7 @@ from stelae.spi.consensus import HardState, Member, TabletConfig
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClusterId, IncarnationId, LogId, NodeId, TabletId
 from stelae.spi.schema import Column, Schema
+from stelae.spi.services import EngineServices
 
 CLUSTER = ClusterId("simulated")
 TABLET = TabletId("tablet")
@@ -172,9 +173,9 @@ class Boot:
 
         return HybridClock(self._clock, settings=settings, stored=stored, ceiling=ceiling, save=save)
 
-    def _services(self) -> VirtualServices:
+    def _services(self) -> EngineServices:
         workers = VirtualPool(self._process, self._rng("workers"), "worker", self._spans.sync_us)
-        return VirtualServices(self._disk, self._clock, self._metrics, VirtualWorkers(workers))
+        return EngineServices(self._disk, self._clock, self._metrics, VirtualWorkers(workers))
 
     def _open_wal(self) -> WalTap:
         around = self._around

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from stelae.sim.coverage import Coverage
 from stelae.sim.process import VirtualPool
-from stelae.spi.services import Clock, Files, Metrics, Workers
 
 
 class CountedMetrics:
@@ -36,13 +34,3 @@ class VirtualWorkers:
         """Run ``work`` after a drawn delay, then ``done`` on the loop."""
         self._pieces += 1
         self._pool.run(f"worker/{self._pieces}", work, done or (lambda _result: None))
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualServices:
-    """``EngineServices`` of one run of a process."""
-
-    files: Files
-    clock: Clock
-    metrics: Metrics
-    workers: Workers

@@ -52,6 +52,13 @@ class CoreTap(ConsensusCore):
                 self._node.cut(event.durable_index + 1)
         self._inner.step(events)
 
+    def can_wait(self, event: Event) -> bool:
+        """As ``inner``."""
+        waits = self._inner.can_wait(event)
+        if waits:
+            self._watch.coverage.hit(f"held.{type(event).__name__}")
+        return waits
+
     def take_ready(self) -> Ready | None:
         """Pass effects on, after showing them."""
         ready = self._inner.take_ready()

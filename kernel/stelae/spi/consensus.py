@@ -367,6 +367,11 @@ class ConsensusCore(ABC):
     def step(self, events: Sequence[Event]) -> None:
         """Take a batch of events. Peer input never raises; a broken invariant becomes ``Fatal``."""
 
+    def can_wait(self, event: Event) -> bool:
+        """Whether nobody waits for ``event``: stepped alone now it would give no ``Ready``. Then the driver may step it
+        first thing in the next turn, which another event or the deadline brings. Asked while no event is held back."""
+        return False
+
     @abstractmethod
     def take_ready(self) -> Ready | None:
         """Return the effects accumulated since the last call, or ``None`` if there are none."""

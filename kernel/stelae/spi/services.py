@@ -10,6 +10,7 @@ Ordering and durability of ``Files``
     may be trusted. Paths are text with ``/``. Every method may block; kernel threads call it, never the event loop."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -137,14 +138,11 @@ class Channel(Protocol):
         """Queue one message, never blocking; dropped if the peer is not connected. ``Overloaded``: no credit left."""
 
 
-class EngineServices(Protocol):
+@dataclass(frozen=True, slots=True)
+class EngineServices:
     """What an engine is given when opened. The clock is for metrics and back-off: nothing durable may depend on it."""
 
-    @property
-    def files(self) -> Files: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def workers(self) -> Workers: ...
+    files: Files
+    clock: Clock
+    metrics: Metrics
+    workers: Workers

@@ -18,7 +18,7 @@ from typing import Any
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import PowerLost, Survival, VirtualDisk
 from stelae.spi.errors import StelaeError
-from stelae.spi.services import Files
+from stelae.spi.services import EngineServices, Files
 from stelae.spi.wal import WalEngine
 
 
@@ -77,14 +77,9 @@ class QueuedWorkers:
         return count
 
 
-@dataclass
-class FakeServices:
-    """``EngineServices`` for tests."""
-
-    files: Files
-    clock: StillClock = field(default_factory=StillClock)
-    metrics: CountingMetrics = field(default_factory=CountingMetrics)
-    workers: QueuedWorkers = field(default_factory=QueuedWorkers)
+def fake_services(files: Files, workers: QueuedWorkers | None = None) -> EngineServices:
+    """``EngineServices`` for tests; without ``workers``, work is done at once."""
+    return EngineServices(files, StillClock(), CountingMetrics(), workers or QueuedWorkers())
 
 
 class WalHarness(ABC):
@@ -115,7 +110,7 @@ class WalHarness(ABC):
     def open(self) -> WalEngine:
         """Open the engine on the disk as it is."""
         self.workers = QueuedWorkers(at_once=self.workers.at_once)
-        services = FakeServices(self.files, workers=self.workers)
+        services = fake_services(self.files, self.workers)
         return self.engine_type.open(self.directory, self.config, services)
 
     @abstractmethod
@@ -238,7 +233,6 @@ class RealHarness(WalHarness):
 
 __all__ = [
     "CountingMetrics",
-    "FakeServices",
     "PowerLost",
     "QueuedWorkers",
     "RealHarness",
@@ -247,4 +241,5 @@ __all__ = [
     "VirtualDisk",
     "VirtualHarness",
     "WalHarness",
+    "fake_services",
 ]

@@ -86,6 +86,23 @@ class RaftCore(ConsensusCore):
             self._replica.fatal = True
             self._replica.outbox.fatal = Fatal(str(broken), tuple(self._replica.history))
 
+    def can_wait(self, event: Event) -> bool:
+        """A follower's own durability matters to its leader alone, who hears of it from the driver. A leader's, and
+        an acknowledgement, can wait while neither completes a majority nor makes room to send."""
+        replica = self._replica
+        if replica.fatal or replica.campaign is not None:
+            return False
+        if isinstance(event, Persisted):
+            return event.ready_id < replica.outbox.next_id and not self._leader.would_commit(
+                replica.durable.after(event.ready_id)
+            )
+        return (
+            isinstance(event, Received)
+            and isinstance(event.message, AppendReply)
+            and flaw_of(event.message, event.entries) is None
+            and self._leader.can_wait(event.sender, event.message)
+        )
+
     def take_ready(self) -> Ready | None:
         """Return the effects since the last call, or ``None``."""
         return self._replica.outbox.take()

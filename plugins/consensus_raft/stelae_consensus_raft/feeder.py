@@ -56,6 +56,12 @@ class Feeder:
             peer.told(self._news_us, now_us)
             self.send_empty(lead, peer, quiet=True)
 
+    def would_tell(self, peer: Progress, match: int, commit_known: int) -> bool:
+        """Whether a peer that acknowledges ``match`` is to hear of a commit index at once."""
+        known = min(self._replica.commit, max(peer.match, match))
+        news = known > peer.commit_sent and known > max(peer.commit_known, commit_known)
+        return news and self._replica.now_us >= peer.news_from_us(self._news_us)
+
     def _has_news(self, peer: Progress) -> bool:
         known = min(self._replica.commit, peer.match)
         return known > peer.commit_sent and known > peer.commit_known and peer.state is PeerState.REPLICATE

@@ -142,6 +142,27 @@ class Leader:
         else:
             self._refused(peer, reply)
 
+    def can_wait(self, sender: NodeId, reply: AppendReply) -> bool:
+        """Whether to take this reply now would neither commit, nor confirm a read, nor send anything."""
+        replica, lead = self._replica, self._replica.leadership
+        peer = lead.peers.get(sender) if lead is not None else None
+        if lead is None or peer is None or reply.term != replica.term or reply.refusal is not None:
+            return False
+        settled = peer.state is PeerState.REPLICATE and peer.next > replica.log.last_index and not len(lead.reads)
+        return (
+            settled
+            and not self.would_commit(replica.durable.index, peer, reply.match)
+            and not self._feeder.would_tell(peer, reply.match, reply.commit)
+        )
+
+    def would_commit(self, own: int, peer: Progress | None = None, match: int = 0) -> bool:
+        """Whether more would be committed with our log durable up to ``own``, and a peer's up to ``match``."""
+        lead = self._replica.leadership
+        if lead is None:
+            return False
+        matches = [max(p.match, match) if p is peer else p.match for p in lead.voting]
+        return self._majority_of(own, matches) > self._replica.commit
+
     def _accepted(self, peer: Progress, reply: AppendReply) -> None:
         verified = reply.match >= peer.next - 1
         peer.acknowledged(reply.match, self._replica.now_us)

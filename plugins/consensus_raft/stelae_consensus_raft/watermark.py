@@ -32,6 +32,11 @@ class Watermark:
         self._pending.clear()
         self.index = min(self.index, index - 1)
 
+    def after(self, ready_id: int) -> int:
+        """Where the durable end will be once every Ready up to ``ready_id`` is known to be durable."""
+        attested = [last for known, last in self._pending if known <= ready_id] if ready_id >= self.floor else []
+        return attested[-1] if attested else self.index
+
     def persisted(self, ready_id: int) -> bool:
         """Every Ready up to ``ready_id`` is durable; true if the durable end moved."""
         if ready_id < self.floor:

@@ -95,6 +95,7 @@ class World:
     def __init__(self, error: StorageError) -> None:
         self.core = MagicMock()
         self.core.status.return_value = STATUS
+        self.core.can_wait.return_value = False
         self.deferred: list[Callable[[], None]] = []
         self.turns = turns = MagicMock()
         turns.now_us.return_value = 0

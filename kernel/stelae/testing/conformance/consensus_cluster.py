@@ -180,11 +180,16 @@ class Cluster:
     def step(self, number: int, *events: Event) -> None:
         """Give events to a core and carry out what comes of it.
 
-        Like the driver, it delivers heartbeats first, then the time, then everything else."""
+        Like the driver, it delivers heartbeats first, then the time, then everything else; and before all of these
+        what the core says can wait, which then must have no effect alone."""
         node = self.nodes[number]
         heard = [e for e in events if isinstance(e, (LeaderAlive, PeerAlive))]
         others = [e for e in events if not isinstance(e, (LeaderAlive, PeerAlive))]
         time = [] if number in self.clocks_stopped else [Tick(self.now_us)]
+        if len(others) == 1 and node.running.can_wait(others[0]):
+            node.running.step(others)
+            assert node.running.take_ready() is None, f"somebody waits for {others[0]}"
+            others = []
         node.running.step([*heard, *time, *others])
         if node.fatal is None:
             node.running.validate_state()
