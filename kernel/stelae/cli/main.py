@@ -24,6 +24,7 @@ MODULES: dict[str, str] = {
     "scan": "stelae.cli.scan",
     "sim": "stelae.cli.sim",
     "fs": "stelae.cli.fs",
+    "wal": "stelae.cli.wal",
     "plugins": "stelae.cli.plugins",
 }
 """Every command of the kernel itself, in the order of ``stelae --help``, and its module."""

@@ -12,6 +12,9 @@ from stelae.cli.errors import EXIT_FAILED, EXIT_OK
 from stelae.config.node_toml import load_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
+from stelae.convert.conversion import building, settle
+from stelae.host.instance import InstanceFile, lock_directory
+from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.machine.real import RealMachine
 from stelae.rows.batcher import Batcher
@@ -34,10 +37,25 @@ def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> in
     registry = Registry.installed()
     registry.register(tserver, "service.tserver")
     config = load_config(config_path, registry)
-    node = Node(
-        config, services=registry.services(), machine=RealMachine(), batcher=Batcher, observer=HookObserver(registry)
-    )
+    machine = RealMachine()
+    _settle_log(machine, Layout(config.node.directory))
+    node = Node(config, services=registry.services(), machine=machine, batcher=Batcher, observer=HookObserver(registry))
     return asyncio.run(_run(node, until_stdin_closes))
+
+
+def _settle_log(machine: RealMachine, layout: Layout) -> None:
+    """End what an interrupted `stelae wal convert` left, before anything opens the log."""
+    files = machine.files
+    if not files.exists(layout.instance):
+        return
+    if InstanceFile(files, layout).load().converted_from is None and not files.exists(building(layout)):
+        return
+    lock = lock_directory(files, layout, machine.pid)
+    try:
+        if done := settle(files, layout):
+            log.info("%s directory=%s", done, layout.root)
+    finally:
+        lock.release()
 
 
 async def _run(node: Node, until_stdin_closes: bool) -> int:

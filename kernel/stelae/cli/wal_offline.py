@@ -1,0 +1,135 @@
+"""A node that does not run, as the ``stelae wal`` commands see it: locked, settled, its log ready to be opened."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stelae.cli.output import note
+from stelae.config.contracts import EngineKind
+from stelae.config.node_toml import load_config
+from stelae.config.registry import Registry
+from stelae.config.source import Source, fill
+from stelae.convert.conversion import Place, Plan, convert, settle
+from stelae.convert.offline import InlineWorkers, Meter
+from stelae.host.instance import InstanceFile, lock_directory
+from stelae.host.layout import Layout
+from stelae.host.settings import Picked
+from stelae.machine.files import RealFiles
+from stelae.machine.metrics import NodeMetrics
+from stelae.machine.system_clock import SystemClock
+from stelae.spi.errors import CallerError
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import WalEngine
+
+PROGRESS_EVERY_S = 1.0
+
+
+class PrintingMeter(Meter):
+    """Tells on standard error how far work has come, once a second: what is shorter stays silent."""
+
+    def begin(self, phase: str, entries: int) -> None:
+        """Work on so many entries begins."""
+        self._phase, self._total = phase, entries
+        self._entries = self._bytes = 0
+        self._began_s = self._told_s = time.monotonic()
+
+    def add(self, entries: int, size_bytes: int) -> None:
+        """So many more entries are done."""
+        self._entries += entries
+        self._bytes += size_bytes
+        now_s = time.monotonic()
+        if now_s - self._told_s >= PROGRESS_EVERY_S:
+            self._told_s = now_s
+            left_s = (now_s - self._began_s) / self._entries * (self._total - self._entries)
+            done = f"{self._entries} of {self._total} entries, {self._bytes / (1 << 20):.0f} MiB"
+            note(f"{self._phase}: {done}, about {left_s:.0f} s left")
+
+
+class OfflineNode:
+    """A node's directory under its lock, with any interrupted conversion ended.
+
+    Attributes:
+        root: the directory.
+        configured: log engine that the node.toml picks; ``None`` if there is none.
+        settled: what had to be ended, for people; empty if nothing."""
+
+    def __init__(self, directory: str | None, config: str | None) -> None:
+        if (directory is None) == (config is None):
+            raise CallerError("give either the directory of a node or --config with its node.toml")
+        self._registry = Registry.installed()
+        self._source: Source | None = None
+        self.configured: str | None = None
+        self.root = os.path.abspath(directory or "")
+        if config is not None:
+            settings = load_config(config, self._registry)
+            self.root, self.configured = settings.node.directory, settings.wal.name
+            with open(config, encoding="utf-8") as file:
+                self._source = Source.parse(file.read(), config)
+        self.settled = ""
+        self._layout = Layout(self.root)
+        self._services = EngineServices(
+            files=RealFiles(), clock=SystemClock(), metrics=NodeMetrics(), workers=InlineWorkers()
+        )
+
+    @classmethod
+    @contextmanager
+    def opened(cls, directory: str | None, config: str | None) -> Iterator[OfflineNode]:
+        """Lock and settle a node; unlocked at the end.
+
+        Raises:
+            CallerError: not exactly one of both was given.
+            NotFormatted: no node is there. ``Locked``: it runs, or another command does.
+            ConfigError, PluginError, StorageError: as reading node.toml and ``settle``."""
+        node = cls(directory, config)
+        files = node._services.files
+        InstanceFile(files, node._layout).load()
+        lock = lock_directory(files, node._layout, os.getpid())
+        try:
+            node.settled = settle(files, node._layout)
+            yield node
+        finally:
+            lock.release()
+
+    @property
+    def wal_engine(self) -> str:
+        """Name of the engine that owns the log."""
+        return InstanceFile(self._services.files, self._layout).load().wal_engine
+
+    @contextmanager
+    def engine(self) -> Iterator[WalEngine]:
+        """Open the log with its own engine; closed at the end."""
+        picked = self._picked(self.wal_engine)
+        engine: WalEngine = picked.engine.open(self._layout.wals, picked.config, self._services)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+    def convert(self, to: str, meter: Meter, *, dry_run: bool) -> Plan:
+        """Give the log to the engine of that name; raises as ``stelae.convert.conversion.convert``."""
+        source, target = self._picked(self.wal_engine), self._picked(to)
+        self._check_one_disk()
+        return convert(Place(self._layout, self._services), source, target, meter, dry_run=dry_run)
+
+    def _picked(self, name: str) -> Picked:
+        engine = self._registry.engine(EngineKind.WAL, name)
+        config = engine.Config()
+        if self._source is not None:
+            config = fill(self._source, (EngineKind.WAL.value, name), engine.Config)
+        return Picked(name=name, engine=engine, config=config)
+
+    def _check_one_disk(self) -> None:
+        """The log is exchanged by renaming, which works within one file system and keeps no mount or link."""
+        devices = {path: os.stat(path).st_dev for path in (self.root, self._layout.wals)}
+        if os.path.exists(self._layout.quarantine):
+            devices[self._layout.quarantine] = os.stat(self._layout.quarantine).st_dev
+        linked = [path for path in devices if path != self.root and os.path.islink(path)]
+        if linked or len(set(devices.values())) > 1:
+            odd = linked or [path for path, device in devices.items() if device != devices[self.root]]
+            fact = (
+                f"{', '.join(odd)} is a link or on another disk than {self.root}, so it cannot be exchanged by renaming"
+            )
+            raise CallerError(f"{fact}; move it into the directory for the conversion, and back afterwards")

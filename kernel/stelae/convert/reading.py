@@ -1,0 +1,125 @@
+"""Reads whole logs through the contract of log engines, and says where one of them is not whole.
+
+What an engine promises of a log is checked again here, entry by entry: indexes without a gap, terms and timestamps
+that do not go back, the same op id from ``op_id_at``, and every checksum, because every body is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stelae.convert.offline import SILENT, Meter
+from stelae.spi.errors import StelaeError, StorageError
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry
+from stelae.spi.wal import LogState, WalEngine
+
+BATCH_BYTES = 4 << 20
+"""Bodies held in memory at a time, but for one entry that is larger: enough that a sync weighs little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Where a log is not whole. ``path`` and ``offset`` are empty where the engine does not name them."""
+
+    path: str
+    offset: int | None
+    last_good: OpId
+    detail: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}@{self.offset}" if self.offset is not None else self.path
+        return f"{place + ': ' if place else ''}{self.detail} (last good entry: {self.last_good})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport:
+    """What a whole pass over a log found; ``entries`` and ``body_bytes`` count those before the problem."""
+
+    log: LogId
+    state: LogState
+    entries: int
+    body_bytes: int
+    problem: Problem | None
+
+
+def entry_count(state: LogState) -> int:
+    """Entries that a log says it holds."""
+    return state.last.index - state.base.index
+
+
+def batches(engine: WalEngine, log: LogId, first: int, end: int) -> Iterator[list[Entry]]:
+    """Yield the entries ``first <= index < end`` in order; raises as ``WalEngine.read``."""
+    while first < end:
+        found = engine.read(log, first, end, BATCH_BYTES)
+        if not found:
+            raise StorageError(f"the engine read nothing from entry {first} on, of those up to {end - 1} that it has")
+        yield found
+        first += len(found)
+
+
+def check_logs(engine: WalEngine, meter: Meter = SILENT, phase: str = "checking") -> list[LogReport]:
+    """Read every log of an engine to its end; one report each, by log id. A bad log does not hide the others."""
+    logs = engine.logs()
+    meter.begin(phase, sum(entry_count(state) for state in logs.values()))
+    return [check_log(engine, log, logs[log], meter) for log in sorted(logs)]
+
+
+def check_log(engine: WalEngine, log: LogId, state: LogState, meter: Meter = SILENT) -> LogReport:
+    """Read one log to its end."""
+    walk = _Walk(state.base)
+    problem = _walk(engine, log, state, walk, meter)
+    if problem is None and state.damage is not None:
+        found = state.damage
+        problem = Problem(path=found.path, offset=found.offset, last_good=found.last_good, detail=found.detail)
+    return LogReport(log=log, state=state, entries=walk.entries, body_bytes=walk.body_bytes, problem=problem)
+
+
+class _Walk:
+    """How far a pass has come: what the next entry must continue."""
+
+    def __init__(self, base: OpId) -> None:
+        self.last = base
+        self.timestamp = 0
+        self.entries = 0
+        self.body_bytes = 0
+
+    def misfit(self, entry: Entry) -> str | None:
+        """Say why an entry does not continue what was read, or take it."""
+        if entry.op_id.index != self.last.index + 1 or entry.op_id.term < self.last.term:
+            return f"entry {entry.op_id} does not follow {self.last}"
+        if entry.timestamp < self.timestamp:
+            return f"entry {entry.op_id} has timestamp {entry.timestamp}, below {self.timestamp} before it"
+        self.last, self.timestamp = entry.op_id, entry.timestamp
+        self.entries += 1
+        self.body_bytes += len(entry.body)
+        return None
+
+
+def _walk(engine: WalEngine, log: LogId, state: LogState, walk: _Walk, meter: Meter) -> Problem | None:
+    try:
+        for batch in batches(engine, log, state.base.index + 1, state.last.index + 1):
+            before = walk.body_bytes
+            for entry in batch:
+                if (reason := walk.misfit(entry)) is not None:
+                    return Problem(path="", offset=None, last_good=walk.last, detail=reason)
+            meter.add(len(batch), walk.body_bytes - before)
+        if walk.last != state.last or engine.op_id_at(log, state.base.index) != state.base:
+            detail = f"it says it holds {state.base} to {state.last} but ends at {walk.last}"
+            return Problem(path="", offset=None, last_good=walk.last, detail=detail)
+    except StorageError as error:
+        _go_to_the_edge(engine, log, state, walk)
+        offset, detail = error.offset, getattr(error, "fact", str(error))
+        return Problem(path=error.path, offset=offset, last_good=walk.last, detail=detail)
+    return None
+
+
+def _go_to_the_edge(engine: WalEngine, log: LogId, state: LogState, walk: _Walk) -> None:
+    """A batch could not be read: take its entries one by one, up to the one at fault."""
+    while walk.last.index < state.last.index:
+        try:
+            found = engine.read(log, walk.last.index + 1, walk.last.index + 2, 1)
+        except StelaeError:
+            return
+        if not found or walk.misfit(found[0]) is not None:
+            return
