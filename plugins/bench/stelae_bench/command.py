@@ -17,7 +17,7 @@ SECONDS_QUICK = 0.8
 
 
 _Quick = Annotated[bool, typer.Option("--quick", help="Short rounds: done within 50 seconds.")]
-_Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")]
+Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")]
 _Seconds = Annotated[
     float | None,
     typer.Option(
@@ -26,11 +26,11 @@ _Seconds = Annotated[
         help=f"How long each load writes in each round; {SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
     ),
 ]
-_Seed = Annotated[int, typer.Option(min=0, help="Draws the rows and the order within each round.")]
+Seed = Annotated[int, typer.Option(min=0, help="Draws the rows and the order within each round.")]
 _Wal = Annotated[str, typer.Option(help="Log engine of the nodes.")]
 _Consensus = Annotated[str, typer.Option(help="Consensus engine of the nodes.")]
 _Store = Annotated[str, typer.Option(help="Store engine of the nodes.")]
-_Directory = Annotated[
+Directory = Annotated[
     Path | None,
     typer.Option(
         "--dir",
@@ -38,19 +38,22 @@ _Directory = Annotated[
         "folder in it. By default where temporary files go.",
     ),
 ]
-_Plot = Annotated[
+Plot = Annotated[
     Path | None, typer.Option("--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench].")
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
 
 
 def register(app: Any) -> None:
     """Add the group to the root application."""
+    from stelae_bench.wal_command import wal
+
     group = typer.Typer(
         no_args_is_help=True, rich_markup_mode=None, help="Measure what this installation does on this machine."
     )
     group.callback()(_group)
     group.command("cluster")(cluster)
+    group.command("wal")(wal)
     app.add_typer(group, name="bench")
 
 
@@ -60,15 +63,15 @@ def _group() -> None:
 
 def cluster(
     quick: _Quick = False,
-    rounds: _Rounds = ROUNDS_MIN,
+    rounds: Rounds = ROUNDS_MIN,
     seconds: _Seconds = None,
-    seed: _Seed = 1,
+    seed: Seed = 1,
     wal: _Wal = "segmented",
     consensus: _Consensus = "raft",
     store: _Store = "memory",
-    directory: _Directory = None,
-    plot: _Plot = None,
-    as_json: _Json = False,
+    directory: Directory = None,
+    plot: Plot = None,
+    as_json: Json = False,
 ) -> None:
     """Measure durable single-row writes to a tablet with three replicas, beside the bare machine.
 
@@ -90,32 +93,32 @@ def cluster(
         rounds=rounds,
         seconds=seconds or (SECONDS_QUICK if quick else SECONDS),
         engines={"wal": wal, "consensus": consensus, "store": store},
-        directory=_existing(directory),
+        directory=existing(directory),
     )
     try:
-        report = run(settings, _note)
+        report = run(settings, note)
     except KeyboardInterrupt:
-        _note("interrupted; every process was stopped")
+        note("interrupted; every process was stopped")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     document = report.document()
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
         print("\n".join(lines(document)))
     if plot is not None:
         draw(document, plot)
     for problem in report.problems:
-        _note(f"problem: {problem}")
+        note(f"problem: {problem}")
     raise typer.Exit(0 if report.ok else 1)
 
 
-def _existing(directory: Path | None) -> Path | None:
+def existing(directory: Path | None) -> Path | None:
     if directory is not None and not directory.is_dir():
         raise typer.BadParameter(f"{directory} is no folder; make it first", param_hint="--dir")
     return directory
 
 
-def _print_json(document: Any) -> None:
+def print_json(document: Any) -> None:
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -123,5 +126,5 @@ def _print_json(document: Any) -> None:
     sys.stdout.flush()
 
 
-def _note(text: str) -> None:
+def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

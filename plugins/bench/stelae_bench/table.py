@@ -26,7 +26,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     return [
         "durable single-row writes, three nodes, one tablet, sync on",
         "",
-        *_aligned(cells),
+        *aligned(cells),
         "",
         f"bare disk      {bare['fdatasync_4k_us']:,.0f} us for 4 KiB with fdatasync",
         f"bare network   {bare['zmq_rtt_us']:,.0f} us for a ZeroMQ round trip",
@@ -39,7 +39,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
     """Names to the left, numbers to the right."""
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     return [

@@ -1,0 +1,98 @@
+"""The command ``stelae bench wal``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stelae_bench.command import (
+    EXIT_INTERRUPTED,
+    ROUNDS_MIN,
+    Directory,
+    Json,
+    Plot,
+    Rounds,
+    Seed,
+    existing,
+    note,
+    print_json,
+)
+
+SECONDS = 0.4
+SECONDS_QUICK = 0.12
+RESTART_BYTES = 1_000_000_000
+
+_Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="Within 50 seconds: 100 B and 4 KiB; 1 and 64 in flight on one tablet, 1 on each of 100; no reads, "
+        "restarts and collection.",
+    ),
+]
+_Seconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0.005,
+        max=60.0,
+        help="How long each participant is measured in each case of each round; "
+        f"{SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
+    ),
+]
+_RestartBytes = Annotated[
+    int, typer.Option(min=4096, max=1 << 40, help="Payload of the log that is restarted, read and collected.")
+]
+
+
+def wal(
+    quick: _Quick = False,
+    rounds: Rounds = ROUNDS_MIN,
+    seconds: _Seconds = None,
+    restart_bytes: _RestartBytes = RESTART_BYTES,
+    seed: Seed = 1,
+    directory: Directory = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the log engines beside bare loops, RocksDB and SQLite; everybody syncs every group.
+
+    The engines run behind the kernel's own writer. Entries of 100 B, 4 KiB and 100 KiB; 1, 16, 64
+    and 256 in flight on one tablet, and one on each of 100 and of 1000. The bare loop writes, and
+    the databases commit, groups as large as the writer formed them. Rounds are interleaved; figures
+    are medians over the rounds, with the least and the most. Without --quick also: reads, restarts
+    and collection of a large log, and its disk space and processor time.
+
+    Only sync "always" is measured: the log writer has no other mode yet.
+    """
+    from stelae_bench.plot import check
+    from stelae_bench.wal_cases import Settings
+    from stelae_bench.wal_plot import draw
+    from stelae_bench.wal_run import run
+    from stelae_bench.wal_table import lines
+
+    if plot is not None:
+        check(plot)
+    settings = Settings(
+        seed=seed,
+        rounds=rounds,
+        seconds=seconds or (SECONDS_QUICK if quick else SECONDS),
+        quick=quick,
+        restart_bytes=restart_bytes,
+        directory=existing(directory),
+    )
+    try:
+        report = run(settings, note)
+    except KeyboardInterrupt:
+        note("interrupted; every process was stopped")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    document = report.document()
+    if as_json:
+        print_json(document)
+    else:
+        print("\n".join(lines(document)))
+    if plot is not None:
+        draw(document, plot)
+    for problem in report.problems:
+        note(f"problem: {problem}")
+    raise typer.Exit(0 if report.ok else 1)

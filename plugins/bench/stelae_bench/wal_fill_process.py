@@ -1,0 +1,65 @@
+"""Fills a log in a process of its own, which is killed then: what it leaves is a log after a crash.
+
+Run as ``python -m stelae_bench.wal_fill_process JSON`` with a :class:`Task`; prints a :class:`Filled`
+and waits to be killed. It ends when its standard input closes, so none is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from pathlib import Path
+
+import msgspec
+
+from stelae.config.contracts import EngineKind
+from stelae.config.registry import Registry
+from stelae.spi.errors import StorageError
+from stelae_bench.wal_cases import Bodies
+from stelae_bench.wal_open import Desk, OpenLogs
+
+ENTRY_BYTES = 4096
+IN_FLIGHT = 64
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """Append ``entries`` of ``ENTRY_BYTES`` to one log of an engine in ``directory``."""
+
+    engine: str
+    directory: str
+    entries: int
+    seed: int
+
+
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """How long it took, with how much processor time."""
+
+    seconds: float
+    cpu_s: float
+
+
+def main() -> None:
+    """Fill, say so, and wait."""
+    task = msgspec.json.decode(sys.argv[1], type=Task)
+    filled = asyncio.run(_fill(task))
+    sys.stdout.buffer.write(msgspec.json.encode(filled) + b"\n")
+    sys.stdout.buffer.flush()
+    sys.stdin.buffer.read()
+
+
+async def _fill(task: Task) -> Filled:
+    defects: list[BaseException] = []
+    desk = Desk(defects.append)
+    try:
+        engine = Registry.installed().engine(EngineKind.WAL, task.engine)
+        logs = OpenLogs(desk, engine, Path(task.directory), 1)
+        sample = await logs.measure(Bodies(ENTRY_BYTES, task.seed), IN_FLIGHT, math.inf, task.entries)
+    finally:
+        desk.close()
+    if sample.problems or defects:
+        raise StorageError("; ".join([*sample.problems, *map(repr, defects)]))
+    return Filled(seconds=sample.seconds, cpu_s=sample.cpu_s)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Our log engines, opened and driven as a node does it: its machine, its WAL thread, its writer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from stelae.host.log_writer import LogWriter
+from stelae.host.settings import LogSettings, WorkerSettings
+from stelae.machine.real import RealMachine
+from stelae.spi.ids import ZERO, LogId, TabletId
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import Append, Outcome, WalEngine
+from stelae_bench.wal_cases import Bodies
+from stelae_bench.wal_loop import AppendLoop
+from stelae_bench.wal_samples import Sample
+
+PAYLOAD_BYTES_MAX = 256 << 20
+"""Beyond it logs are collected between two slots, so that a run needs little disk."""
+
+
+class Recorder:
+    """Stands before an engine and notes how many entries each group holds."""
+
+    def __init__(self, engine: WalEngine) -> None:
+        self._engine = engine
+        self.groups: list[int] = []
+
+    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
+        """Commit as the engine does."""
+        self.groups.append(sum([len(append.entries) for append in group.values()]))
+        return self._engine.commit(group, sync=sync)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+class Desk:
+    """The machine that all engines of a run share. Made on the running loop.
+
+    Args:
+        on_defect: told when a call on the loop raised, or an engine broke its contract.
+    """
+
+    def __init__(self, on_defect: Callable[[BaseException], None]) -> None:
+        self.machine = RealMachine()
+        self.machine.start(on_defect)
+        threads = WorkerSettings()
+        self.apply = self.machine.pool("apply", threads.apply_threads)
+        workers = self.machine.pool("background", threads.background_threads)
+        self.services = EngineServices(
+            files=self.machine.files, clock=self.machine.clock, metrics=self.machine.metrics, workers=workers
+        )
+
+    def open(self, engine: type[WalEngine], directory: Path) -> WalEngine:
+        """Open an engine with its default settings, as a node would."""
+        return engine.open(str(directory), engine.Config(), self.services)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.machine.stop()
+
+
+class OpenLogs:
+    """One engine with so many empty logs.
+
+    Args:
+        engine: its class.
+        directory: where; must not exist.
+    """
+
+    def __init__(self, desk: Desk, engine: type[WalEngine], directory: Path, tablets: int) -> None:
+        self.name = engine.name
+        self.logs = [LogId(TabletId(f"t{number:04}"), 1) for number in range(tablets)]
+        self._engine = desk.open(engine, directory)
+        for log in self.logs:
+            self._engine.create(log, ZERO)
+        self._recorder = Recorder(self._engine)
+        settings = LogSettings()
+        self._driver = desk.machine.drive_log(
+            cast(WalEngine, self._recorder),
+            desk.apply,
+            queue_bytes_max=settings.queue_bytes_max,
+            group_bytes_max=settings.group_bytes_max,
+        )
+        for log in self.logs:
+            self.writer.open_log(log, ZERO)
+        self._loop = AppendLoop(self.writer, self.logs)
+        self._payload_bytes = 0
+
+    @property
+    def writer(self) -> LogWriter:
+        """The kernel's log writer."""
+        return self._driver.writer
+
+    async def measure(self, bodies: Bodies, in_flight: int, seconds: float, entries_max: float = math.inf) -> Sample:
+        """Append for a while, or so many entries; the last may be acknowledged a group later."""
+        self._recorder.groups = []
+        cpu_s = time.process_time()
+        took_s = await self._loop.run(bodies, in_flight, seconds, entries_max)
+        cpu_s = time.process_time() - cpu_s
+        latencies_us = self._loop.latencies_us
+        self._payload_bytes += len(latencies_us) * bodies.entry_bytes
+        return Sample(
+            seconds=took_s,
+            cpu_s=cpu_s,
+            latencies_us=latencies_us,
+            groups=self._recorder.groups,
+            problems=[f"{self.name}: {problem}" for problem in self._loop.problems],
+        )
+
+    async def tidy(self) -> None:
+        """Collect everything once much has been written."""
+        if self._payload_bytes > PAYLOAD_BYTES_MAX:
+            self._payload_bytes = 0
+            for log, last in self._loop.last.items():
+                await self._job(partial(_collect, log, last))
+
+    async def close(self) -> None:
+        """Commit what is under way, end the thread and close the engine."""
+        closed = asyncio.get_running_loop().create_future()
+        self.writer.close(closed.set_result)
+        await closed
+        self._driver.stop()
+        self._engine.close()
+
+    async def _job(self, work: Callable[[WalEngine], object]) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self.writer.submit_job(work, done.set_result)
+        result = await done
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _collect(log: LogId, last: int, engine: WalEngine) -> object:
+    return engine.collect(log, last)

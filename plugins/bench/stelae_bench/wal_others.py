@@ -1,0 +1,94 @@
+"""The same groups in RocksDB and SQLite: each one synced batch, or one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from stelae.spi.extras import require
+from stelae_bench.wal_replay import Replay
+
+_KEY_BYTES = 8
+
+
+class RocksDb(Replay):
+    """RocksDB with its default options: one ``WriteBatch`` for each group, ``sync`` on.
+
+    Raises:
+        MissingExtra: rocksdict is not installed.
+    """
+
+    name = "rocksdb"
+
+    def __init__(self, directory: Path) -> None:
+        self._library = require("rocksdict", extra="bench", wanted_by="the comparison with RocksDB")
+        self._database: Any = self._library.Rdict(str(directory / self.name), self._library.Options(raw_mode=True))
+        self._synced = self._library.WriteOptions()
+        self._synced.sync = True
+        self._last = 0
+
+    def prepare(self, bodies: Sequence[bytes]) -> None:
+        """Nothing: the database makes its own room."""
+
+    def write(self, bodies: Sequence[bytes]) -> None:
+        batch = self._library.WriteBatch(raw_mode=True)
+        last = self._last
+        for body in bodies:
+            last += 1
+            batch.put(last.to_bytes(_KEY_BYTES, "big"), body)
+        self._database.write(batch, self._synced)
+        self._last = last
+
+    def tidy(self) -> None:
+        """Remove all entries, and the files that held them."""
+        ends = bytes(_KEY_BYTES), (self._last + 1).to_bytes(_KEY_BYTES, "big")
+        self._database.delete_range(*ends)
+        self._database.flush()
+        self._database.compact_range(None, None)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class Sqlite(Replay):
+    """SQLite in WAL mode with ``synchronous=FULL``: one transaction for each group."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self._database = sqlite3.connect(directory / "log.sqlite", isolation_level=None)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute("CREATE TABLE log (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+        self._last = 0
+
+    def prepare(self, bodies: Sequence[bytes]) -> None:
+        """Nothing: the database makes its own room."""
+
+    def write(self, bodies: Sequence[bytes]) -> None:
+        execute = self._database.execute
+        execute("BEGIN IMMEDIATE")
+        self._database.executemany("INSERT INTO log VALUES (?, ?)", enumerate(bodies, self._last + 1))
+        execute("COMMIT")
+        self._last += len(bodies)
+
+    def tidy(self) -> None:
+        """Remove all entries, and begin the log file anew."""
+        self._database.execute("DELETE FROM log")
+        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of those that are there."""
+    found = {"sqlite": sqlite3.sqlite_version}
+    for name in ("rocksdict", "lmdb"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -1,0 +1,131 @@
+"""The same groups without an engine: written by bare loops, as large as our writer had formed them."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import crc32c
+
+from stelae.machine.files import RealFile, RealFiles
+from stelae_bench.wal_cases import Bodies
+from stelae_bench.wal_samples import Sample
+
+FILE_BYTES = 64 << 20
+"""Length of a file of the bare loops, as of a full segment; its space is reserved outside the time."""
+
+BUFFERS_MAX = 1024
+"""A vectored write takes no more; beyond it bodies are joined, so that a group is one write."""
+
+_HEADER = struct.Struct("<QQQBII")
+
+
+class Replay(ABC):
+    """Something that makes groups of entries durable, one after the other.
+
+    What it does between groups or slots, and need not do while an append waits, is not timed."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def prepare(self, bodies: Sequence[bytes]) -> None:
+        """Make room for the next group; not timed."""
+
+    @abstractmethod
+    def write(self, bodies: Sequence[bytes]) -> None:
+        """Make one group durable; timed."""
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """Give back space after a slot; not timed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close files. Closing twice is harmless."""
+
+
+def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float) -> Sample:
+    """Write groups of these sizes in turn until their time together reaches ``seconds``.
+
+    An entry's latency is the time of its group: here nobody waits for an earlier one.
+    """
+    spent_s = cpu_s = 0.0
+    latencies_us: list[float] = []
+    written: list[int] = []
+    for count in itertools.cycle(groups):
+        some = bodies.some(count)
+        target.prepare(some)
+        cpu_began, began = time.process_time(), time.perf_counter()
+        target.write(some)
+        took_s = time.perf_counter() - began
+        cpu_s += time.process_time() - cpu_began
+        spent_s += took_s
+        latencies_us.extend(itertools.repeat(took_s * 1e6, count))
+        written.append(count)
+        if spent_s >= seconds:
+            break
+    return Sample(seconds=spent_s, cpu_s=cpu_s, latencies_us=latencies_us, groups=written)
+
+
+class Raw(Replay):
+    """One synchronous vectored write for each group, within reserved space.
+
+    Args:
+        directory: where; must exist.
+    """
+
+    name = "raw"
+    header_bytes: ClassVar[int] = 0
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files = RealFiles()
+        self._file: RealFile | None = None
+        self._offset = 0
+        self._room = 0
+        self._number = 0
+
+    def prepare(self, bodies: Sequence[bytes]) -> None:
+        size = sum(map(len, bodies)) + len(bodies) * self.header_bytes
+        if self._offset + size > self._room:
+            self.close()
+            self._number += 1
+            self._file = self._files.create(str(self._directory / f"{self.name}-{self._number}.data"))
+            self._room = max(FILE_BYTES, size)
+            self._file.preallocate(self._room)
+            self._file.sync()
+            self._files.sync_directory(str(self._directory))
+
+    def write(self, bodies: Sequence[bytes]) -> None:
+        assert self._file is not None
+        buffers = bodies if len(bodies) <= BUFFERS_MAX else [b"".join(bodies)]
+        self._offset += self._file.pwritev(buffers, self._offset, dsync=True)
+
+    def tidy(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._files.remove(self._file.path)
+            self._file = None
+        self._offset = self._room = 0
+
+
+class RawCrc(Raw):
+    """The same with a packed header before each entry, and a CRC32C of the body in it."""
+
+    name = "raw_crc"
+    header_bytes = _HEADER.size
+
+    def write(self, bodies: Sequence[bytes]) -> None:
+        buffers: list[bytes] = []
+        for number, body in enumerate(bodies):
+            buffers.append(_HEADER.pack(1, number, number, 2, len(body), crc32c.crc32c(body)))
+            buffers.append(body)
+        super().write(buffers)

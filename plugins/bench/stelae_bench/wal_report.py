@@ -1,0 +1,103 @@
+"""What ``stelae bench wal`` reports: rounds in, one document out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stelae_bench.figures import spread
+from stelae_bench.wal_cases import ENGINES, SYNC, Case
+from stelae_bench.wal_samples import Round
+
+PARTICIPANTS = (*ENGINES, "raw", "raw_crc", "rocksdb", "sqlite")
+"""The order in which they are shown."""
+
+ONE = Case(4096, 1, 1)
+MANY = Case(4096, 64, 1)
+HUNDRED = Case(4096, 1, 100)
+
+FIGURES = ("entries_per_s", "p50_us", "p99_us", "cpu_us_per_entry", "entries_per_group")
+
+
+@dataclass(slots=True, kw_only=True)
+class WalReport:
+    """Everything that was measured.
+
+    Attributes:
+        rounds: of each participant in each case, in order of the rounds.
+        replays: of each bare loop or database in each case, the part of a round in which it wrote
+            the groups that the writer had formed for one engine: by participant, engine, case.
+        lives: of each engine, one mapping of figures for each round; see ``wal_life``.
+        machine: see ``machine.describe``; with seed, rounds and settings.
+        left_out: participants that were not measured, and why.
+        problems: why the figures cannot be trusted; empty when they can.
+    """
+
+    rounds: dict[tuple[str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
+    replays: dict[tuple[str, str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
+    lives: dict[str, list[Mapping[str, float]]] = field(default_factory=lambda: defaultdict(list))
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True if every append was acknowledged."""
+        return not self.problems
+
+    def document(self) -> dict[str, Any]:
+        """Return the ``--json`` document; a figure is the median, ``_min`` and ``_max`` beside."""
+        keys = sorted(self.rounds, key=lambda key: (key[1].shown, PARTICIPANTS.index(key[0])))
+        return {
+            "rows": [_row(name, case, self.rounds[name, case]) for name, case in keys],
+            "ratios": [self._ratios(name) for name in ENGINES if (name, MANY) in self.rounds],
+            "logs": [
+                {"engine": name, **_spreads({key: [life[key] for life in lives] for key in lives[0]})}
+                for name, lives in sorted(self.lives.items(), key=lambda item: PARTICIPANTS.index(item[0]))
+            ],
+            "machine": dict(self.machine),
+            "left_out": self.left_out,
+            "problems": self.problems,
+            "ok": self.ok,
+        }
+
+    def _ratios(self, engine: str) -> dict[str, Any]:
+        """Quotients within each round, so that a slow minute meets both sides."""
+        found: dict[str, list[float]] = {}
+        for other in PARTICIPANTS[len(ENGINES) :]:
+            beside = self.replays.get((other, engine, MANY), [])
+            found[f"vs_{other}"] = _quotients(self.rounds[engine, MANY], beside, lambda one: one.entries_per_s)
+        raw = self.replays.get(("raw", engine, ONE), [])
+        found["latency_vs_raw"] = _quotients(self.rounds[engine, ONE], raw, lambda one: one.p50_us)
+        one, hundred = self.rounds[engine, ONE], self.rounds[engine, HUNDRED]
+        quotients = _quotients(one, hundred, lambda a_round: a_round.entries_per_s)
+        found["tablets_100_vs_1"] = [HUNDRED.tablets * quotient for quotient in quotients]
+        return {"engine": engine, **_spreads(found)}
+
+
+def _row(name: str, case: Case, rounds: Sequence[Round]) -> dict[str, Any]:
+    figures = {figure: [getattr(one, figure) for one in rounds] for figure in FIGURES}
+    figures["mb_per_s"] = [value * case.entry_bytes / 1e6 for value in figures["entries_per_s"]]
+    return {
+        "engine": name,
+        "entry_bytes": case.entry_bytes,
+        "in_flight": case.in_flight,
+        "tablets": case.tablets,
+        "sync": SYNC,
+        **_spreads(figures),
+    }
+
+
+def _spreads(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """What was not measured has no key."""
+    found: dict[str, float] = {}
+    for name, values in figures.items():
+        if values:
+            found |= spread(values).fields(name)
+    return found
+
+
+def _quotients(ours: Sequence[Round], others: Sequence[Round], figure: Callable[[Round], float]) -> list[float]:
+    return [figure(our) / figure(other) for our, other in zip(ours, others, strict=False)]

@@ -1,0 +1,175 @@
+"""The run of ``stelae bench wal``: every participant in every case, in interleaved rounds.
+
+Engines are opened once for each number of tablets and go on through all rounds. Within a round all
+participants meet all cases in an order drawn anew, so that a slow minute meets all of them alike.
+The bare loops and the databases replay the groups that the writer has formed for our engines, each
+engine's for an equal part of the time. A short pass before the first round warms up and forms
+the first groups."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+from stelae.config.contracts import EngineKind
+from stelae.config.registry import Registry
+from stelae.spi.extras import MissingExtra
+from stelae.spi.wal import WalEngine
+from stelae_bench import machine
+from stelae_bench.wal_cases import ENGINES, SYNC, Bodies, Case, Settings
+from stelae_bench.wal_life import measure_life
+from stelae_bench.wal_open import Desk, OpenLogs
+from stelae_bench.wal_others import RocksDb, Sqlite, versions
+from stelae_bench.wal_replay import Raw, RawCrc, Replay, replay
+from stelae_bench.wal_report import WalReport
+from stelae_bench.wal_samples import Sample, round_of
+
+WARM_UP_S = 0.05
+Note = Callable[[str], None]
+
+
+def run(settings: Settings, note: Note) -> WalReport:
+    """Measure; no process and no file is left behind, however it ends.
+
+    Args:
+        settings: what to do.
+        note: told how far it is, and what is left out.
+
+    Raises:
+        StelaeError: an engine cannot be opened or used.
+        OSError: the directory cannot be written to.
+    """
+    described = machine.describe()
+    with tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder:
+        report = asyncio.run(_Run(settings, note, Path(folder)).run())
+    report.machine = {
+        **described,
+        "versions": described["versions"] | versions(),
+        "seed": settings.seed,
+        "rounds": settings.rounds,
+        "settings": {
+            "round_seconds": settings.seconds,
+            "log_sync": SYNC,
+            "restart_bytes": 0 if settings.quick else settings.restart_bytes,
+        },
+    }
+    return report
+
+
+class _Run:
+    """One run in an empty folder."""
+
+    def __init__(self, settings: Settings, note: Note, folder: Path) -> None:
+        self._settings = settings
+        self._note = note
+        self._folder = folder
+        self._rng = random.Random(settings.seed)
+        self._report = WalReport()
+        self._bodies = {size: Bodies(size, settings.seed) for size in {case.entry_bytes for case in settings.cases}}
+        self._engines: list[type[WalEngine]] = []
+        self._ours: dict[tuple[str, int], OpenLogs] = {}
+        self._others: list[Replay] = []
+        self._groups: dict[tuple[str, Case], list[int]] = {}
+
+    async def run(self) -> WalReport:
+        defects: list[BaseException] = []
+        async with AsyncExitStack() as stack:
+            desk = Desk(defects.append)
+            stack.callback(desk.close)
+            self._choose()
+            async with AsyncExitStack() as logs:
+                self._open(desk, logs)
+                await self._measure(defects)
+            if not self._settings.quick and self._report.ok:
+                await self._lives(desk)
+        return self._report
+
+    def _choose(self) -> None:
+        registry = Registry.installed()
+        for name in ENGINES:
+            try:
+                self._engines.append(registry.engine(EngineKind.WAL, name))
+            except MissingExtra as missing:
+                self._leave_out(name, missing)
+
+    def _open(self, desk: Desk, stack: AsyncExitStack) -> None:
+        for tablets in sorted({case.tablets for case in self._settings.cases}):
+            self._note(f"opening the engines with {tablets} tablet{'s' * (tablets > 1)}")
+            for engine in self._engines:
+                logs = OpenLogs(desk, engine, self._folder / f"{engine.name}-{tablets}", tablets)
+                stack.push_async_callback(logs.close)
+                self._ours[engine.name, tablets] = logs
+        for kind in (Raw, RawCrc, RocksDb, Sqlite):
+            try:
+                other = kind(self._folder)
+            except MissingExtra as missing:
+                self._leave_out(kind.name, missing)
+                continue
+            stack.callback(other.close)
+            self._others.append(other)
+
+    def _leave_out(self, name: str, missing: MissingExtra) -> None:
+        self._report.left_out[name] = str(missing)
+        self._note(f"{name} is left out: {missing}")
+
+    # -- measuring -------------------------------------------------------------------------------
+
+    async def _measure(self, defects: list[BaseException]) -> None:
+        self._note("warming up")
+        for case in self._settings.cases:
+            for engine in self._engines:
+                await self._sample(engine.name, case, WARM_UP_S)
+        for number in range(1, self._settings.rounds + 1):
+            self._note(f"round {number} of {self._settings.rounds}")
+            parts = [
+                part
+                for case in self._settings.cases
+                for part in (
+                    *[partial(self._measure_ours, engine.name, case) for engine in self._engines],
+                    *[partial(self._measure_other, other, case) for other in self._others],
+                )
+            ]
+            self._rng.shuffle(parts)
+            for part in parts:
+                await part()
+                self._report.problems += [f"the log's thread or loop failed: {defect!r}" for defect in defects]
+                if self._report.problems:
+                    return
+
+    async def _measure_ours(self, name: str, case: Case) -> None:
+        sample = await self._sample(name, case, self._settings.seconds)
+        if not sample.problems:
+            self._report.rounds[name, case].append(round_of([sample]))
+
+    async def _sample(self, name: str, case: Case, seconds: float) -> Sample:
+        logs = self._ours[name, case.tablets]
+        sample = await logs.measure(self._bodies[case.entry_bytes], case.in_flight, seconds)
+        self._groups[name, case] = sample.groups
+        self._report.problems += sample.problems
+        await logs.tidy()
+        return sample
+
+    async def _measure_other(self, other: Replay, case: Case) -> None:
+        samples = []
+        for engine in self._rng.sample(self._engines, len(self._engines)):
+            seconds = self._settings.seconds / len(self._engines)
+            sample = replay(other, self._groups[engine.name, case], self._bodies[case.entry_bytes], seconds)
+            self._report.replays[other.name, engine.name, case].append(round_of([sample]))
+            samples.append(sample)
+            await asyncio.sleep(0)
+        other.tidy()
+        self._report.rounds[other.name, case].append(round_of(samples))
+
+    async def _lives(self, desk: Desk) -> None:
+        for number in range(1, self._settings.rounds + 1):
+            self._note(f"reads, restarts and collection, round {number} of {self._settings.rounds}")
+            for engine in self._rng.sample(self._engines, len(self._engines)):
+                directory = self._folder / f"life-{engine.name}"
+                self._report.lives[engine.name].append(
+                    await measure_life(desk, engine, directory, self._settings.restart_bytes, self._settings.seed)
+                )

@@ -1,0 +1,91 @@
+"""A report of the log engines as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from stelae_bench.table import aligned
+from stelae_bench.wal_cases import Case
+from stelae_bench.wal_report import PARTICIPANTS
+
+RATIOS = {
+    "vs_raw": "64 x 4 KiB: entries/s, of the bare loop's",
+    "vs_raw_crc": "... of the bare loop's with header and CRC",
+    "vs_rocksdb": "... of RocksDB's",
+    "vs_sqlite": "... of SQLite's",
+    "latency_vs_raw": "1 x 4 KiB: p50, of the bare loop's",
+    "tablets_100_vs_1": "4 KiB on each of 100 tablets, of the time of one",
+}
+LOGS = {
+    "fill_mb_per_s": "filled, MB/s",
+    "cpu_s_per_gb": "processor time per GB, s",
+    "disk_bytes_per_payload_byte": "disk bytes per payload byte",
+    "restart_after_kill_s": "restart after kill, s",
+    "restart_after_close_s": "restart after close, s",
+    "read_sequential_mb_per_s": "read in sequence, MB/s",
+    "read_random_p50_us": "one entry read, p50 us",
+    "read_random_p99_us": "... p99 us",
+    "collect_s": "all of it collected, s",
+    "collect_freed_percent": "... space freed, percent",
+}
+
+
+def lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the lines to print."""
+    machine, rows = document["machine"], document["rows"]
+    found = ["log engines behind the kernel's writer, sync always", ""]
+    found += ["entries/s", *_pivot(rows, lambda row: f"{row['entries_per_s']:,.0f}"), ""]
+    found += ["p50 / p99, us", *_pivot(rows, lambda row: f"{row['p50_us']:,.0f} / {row['p99_us']:,.0f}"), ""]
+    found += ["ratios: median (least - most) of the rounds", *_ratios(document["ratios"]), ""]
+    if document["logs"]:
+        size = machine["settings"]["restart_bytes"] / 1e9
+        found += [f"one log of {size:g} GB in entries of 4 KiB", *_columns(document["logs"], LOGS, _short), ""]
+    found += [f"{name} is left out: {why}" for name, why in document["left_out"].items()]
+    return [
+        *found,
+        f"machine  {machine['cpu_count']} cores, {machine['cpu_model']}, Python {machine['python']}, "
+        f"load {machine['load_average_1_min']}",
+        f"method   medians of {machine['rounds']} interleaved rounds of "
+        f"{machine['settings']['round_seconds']:g} s, seed {machine['seed']}",
+        "",
+        "ok" if document["ok"] else "NOT OK",
+    ]
+
+
+def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> list[str]:
+    """One line for each case, one column for each participant."""
+    cells = {(case_of(row), row["engine"]): show(row) for row in rows}
+    names = [name for name in PARTICIPANTS if any(row["engine"] == name for row in rows)]
+    cases = list(dict.fromkeys(case_of(row) for row in rows))
+    table = [["in flight", *names]]
+    table += [[str(case), *[cells.get((case, name), "") for name in names]] for case in cases]
+    return aligned(table)
+
+
+def _ratios(ratios: Sequence[Mapping[str, Any]]) -> list[str]:
+    def show(row: Mapping[str, Any], key: str) -> str:
+        return f"{row[key]:.2f} ({row[f'{key}_min']:.2f} - {row[f'{key}_max']:.2f})"
+
+    return _columns(ratios, RATIOS, show)
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], show: Callable[[Mapping[str, Any], str], str]
+) -> list[str]:
+    """One line for each figure, one column for each engine."""
+    table = [["", *[row["engine"] for row in rows]]]
+    for key, name in names.items():
+        if any(key in row for row in rows):
+            table.append([name, *[show(row, key) if key in row else "" for row in rows]])
+    return aligned(table)
+
+
+def _short(row: Mapping[str, Any], key: str) -> str:
+    value = row[key]
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def case_of(row: Mapping[str, Any]) -> Case:
+    """The case of a row of the document."""
+    return Case(row["entry_bytes"], row["in_flight"], row["tablets"])

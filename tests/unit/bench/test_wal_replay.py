@@ -1,0 +1,124 @@
+"""Replays write exactly the groups that they are given, and leave nothing behind."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import crc32c
+import pytest
+import rocksdict
+
+from stelae_bench import wal_replay
+from stelae_bench.wal_cases import Bodies
+from stelae_bench.wal_others import RocksDb, Sqlite
+from stelae_bench.wal_replay import Raw, RawCrc, Replay, replay
+
+BODIES = Bodies(100, 1)
+
+
+class Noted(Replay):
+    """Notes the sizes of groups; each must have been prepared."""
+
+    def __init__(self) -> None:
+        self.prepared: list[int] = []
+        self.written: list[int] = []
+
+    def prepare(self, bodies: Sequence[bytes]) -> None:
+        self.prepared.append(len(bodies))
+
+    def write(self, bodies: Sequence[bytes]) -> None:
+        assert len(self.prepared) == len(self.written) + 1
+        self.written.append(len(bodies))
+
+    def tidy(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_groups_are_written_in_turn_and_each_entry_has_the_latency_of_its_group() -> None:
+    target = Noted()
+    sample = replay(target, [3, 1, 64], BODIES, 0.002)
+    assert sample.groups == target.written == target.prepared
+    assert target.written[:4] == ([3, 1, 64, 3] if len(target.written) > 3 else target.written)
+    assert len(sample.latencies_us) == sum(sample.groups)
+    assert sample.latencies_us[0] == sample.latencies_us[2]
+    assert sample.seconds >= 0.002
+
+
+def test_one_group_is_written_at_least() -> None:
+    assert replay(Noted(), [5, 6], BODIES, 0.0).groups == [5]
+
+
+def test_the_bare_loop_writes_the_bodies_one_after_the_other(tmp_path: Path) -> None:
+    raw = Raw(tmp_path)
+    for count in (3, 2):
+        raw.prepare(BODIES.some(count))
+        raw.write(BODIES.some(count))
+    (path,) = tmp_path.iterdir()
+    data = path.read_bytes()
+    assert data[:500] == b"".join([*BODIES.some(3), *BODIES.some(2)])
+    assert len(data) == wal_replay.FILE_BYTES
+    raw.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bare_loop_with_headers_has_a_checksum_of_each_body(tmp_path: Path) -> None:
+    raw = RawCrc(tmp_path)
+    bodies = BODIES.some(2000)
+    raw.prepare(bodies)
+    raw.write(bodies)
+    (path,) = tmp_path.iterdir()
+    data, header = path.read_bytes(), struct.Struct("<QQQBII")
+    for number, body in enumerate(bodies):
+        at = number * (header.size + len(body))
+        *_, length, checksum = header.unpack_from(data, at)
+        assert data[at + header.size : at + header.size + length] == body
+        assert checksum == crc32c.crc32c(body)
+    raw.close()
+
+
+def test_a_full_file_of_the_bare_loop_gives_way_to_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal_replay, "FILE_BYTES", 1000)
+    raw = Raw(tmp_path)
+    for _ in range(4):
+        raw.prepare(BODIES.some(6))
+        raw.write(BODIES.some(6))
+        assert len(list(tmp_path.iterdir())) == 1
+    raw.prepare(BODIES.some(30))
+    raw.write(BODIES.some(30))
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes() == b"".join(BODIES.some(30))
+    raw.tidy()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sqlite_holds_every_body_with_full_sync_and_gives_them_back_after_a_slot(tmp_path: Path) -> None:
+    target = Sqlite(tmp_path)
+    target.write(BODIES.some(3))
+    target.write(BODIES.some(2))
+    beside = sqlite3.connect(tmp_path / "log.sqlite")
+    rows = beside.execute("SELECT number, body FROM log ORDER BY number").fetchall()
+    assert rows == list(enumerate([*BODIES.some(3), *BODIES.some(2)], 1))
+    assert target._database.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert target._database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    target.tidy()
+    assert beside.execute("SELECT count(*) FROM log").fetchone() == (0,)
+    beside.close()
+    target.close()
+
+
+def test_rocksdb_holds_every_body_in_synced_batches_and_gives_them_back_after_a_slot(tmp_path: Path) -> None:
+    target = RocksDb(tmp_path)
+    assert target._synced.sync
+    assert not target._synced.disable_wal
+    target.write(BODIES.some(3))
+    target.write(BODIES.some(2))
+    held = list(target._database.items())
+    assert held == [(n.to_bytes(8, "big"), body) for n, body in enumerate([*BODIES.some(3), *BODIES.some(2)], 1)]
+    target.tidy()
+    assert list(target._database.keys()) == []
+    target.close()
+    rocksdict.Rdict.destroy(str(tmp_path / "rocksdb"))

@@ -1,0 +1,133 @@
+"""The document of ``stelae bench wal``, its tables and its picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from stelae_bench import machine
+from stelae_bench.wal_cases import Case, Settings
+from stelae_bench.wal_plot import draw
+from stelae_bench.wal_report import HUNDRED, MANY, ONE, WalReport
+from stelae_bench.wal_samples import Round, Sample, round_of
+from stelae_bench.wal_table import lines
+
+FULL = Settings(seed=1, rounds=5, seconds=1.0, quick=False, restart_bytes=1, directory=None)
+
+
+def one_round(entries_per_s: float, p50_us: float = 100.0) -> Round:
+    return Round(
+        entries_per_s=entries_per_s, p50_us=p50_us, p99_us=2 * p50_us, cpu_us_per_entry=1.0, entries_per_group=4.0
+    )
+
+
+def report_of(rates: dict[tuple[str, Case], list[float]]) -> WalReport:
+    report = WalReport()
+    for key, values in rates.items():
+        report.rounds[key] = [one_round(value) for value in values]
+    settings = {"round_seconds": 1.0, "log_sync": "always", "restart_bytes": 1_000_000_000}
+    report.machine = {**machine.describe(), "seed": 1, "rounds": 5, "settings": settings}
+    return report
+
+
+def whole_report() -> WalReport:
+    names = ("sqlite", "raw", "lmdb", "segmented", "shared", "raw_crc", "rocksdb")
+    report = report_of({(name, case): [1000.0, 1200.0, 800.0] for name in names for case in (HUNDRED, MANY, ONE)})
+    for other in ("raw", "raw_crc", "rocksdb", "sqlite"):
+        for case in (MANY, ONE):
+            report.replays[other, "shared", case] = [one_round(2000.0, 50.0)] * 3
+    return report
+
+
+def test_a_round_joins_samples_by_their_time_and_counts_groups() -> None:
+    one = Sample(seconds=1.0, cpu_s=0.5, latencies_us=[10.0] * 60, groups=[30, 30])
+    other = Sample(seconds=3.0, cpu_s=1.5, latencies_us=[30.0] * 40, groups=[20, 20])
+    assert round_of([one, other]) == Round(
+        entries_per_s=25.0, p50_us=10.0, p99_us=30.0, cpu_us_per_entry=20_000.0, entries_per_group=25.0
+    )
+
+
+def test_a_row_says_what_it_is_and_has_medians_with_their_spread() -> None:
+    (row,) = report_of({("lmdb", MANY): [100.0, 300.0, 200.0]}).document()["rows"]
+    assert {key: row[key] for key in ("engine", "entry_bytes", "in_flight", "tablets", "sync")} == {
+        "engine": "lmdb",
+        "entry_bytes": 4096,
+        "in_flight": 64,
+        "tablets": 1,
+        "sync": "always",
+    }
+    assert (row["entries_per_s"], row["entries_per_s_min"], row["entries_per_s_max"]) == (200.0, 100.0, 300.0)
+    assert row["mb_per_s"] == pytest.approx(0.8192)
+    assert (row["p50_us"], row["p99_us"]) == (100.0, 200.0)
+
+
+def test_rows_are_sorted_by_case_then_ours_then_bare_then_databases() -> None:
+    rows = whole_report().document()["rows"]
+    assert [row["engine"] for row in rows[:7]] == ["segmented", "lmdb", "shared", "raw", "raw_crc", "rocksdb", "sqlite"]
+    assert [(row["in_flight"], row["tablets"]) for row in rows[::7]] == [(1, 1), (64, 1), (1, 100)]
+
+
+def test_a_ratio_is_the_median_of_the_quotients_within_rounds() -> None:
+    report = report_of({("segmented", MANY): [10.0, 1000.0, 90.0]})
+    report.replays["raw", "segmented", MANY] = [one_round(20.0), one_round(1000.0), one_round(100.0)]
+    (ratios,) = report.document()["ratios"]
+    assert (ratios["vs_raw"], ratios["vs_raw_min"], ratios["vs_raw_max"]) == (0.9, 0.5, 1.0)
+
+
+def test_an_engine_is_compared_with_the_replay_of_its_own_groups() -> None:
+    ratios = {ratio["engine"]: ratio for ratio in whole_report().document()["ratios"]}
+    assert ratios["shared"]["vs_rocksdb"] == 0.5
+    assert ratios["shared"]["latency_vs_raw"] == 2.0
+    assert "vs_rocksdb" not in ratios["lmdb"]
+
+
+def test_a_hundred_tablets_cost_the_time_of_one_append_to_each() -> None:
+    report = report_of({("shared", MANY): [1.0], ("shared", ONE): [1000.0], ("shared", HUNDRED): [25_000.0]})
+    (ratios,) = report.document()["ratios"]
+    assert ratios["tablets_100_vs_1"] == 4.0
+
+
+def test_the_document_is_json_and_a_problem_makes_it_not_ok() -> None:
+    report = whole_report()
+    assert orjson.loads(orjson.dumps(report.document()))["ok"] is True
+    report.problems.append("lmdb: an append to t0/1 failed: no space")
+    assert lines(report.document())[-1] == "NOT OK"
+
+
+def test_the_table_shows_what_was_left_out_and_what_became_of_a_large_log() -> None:
+    report = report_of({(name, MANY): [1000.0] for name in ("segmented", "raw")})
+    report.left_out["rocksdb"] = "rocksdict is not installed"
+    report.lives["segmented"] = [{"restart_after_kill_s": 0.25, "read_random_p50_us": 1234.0}]
+    text = "\n".join(lines(report.document()))
+    assert "rocksdb is left out: rocksdict is not installed" in text
+    assert "one log of 1 GB in entries of 4 KiB" in text
+    assert "0.25" in text
+    assert "1,234" in text
+    assert "sqlite" not in text.split("ratios")[0]
+
+
+@pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
+def test_a_picture_is_drawn_whatever_participants_there_are(tmp_path: Path, name: str, begins: bytes) -> None:
+    document: dict[str, Any] = whole_report().document()
+    draw(document, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(begins)
+    document["rows"] = [row for row in document["rows"] if row["engine"] != "rocksdb"]
+    draw(document, tmp_path / name)
+
+
+def test_the_full_list_holds_every_size_and_load_and_the_cases_of_the_ratios() -> None:
+    cases = FULL.cases
+    assert len(cases) == len(set(cases)) == 3 * 6
+    assert {(case.in_flight, case.tablets) for case in cases} == {
+        (1, 1),
+        (16, 1),
+        (64, 1),
+        (256, 1),
+        (1, 100),
+        (1, 1000),
+    }
+    quick = Settings(seed=1, rounds=5, seconds=1.0, quick=True, restart_bytes=1, directory=None).cases
+    assert {ONE, MANY, HUNDRED} < set(quick) < set(cases)
