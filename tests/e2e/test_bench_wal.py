@@ -15,8 +15,10 @@ import pytest
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
+from stelae_bench import wal_open
+from stelae_bench.wal_cases import Bodies
 from stelae_bench.wal_life import FillerEnded, measure_life
-from stelae_bench.wal_open import Desk
+from stelae_bench.wal_open import Desk, LogBroke, OpenLogs
 from stelae_bench.wal_table import LOGS
 from tests.e2e.test_bench_cluster import processes_marked, wait_until_gone, with_spread
 
@@ -74,14 +76,9 @@ def test_without_rocksdict_its_rows_are_left_out_and_a_remark_says_so(tmp_path: 
 @pytest.mark.parametrize("name", OURS)
 def test_a_large_log_is_filled_killed_read_and_collected_and_its_files_are_gone(tmp_path: Path, name: str) -> None:
     async def live() -> dict[str, float]:
-        defects: list[BaseException] = []
-        desk = Desk(defects.append)
-        try:
+        with Desk() as desk:
             engine = Registry.installed().engine(EngineKind.WAL, name)
             return dict(await measure_life(desk, engine, tmp_path / "log", ENTRIES * 4096, 1))
-        finally:
-            desk.close()
-            assert defects == []
 
     figures = asyncio.run(live())
     assert set(figures) == set(LOGS)
@@ -92,15 +89,33 @@ def test_a_large_log_is_filled_killed_read_and_collected_and_its_files_are_gone(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_log_thread_that_fails_ends_the_run_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for ever for an acknowledgement that nobody was left to give."""
+    engine = Registry.installed().engine(EngineKind.WAL, "shared")
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    async def measure() -> None:
+        with Desk() as desk:
+            logs = OpenLogs(desk, engine, tmp_path / "log", 1)
+            try:
+                await logs.measure(Bodies(100, 1), 1, 60.0)
+            finally:
+                await logs.close()
+
+    monkeypatch.setattr(engine, "commit", broken)
+    monkeypatch.setattr(wal_open, "CLOSE_TIMEOUT_S", 0.01)
+    with pytest.raises(LogBroke, match="planted"):
+        asyncio.run(measure())
+
+
 def test_a_log_that_cannot_be_filled_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("no folder")
 
     async def live() -> None:
-        desk = Desk(lambda _: None)
-        try:
+        with Desk() as desk:
             await measure_life(desk, Registry.installed().engine(EngineKind.WAL, "shared"), tmp_path / "log", 4096, 1)
-        finally:
-            desk.close()
 
     with pytest.raises(FillerEnded):
         asyncio.run(live())

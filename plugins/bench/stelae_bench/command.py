@@ -34,7 +34,7 @@ Directory = Annotated[
     Path | None,
     typer.Option(
         "--dir",
-        help="Measure the disk that holds this folder: the nodes' data go into a temporary "
+        help="Measure the disk that holds this folder: all data go into a temporary "
         "folder in it. By default where temporary files go.",
     ),
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,9 @@ from stelae_bench.command import (
     note,
     print_json,
 )
+
+if TYPE_CHECKING:
+    from stelae_bench.wal_report import WalReport
 
 SECONDS = 0.4
 SECONDS_QUICK = 0.12
@@ -67,9 +71,7 @@ def wal(
     """
     from stelae_bench.plot import check
     from stelae_bench.wal_cases import Settings
-    from stelae_bench.wal_plot import draw
     from stelae_bench.wal_run import run
-    from stelae_bench.wal_table import lines
 
     if plot is not None:
         check(plot)
@@ -86,6 +88,14 @@ def wal(
     except KeyboardInterrupt:
         note("interrupted; every process was stopped")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    _show(report, plot, as_json)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _show(report: WalReport, plot: Path | None, as_json: bool) -> None:
+    from stelae_bench.wal_plot import draw
+    from stelae_bench.wal_table import lines
+
     document = report.document()
     if as_json:
         print_json(document)
@@ -95,4 +105,3 @@ def wal(
         draw(document, plot)
     for problem in report.problems:
         note(f"problem: {problem}")
-    raise typer.Exit(0 if report.ok else 1)

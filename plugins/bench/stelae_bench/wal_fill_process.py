@@ -48,16 +48,12 @@ def main() -> None:
 
 
 async def _fill(task: Task) -> Filled:
-    defects: list[BaseException] = []
-    desk = Desk(defects.append)
-    try:
+    with Desk() as desk:
         engine = Registry.installed().engine(EngineKind.WAL, task.engine)
         logs = OpenLogs(desk, engine, Path(task.directory), 1)
         sample = await logs.measure(Bodies(ENTRY_BYTES, task.seed), IN_FLIGHT, math.inf, task.entries)
-    finally:
-        desk.close()
-    if sample.problems or defects:
-        raise StorageError("; ".join([*sample.problems, *map(repr, defects)]))
+    if sample.problems:
+        raise StorageError("; ".join(sample.problems))
     return Filled(seconds=sample.seconds, cpu_s=sample.cpu_s)
 
 

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from stelae.host.log_writer import LogWriter
 from stelae.host.settings import LogSettings, WorkerSettings
 from stelae.machine.real import RealMachine
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append, Outcome, WalEngine
@@ -22,6 +23,9 @@ from stelae_bench.wal_samples import Sample
 
 PAYLOAD_BYTES_MAX = 256 << 20
 """Beyond it logs are collected between two slots, so that a run needs little disk."""
+
+CLOSE_TIMEOUT_S = 30.0
+"""For the last groups; a thread that has failed never says that it is done."""
 
 
 class Recorder:
@@ -40,16 +44,23 @@ class Recorder:
         return getattr(self._engine, name)
 
 
+class LogBroke(StelaeError):
+    """A log's thread, or a call on the loop, raised what nobody may raise."""
+
+    code = "BENCH_LOG_BROKE"
+
+
 class Desk:
-    """The machine that all engines of a run share. Made on the running loop.
+    """The machine that all engines of a run share: a context of the task that measures.
 
-    Args:
-        on_defect: told when a call on the loop raised, or an engine broke its contract.
-    """
+    That task is cancelled when a thread of a log or a call on the loop fails, because what it
+    waits for may never come; leaving the context then raises ``LogBroke``."""
 
-    def __init__(self, on_defect: Callable[[BaseException], None]) -> None:
+    def __init__(self) -> None:
+        self._defect: BaseException | None = None
+        self._task = asyncio.current_task()
         self.machine = RealMachine()
-        self.machine.start(on_defect)
+        self.machine.start(self._failed)
         threads = WorkerSettings()
         self.apply = self.machine.pool("apply", threads.apply_threads)
         workers = self.machine.pool("background", threads.background_threads)
@@ -61,9 +72,18 @@ class Desk:
         """Open an engine with its default settings, as a node would."""
         return engine.open(str(directory), engine.Config(), self.services)
 
-    def close(self) -> None:
-        """End the threads."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.machine.stop()
+        if self._defect is not None:
+            raise LogBroke(f"a log's thread or the loop failed: {self._defect!r}") from self._defect
+
+    def _failed(self, defect: BaseException) -> None:
+        if self._defect is None and self._task is not None:
+            self._defect = defect
+            self._task.cancel()
 
 
 class OpenLogs:
@@ -125,9 +145,11 @@ class OpenLogs:
         """Commit what is under way, end the thread and close the engine."""
         closed = asyncio.get_running_loop().create_future()
         self.writer.close(closed.set_result)
-        await closed
-        self._driver.stop()
-        self._engine.close()
+        try:
+            await asyncio.wait_for(closed, CLOSE_TIMEOUT_S)
+        finally:
+            self._driver.stop()
+            self._engine.close()
 
     async def _job(self, work: Callable[[WalEngine], object]) -> None:
         done = asyncio.get_running_loop().create_future()

@@ -77,14 +77,11 @@ class _Run:
         self._groups: dict[tuple[str, Case], list[int]] = {}
 
     async def run(self) -> WalReport:
-        defects: list[BaseException] = []
-        async with AsyncExitStack() as stack:
-            desk = Desk(defects.append)
-            stack.callback(desk.close)
-            self._choose()
+        self._choose()
+        with Desk() as desk:
             async with AsyncExitStack() as logs:
                 self._open(desk, logs)
-                await self._measure(defects)
+                await self._measure()
             if not self._settings.quick and self._report.ok:
                 await self._lives(desk)
         return self._report
@@ -119,7 +116,7 @@ class _Run:
 
     # -- measuring -------------------------------------------------------------------------------
 
-    async def _measure(self, defects: list[BaseException]) -> None:
+    async def _measure(self) -> None:
         self._note("warming up")
         for case in self._settings.cases:
             for engine in self._engines:
@@ -137,7 +134,6 @@ class _Run:
             self._rng.shuffle(parts)
             for part in parts:
                 await part()
-                self._report.problems += [f"the log's thread or loop failed: {defect!r}" for defect in defects]
                 if self._report.problems:
                     return
 
