@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="durability 1, behaviour W2",
         target="stelae.host.log_writer:LogWriter.perform",
         replacement=mutations.answer_then_commit,
-        invariant="persist_before_send",
+        invariant="commit_rule",
     ),
     Mutant(
         name="log writer: the hint says more than is committed",
