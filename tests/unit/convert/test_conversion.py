@@ -13,18 +13,31 @@ import pytest
 
 from stelae.convert.conversion import building, convert, settle
 from stelae.convert.offline import Meter
-from stelae.host.instance import INSTANCE, InstanceFile, WrongDirectory
+from stelae.host.instance import INSTANCE, Instance, InstanceFile, WrongDirectory, format_directory
 from stelae.host.layout import Layout
 from stelae.host.metadata import CrashPoints, load, save
 from stelae.host.settings import Picked
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
-from stelae.spi.ids import ClusterId, LogId, TabletId
+from stelae.spi.ids import ClusterId, LogId, OpId, TabletId
 from stelae.spi.log import Entry
-from stelae.spi.wal import Append, LogState, Outcome
+from stelae.spi.wal import Append, LogState, Outcome, WalEngine
+from stelae.testing.wal_model import entries, observed
 from stelae_wal_shared import SharedWal
-from tests.unit.convert.places import ENGINES, LMDB, SEGMENTED, SHARED, formatted, found, held, place
+from tests.unit.convert.places import (
+    ENGINES,
+    LMDB,
+    NODE,
+    SEGMENTED,
+    SHARED,
+    append,
+    formatted,
+    found,
+    held,
+    place,
+    wal_of,
+)
 
 ROOT = "/srv/node"
 PAIRS = [(ENGINES[one], ENGINES[other]) for one, other in permutations(ENGINES, 2)]
@@ -179,6 +192,61 @@ def test_a_node_does_not_start_on_a_half_converted_log() -> None:
 def test_a_node_started_with_another_engine_is_told_the_command() -> None:
     with pytest.raises(WrongDirectory, match=f"stelae wal convert {ROOT} --to shared"):
         InstanceFile(prepared(), Layout(ROOT)).start(cluster=ClusterId("c"), wal_engine="shared")
+
+
+@pytest.mark.parametrize("phase", ["checking", "copying", "comparing"])
+def test_an_interrupt_in_any_phase_leaves_the_old_log_and_no_copy(phase: str) -> None:
+    disk = prepared()
+    where = place(disk, ROOT)
+
+    class Impatient(Recorded):
+        def add(self, entries: int, size_bytes: int) -> None:
+            if self.phases[-1][0] == phase:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(where, SEGMENTED, SHARED, Impatient())
+    assert not disk.exists(building(where.layout))
+    assert found(where) == ("segmented", held())
+
+
+def live(engine: WalEngine, rng: random.Random) -> None:
+    """A random life of a few logs: appended, replaced, collected, dropped."""
+    for number in range(1, 6):
+        log = LogId(TabletId(f"t{number}"), rng.randrange(1, 4))
+        term, base = rng.randrange(1, 5), rng.choice((0, 0, 7, 1 << 33))
+        engine.create(log, OpId(term, base) if base else OpId(0, 0))
+        for _ in range(rng.randrange(12)):
+            state = engine.logs()[log]
+            start = state.last.index + 1
+            if rng.random() < 0.3:
+                start = rng.randrange(state.base.index + 1, start + 1)
+            term += rng.randrange(2)
+            given = entries(start, rng.randrange(1, 9), term, rng.randrange(20, 900))
+            append(engine, log, Append(entries=given, replace_from=start, commit_hint=start - 1))
+            if rng.random() < 0.3:
+                engine.collect(log, rng.randrange(state.base.index, given[-1].op_id.index + 1))
+        if rng.random() < 0.2:
+            engine.drop(log)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_logs_with_any_past_are_the_same_there_and_back(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = VirtualDisk()
+    where = place(disk, ROOT)
+    first, second = rng.sample((SEGMENTED, SHARED), 2)
+    instance = Instance(node_id=NODE, cluster_id=None, wal_engine=first.name)
+    format_directory(disk, where.layout, instance)
+    engine = wal_of(where, first)
+    live(engine, rng)
+    models = {log: observed(engine, log) for log in engine.logs()}
+    engine.close()
+    for source, target in ((first, second), (second, first)):
+        convert(where, source, target)
+        engine = wal_of(where, target)
+        assert {log: observed(engine, log) for log in engine.logs()} == models
+        engine.close()
 
 
 # -- the comparison bites ----------------------------------------------------------------------------
