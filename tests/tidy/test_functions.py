@@ -15,7 +15,7 @@ def test_no_function_is_above_the_hard_limit() -> None:
     assert not found, "\n".join(found)
 
 
-def test_long_functions_are_no_longer_and_no_more_thanrecorded() -> None:
+def test_long_functions_are_no_longer_and_no_more_than_recorded() -> None:
     found = measured()
     now, limit = figures(found), recorded()
     longest = "\n".join(f"{f.length} {f.place}" for f in found[: min(limit["long_count"] + 5, 20)])

@@ -67,7 +67,7 @@ class ApplyGroup:
         return answered
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Applier:
     """Applies what is committed, on the event loop."""
 

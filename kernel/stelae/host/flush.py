@@ -28,7 +28,7 @@ from stelae.spi.store import Edit
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Flusher:
     """Drives the flushes of one replica, on the event loop."""
 

@@ -67,7 +67,7 @@ class _Log:
     committing: bool = False
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class LogWriter:
     """Group commit for every log of a node."""
 

@@ -36,7 +36,7 @@ class LogDriver(Protocol):
 
 
 class Machine(Protocol):
-    """One node's share of a machine. ``start`` first; all but ``off_loop`` on the event loop."""
+    """One node's share of a machine. ``start`` first; all is called on the event loop, but for ``stop``."""
 
     files: Files
     clock: Clock

@@ -17,7 +17,7 @@ from stelae.host.layout import Layout
 from stelae.host.machine import Machine
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
-from stelae.host.ports import BatcherFactory
+from stelae.host.ports import BatcherFactory, Timer
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
 from stelae.host.tablets import TabletLoader
@@ -65,6 +65,7 @@ class Node:
         self._instance = InstanceFile(self._files, self._layout)
         self._undo = contextlib.ExitStack()
         self._services: list[Service] = []
+        self._clock_timer: Timer | None = None
         self._ended = asyncio.Event()
         self._clean = False
 
@@ -101,7 +102,11 @@ class Node:
             self._start_messenger()
             self._start_replicas(recovered, created)
         except BaseException:
-            self._undo.close()
+            for service in reversed(self._services):
+                service.stop()
+            if self._clock_timer is not None:
+                self._clock_timer.cancel()
+            await self._machine.off_loop(self._undo.close)
             raise
         log.info("node serves node=%s address=%s", self.node_id, self.address)
 
@@ -142,8 +147,7 @@ class Node:
 
     def _keep_clock_ahead(self) -> None:
         self.time.keep_ahead()
-        timer = self.turns.call_at(self.turns.now_us() + CLOCK_KEEP_AHEAD_US, self._keep_clock_ahead)
-        self._clock_timer = timer
+        self._clock_timer = self.turns.call_at(self.turns.now_us() + CLOCK_KEEP_AHEAD_US, self._keep_clock_ahead)
 
     def _open_engines(self) -> None:
         config = self.config
@@ -284,6 +288,7 @@ class Node:
         for replica in self.replicas.values():
             replica.stop()
         self.peers.stop()
+        assert self._clock_timer is not None
         self._clock_timer.cancel()
         await self._drain_log()
         for replica in self.replicas.values():

@@ -203,10 +203,12 @@ class Replica:
         self._turn_due = False
         if self._closed:
             return
-        # What was heard counts before the clock does: else a busy node would campaign.
-        # While the disk is full it does not run: a leader that cannot append serves nobody.
-        ticks = () if self.suspended else (Tick(self._ports.turns.now_us()),)
-        events: list[Event] = [*self._held, *self._heard, *ticks, *self._events]
+        now_us = self._ports.turns.now_us()
+        if self._timer is None or now_us >= self._timer_us:
+            self._hear()  # What was heard counts before the clock does: else a busy node would campaign.
+        if self.suspended and (deadline := self.core.next_deadline()) is not None:
+            now_us = min(now_us, deadline - 1)  # A leader that cannot append serves nobody: do not campaign.
+        events: list[Event] = [*self._held, *self._heard, Tick(now_us), *self._events]
         self._held, self._heard, self._events = [], [], []
         proposals = self.writes.take_proposals()
         if proposals is not None:
@@ -243,13 +245,13 @@ class Replica:
 
     def _timer_fired(self) -> None:
         self._timer = None
-        if self._closed:
-            return
+        self._schedule_turn()
+
+    def _hear(self) -> None:
         if self.status.role is Role.LEADER:
             self._heard.extend(self._ports.heartbeats.peers_alive(self.tablet_id, self.status.term))
         else:
             self._hear_leader()
-        self._schedule_turn()
 
     def _hear_leader(self) -> None:
         heard = self._ports.heartbeats.leader_alive(self.tablet_id, self.status.leader)

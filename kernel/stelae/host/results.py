@@ -34,7 +34,7 @@ _SECOND = 1_000_000 << LOGICAL_BITS
 RESULT_AGE_MAX = 600 * _SECOND  #: How long a result is kept; no client retries for longer.
 CLIENT_AGE_MAX = 3600 * _SECOND  #: How long a silent client is remembered.
 RESULTS_PER_CLIENT_MAX = 65_536  #: For a client that never says what it has seen.
-CLIENTS_MAX = 100_000  #: Most clients remembered; new ones wait until one has been silent for ``RESULT_AGE_MAX``.
+CLIENTS_MAX = 100_000  #: Beyond it new clients wait until one has been silent for ``RESULT_AGE_MAX``.
 
 _DUMP_VERSION = 1
 

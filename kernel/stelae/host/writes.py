@@ -11,7 +11,7 @@ from stelae.host.apply import Answered
 from stelae.host.ports import WriteBatcher
 from stelae.host.results import CLIENTS_MAX, ResultsTable
 from stelae.spi.consensus import Proposal, Propose
-from stelae.spi.errors import CallerError, NotLeader, Overloaded, SchemaMismatch, StelaeError
+from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.write import OpResult, WriteReply, WriteRequest, digest_of, refused
@@ -72,10 +72,11 @@ class WritePath:
         if not request.ops:
             done(CallerError("a write request without operations"))
             return
-        if not self._results.has_room_for(request.client_id, self._now):
-            done(
-                Overloaded(f"{CLIENTS_MAX} clients wrote to this tablet in ten minutes; use one client for more writes")
-            )
+        try:
+            if not self._results.has_room_for(request.client_id, self._now):
+                raise Overloaded(f"{CLIENTS_MAX} clients wrote here in ten minutes; let one write more, or wait")
+        except (ClockError, Overloaded) as error:
+            done(error if isinstance(error, Overloaded) else Unavailable(str(error)))
             return
         pending = _Request(done, len(request.ops))
         for op in request.ops:

@@ -80,6 +80,6 @@ class RealMachine:
 
     def stop(self) -> None:
         """Stop measuring and end the pools."""
-        self._probe.stop()
+        self._turns.post(self._probe.stop)
         for pool in reversed(self._pools):
             pool.close()

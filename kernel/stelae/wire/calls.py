@@ -74,7 +74,7 @@ class Call(asyncio.Future[Response]):
             self.table.due(self, now_us)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class CallTable:
     """The calls of one link, by request id. ``transmit(call, now_us)`` queues an attempt and returns the error that
     prevents it, if any; ``cancel(request_id)`` tells the peer that nobody waits any more."""

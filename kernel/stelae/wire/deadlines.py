@@ -18,7 +18,7 @@ class Timed(Protocol):
     def on_due(self, now_us: int) -> None: ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Deadlines:
     """Items by the monotonic microsecond at which each is due; ``wake_at`` asks for ``expire``."""
 

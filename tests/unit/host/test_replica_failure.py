@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from stelae.host.entry_cache import EntryCache
@@ -20,6 +21,7 @@ from stelae.host.retention import Retention
 from stelae.spi.consensus import (
     Beats,
     HardState,
+    LeaderAlive,
     LogAppend,
     ReadReady,
     Ready,
@@ -141,23 +143,28 @@ def test_a_read_that_was_answered_with_the_failure_is_not_answered_again(world: 
     assert len(answers) == 1 and "failed" in str(answers[0])
 
 
-def ticks(world: World) -> int:
-    """How often the core has been told the time."""
-    return sum(isinstance(event, Tick) for call in world.core.step.call_args_list for event in call.args[0])
+def ticks(world: World) -> list[int]:
+    """What the core has been told of the time."""
+    told = [event for call in world.core.step.call_args_list for event in call.args[0]]
+    return [event.now_us for event in told if isinstance(event, Tick)]
 
 
-def test_while_its_disk_is_full_it_hears_no_time_so_it_never_campaigns() -> None:
+def test_while_its_disk_is_full_time_stops_before_the_deadline_so_it_never_campaigns() -> None:
     world = World(Full("no space"))
+    world.core.next_deadline.return_value = 500
+    world.turns.now_us.return_value = 10
     world.turn()
-    assert world.replica.suspended and ticks(world) == 1
+    world.turns.now_us.return_value = 10_000
     world.replica.deliver(StepDown())
     world.drain()
     repair_only = [call.args[0] for call in world.turns.call_at.call_args_list]
-    assert ticks(world) == 1 and repair_only == [REPAIR_INTERVAL_US]
+    assert world.replica.suspended and repair_only == [10 + REPAIR_INTERVAL_US]
+    assert ticks(world) == [10, 10, 499]
 
 
-def test_with_space_back_it_hears_the_time_again() -> None:
+def test_with_space_back_it_hears_its_leader_before_the_time() -> None:
     world = World(Full("no space"))
+    world.core.next_deadline.return_value = 500
     world.turn()
     repair = world.turns.call_at.call_args.args[1]
     repair()
@@ -165,5 +172,9 @@ def test_with_space_back_it_hears_the_time_again() -> None:
     assert job is not None
     for done, argument in world.writer.perform(job, MagicMock(repair=lambda _log: LAST)):
         done(argument)
+    world.turns.now_us.return_value = 10_000
+    world.heartbeats.leader_alive = MagicMock(return_value=LeaderAlive(PEER, 2, 9_000))
+    world.core.status.return_value = world.replica.status = msgspec.structs.replace(STATUS, role=Role.FOLLOWER)
     world.drain()
-    assert not world.replica.suspended and ticks(world) == 2
+    assert not world.replica.suspended
+    assert world.core.step.call_args.args[0] == [LeaderAlive(PEER, 2, 9_000), Tick(10_000)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from unittest.mock import MagicMock
 
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Applied, Persisted, StepDown, Tick
+from stelae.spi.consensus import Applied, PeerAlive, Persisted, StepDown, Tick
 from tests.unit.host.test_replica_failure import LAST, LOG, STATUS
 
 NOW_US = 7
@@ -25,7 +25,9 @@ class Turns:
         turns = MagicMock()
         turns.now_us.return_value = NOW_US
         turns.defer.side_effect = self._due.append
-        self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=MagicMock(turns=turns))
+        ports = MagicMock(turns=turns)
+        ports.heartbeats.peers_alive.return_value = []
+        self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
         writes = MagicMock()
         writes.take_proposals.return_value = None
         self.replica.wire(MagicMock(), MagicMock(applied=LAST), writes, MagicMock(), MagicMock())
@@ -70,7 +72,6 @@ def test_the_deadline_brings_what_was_held() -> None:
     turns.replica.deliver(Persisted(3))
     (when_us, fired) = turns.replica._ports.turns.call_at.call_args.args
     assert turns.run() == [] and when_us == NOW_US + 5
-    turns.replica._ports.heartbeats.peers_alive.return_value = []
     fired()
     assert turns.run() == [[Persisted(3), Tick(NOW_US)]]
 
@@ -82,3 +83,13 @@ def test_what_was_applied_comes_with_the_next_turn() -> None:
     turns.replica.deliver(Persisted(1))
     turns.replica.deliver(StepDown())
     assert turns.run() == [[Persisted(1), Tick(NOW_US), Applied(LAST.index), StepDown()]]
+
+
+def test_a_turn_that_overtakes_the_timer_hears_the_peers_before_it_tells_the_time() -> None:
+    turns = Turns()
+    turns.core.next_deadline.return_value = NOW_US
+    turns.replica.deliver(StepDown())
+    turns.run()
+    turns.replica._ports.heartbeats.peers_alive.return_value = [PeerAlive("b", 2, 3)]
+    turns.replica.deliver(StepDown())
+    assert turns.run() == [[PeerAlive("b", 2, 3), Tick(NOW_US), StepDown()]]

@@ -13,9 +13,9 @@ from stelae.host.apply import Answered
 from stelae.host.results import ResultsTable
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
-from stelae.spi.errors import CallerError, NotLeader, Overloaded, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, TabletId
-from stelae.spi.payload import decode_payload
+from stelae.spi.payload import PayloadClient, WritePayload, decode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpBody, OpKind, OpResult, RowCode, RowError, WriteOp, WriteReply, WriteRequest, encode_body
@@ -201,3 +201,16 @@ def test_a_new_client_is_pushed_back_while_every_known_one_may_still_retry(
     world.now = 101 + results.RESULT_AGE_MAX + 1
     world.write((1, 20), client="new")
     assert not world.replies and len(world.append()) == 1
+
+
+def test_a_clock_that_cannot_go_on_makes_a_new_client_retry_when_the_table_is_full(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck() -> int:
+        raise ClockError("the clock's ceiling cannot be raised")
+
+    monkeypatch.setattr(results, "CLIENTS_MAX", 0)
+    monkeypatch.setattr(world.path, "_now", stuck)
+    world.results.admit(WritePayload(1, (PayloadClient(ClientId("old"), 1),), (), ()), 100)
+    world.write((1, 10))
+    assert [type(reply) for reply in world.replies] == [Unavailable]
