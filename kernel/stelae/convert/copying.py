@@ -19,7 +19,7 @@ def copy_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) -> No
     An empty log takes no hint along: it could only be at or below the base, where everything is committed.
 
     Raises:
-        StorageError: a log cannot be read, or the target takes no more (``Full``)."""
+        StorageError: a log cannot be read, or the target takes no more (``Full``), or refuses what the source holds."""
     logs = source.logs()
     meter.begin("copying", sum(entry_count(state) for state in logs.values()))
     for log in sorted(logs):
@@ -33,7 +33,9 @@ def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState,
         append = Append(entries=tuple(batch), commit_hint=state.commit_hint)
         outcome = target.commit({log: append}, sync=True)[log]
         if isinstance(outcome, Failed):
-            raise outcome.error
+            if isinstance(outcome.error, StorageError):
+                raise outcome.error
+            raise StorageError(f"the copy of log {log} was refused: {outcome.error}") from outcome.error
         meter.add(len(batch), sum(len(entry.body) for entry in batch))
 
 

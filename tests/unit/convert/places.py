@@ -54,7 +54,8 @@ def formatted(where: Place, picked: Picked) -> None:
     engine = wal_of(where, picked)
     for log, base in ((BUSY, OpId(1, 4)), (EMPTY, OpId(0, 0)), (COPIED, OpId(7, 1 << 40))):
         engine.create(log, base)
-    append(engine, BUSY, Append(entries=entries(5, 20, size_bytes=900), commit_hint=9))
+    for first in range(5, 25, 4):
+        append(engine, BUSY, Append(entries=entries(first, 4, size_bytes=900), commit_hint=first))
     append(
         engine, BUSY, Append(entries=entries(20, 15, term=4, size_bytes=90), replace_from=20, commit_hint=HINTS[BUSY])
     )

@@ -158,6 +158,16 @@ def test_a_conversion_from_another_engine_or_to_the_same_one_is_refused(source: 
         convert(place(disk, ROOT), source, target)
 
 
+def test_what_another_conversion_left_is_not_taken_for_part_of_this_one() -> None:
+    disk = prepared()
+    where = place(disk, ROOT)
+    left = SHARED.engine.open(building(where.layout), SHARED.config, where.services)
+    left.create(LogId(TabletId("busy"), 3), OpId(9, 9))
+    left.close()
+    convert(where, SEGMENTED, SHARED)
+    assert found(where) == ("shared", held())
+
+
 def test_a_copy_without_a_log_beside_it_is_never_removed() -> None:
     disk = prepared()
     layout = Layout(ROOT)

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from stelae.convert.conversion import Place
+from stelae.convert.offline import InlineWorkers
 from stelae.convert.reading import LogReport, check_logs
 from stelae.convert.showing import entry_document, report_document, summary
 from stelae.sim.disk import Survival, VirtualDisk
+from stelae.spi.errors import Full
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae_wal_segmented import SegmentedWal
@@ -70,6 +72,29 @@ def test_a_flipped_bit_of_any_entry_is_found_right_behind_the_last_good_one() ->
                 named.add(index)
             break
     assert named == set(range(5, 35))
+
+
+def test_a_log_that_was_damaged_before_it_was_read_is_reported_as_its_engine_says() -> None:
+    disk, _ = prepared()
+    segments = sorted(path for path in disk.tree() if "/wals/busy/" in path and path.endswith(".seg"))
+    assert len(segments) > 2
+    disk.remove(segments[1])
+    report = checked(place(disk, ROOT))[BUSY]
+    assert report.state.damage is not None and report.problem is not None
+    assert report.problem.path == report.state.damage.path
+    assert report.problem.last_good == report.state.damage.last_good < OpId(4, 34)
+
+
+def test_work_of_an_engine_that_fails_is_handed_back_as_its_error() -> None:
+    def fail() -> None:
+        raise Full("no space")
+
+    answers: list[object] = []
+    workers = InlineWorkers()
+    workers.submit(lambda: 7, answers.append)
+    workers.submit(fail, answers.append)
+    workers.submit(fail)
+    assert answers[0] == 7 and isinstance(answers[1], Full) and len(answers) == 2
 
 
 class Misbehaves(SegmentedWal):
