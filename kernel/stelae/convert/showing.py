@@ -14,10 +14,10 @@ from stelae.spi.schema import Schema
 from stelae.spi.wal import LogState
 
 
-def entry_document(tablet: str, entry: Entry, *, bodies: bool) -> dict[str, Any]:
-    """One entry; with ``bodies`` also its body, in hexadecimal."""
+def entry_document(log: str, entry: Entry, *, bodies: bool) -> dict[str, Any]:
+    """One entry of the log of that name; with ``bodies`` also its body, in hexadecimal."""
     found: dict[str, Any] = {
-        "log": tablet,
+        "log": log,
         "op_id": str(entry.op_id),
         "kind": entry.kind.name,
         "timestamp": entry.timestamp,
