@@ -97,6 +97,7 @@ class TabletWriter:
         self._paused = False
         self._failures = 0
         self._closed: StelaeError | None = None
+        self._last_said = "nobody answered"
         self.retries = 0
         """How many times operations had to be sent again."""
 
@@ -187,13 +188,16 @@ class TabletWriter:
             error = raised if done.cancelled() or done.exception() else PeerError("bad reply")
         if self._closed is not None:
             return
+        if error is not None:
+            self._last_said = str(error) or type(error).__name__
         if reply is not None:
             self._take(batch, reply)
         elif isinstance(error, NotLeader):
             moved = self._leader.refused_by(node, error.leader)
             self._again(batch, pause=not moved)
         elif isinstance(error, RetryableError):
-            self._leader.failed(node)
+            if not isinstance(error, Overloaded):  # Who pushes back leads: nobody else could take it.
+                self._leader.failed(node)
             self._again(batch, pause=True)
         elif isinstance(error, CallerError):
             for op in batch:
@@ -220,7 +224,8 @@ class TabletWriter:
             if op.sequence not in self._pending:
                 continue
             if op.future.done() or now >= op.deadline:
-                self._fail(op, DeadlineExceeded("no leader took the write in time"))
+                fact = f"no leader took the write in time; the last one asked said: {self._last_said}"
+                self._fail(op, DeadlineExceeded(fact))
             else:
                 self._queue.append(op)
                 self.retries += 1

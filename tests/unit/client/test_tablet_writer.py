@@ -1,0 +1,62 @@
+"""Writes that are not answered: whom the writer asks next, and what it says in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from stelae.client.leader import LeaderTracker
+from stelae.client.writer import TabletWriter
+from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, Unavailable
+from stelae.spi.ids import ClientId, NodeId, TabletId
+from stelae.spi.write import OpBody, OpKind, encode_body
+
+NODES = [NodeId("a"), NodeId("b")]
+AT_ONCE_S = 1e-9
+"""Too short for a second attempt, whatever the machine does."""
+
+
+class Refusing:
+    """A messenger whose peers give every call the same error."""
+
+    def __init__(self, error: StelaeError) -> None:
+        self._error = error
+
+    def call(self, to: NodeId, kind: str, frames: Sequence[Any], *, deadline_ms: int) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(self._error)
+        return future
+
+
+async def refused(error: StelaeError) -> tuple[str, NodeId]:
+    """Write once; return what the caller is told, and whom the writer would ask next."""
+    tracker = LeaderTracker(NODES)
+    writer = TabletWriter(
+        Refusing(error),
+        tracker,
+        tablet_id=TabletId("t"),
+        client_id=ClientId("c"),
+        schema_version=1,
+        rng=random.Random(1),
+    )
+    with pytest.raises(DeadlineExceeded) as caught:
+        await writer.write(encode_body(OpBody(OpKind.INSERT, [(1,)])), AT_ONCE_S)
+    return str(caught.value), tracker.current
+
+
+def test_who_gave_up_is_told_what_the_last_node_said() -> None:
+    told, _ = asyncio.run(refused(Unavailable("the replica is stopping")))
+    assert told == "no leader took the write in time; the last one asked said: the replica is stopping"
+
+
+def test_a_node_that_cannot_serve_is_not_asked_again_at_once() -> None:
+    assert asyncio.run(refused(Unavailable("the replica is stopping")))[1] == NODES[1]
+
+
+def test_a_leader_that_pushes_back_is_still_the_one_to_ask() -> None:
+    told, next_asked = asyncio.run(refused(Overloaded("the log queue is full")))
+    assert told.endswith("the log queue is full") and next_asked == NODES[0]
