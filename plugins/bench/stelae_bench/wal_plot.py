@@ -89,7 +89,7 @@ def _points(axes: Any, rows: Sequence[Mapping[str, Any]], name: str, title: str)
 def _load(case: Case) -> str:
     if case.tablets == 1:
         return f"{case.in_flight} in flight"
-    return f"{case.in_flight} on each of\n{case.tablets} tablets"
+    return f"{case.in_flight} each on\n{case.tablets} tablets"
 
 
 def _size(entry_bytes: int) -> str:
