@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stelae_bench.command import (
+from stelae_bench.options import (
     EXIT_INTERRUPTED,
     ROUNDS_MIN,
     Directory,

@@ -1,0 +1,47 @@
+"""What the commands of ``stelae bench`` share: options, and where results and remarks go."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ROUNDS_MIN = 5
+"""Fewer rounds say nothing about how far they spread."""
+
+EXIT_INTERRUPTED = 130
+
+Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")]
+Seed = Annotated[int, typer.Option(min=0, help="Draws the rows and the order within each round.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Measure the disk that holds this folder: all data go into a temporary "
+        "folder in it. By default where temporary files go.",
+    ),
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench].")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
+
+
+def existing(directory: Path | None) -> Path | None:
+    if directory is not None and not directory.is_dir():
+        raise typer.BadParameter(f"{directory} is no folder; make it first", param_hint="--dir")
+    return directory
+
+
+def print_json(document: Any) -> None:
+    import orjson
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    sys.stdout.write(orjson.dumps(document, option=options).decode())
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
