@@ -167,7 +167,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.election:Elections.on_reply",
         replacement=mutations.count_late_votes,
         invariant="election_safety",
-        seed=41,
+        seed=155,
         seeds_max=300,
     ),
     Mutant(
