@@ -65,10 +65,7 @@ def test_none_waits_while_a_read_does() -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        AppendReply(term=3, match=0),
-        AppendReply(term=2, refusal=AppendRefusal.MISMATCH, rejected=2, hint=OpId(1, 1)),
-    ],
+    [AppendReply(term=3, match=0), AppendReply(term=2, refusal=AppendRefusal.MISMATCH, rejected=2, hint=OpId(1, 1))],
 )
 def test_what_is_out_of_the_ordinary_does_not_wait(reply: AppendReply) -> None:
     solo, _ = proposed()
