@@ -1,4 +1,4 @@
-"""``stelae plugins``: which plugins there are, what one of them can do, and whether all load."""
+"""``stelae plugins``: which plugins there are, what one of them can do, whether all load, and how to begin one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import typer
 
 from stelae.cli.errors import EXIT_FAILED
 from stelae.cli.output import JsonOption, command_group, print_json, print_table
+from stelae.cli.plugins_new import new_plugin
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.settings import limits_of
 
 commands = command_group(
     """Which engines are installed, and what they can do.
 
-    node.toml picks engines by name: `[engines] wal = "segmented"`.
+    node.toml picks engines by name: `[engines] wal = "segmented"`. To write one of your own, begin with
+    `stelae plugins new`.
     """
 )
 
@@ -91,6 +93,9 @@ def check_plugins(as_json: JsonOption = False) -> None:
         print_table(("KIND", "NAME", "STATE"), rows)
     if not ok:
         raise typer.Exit(EXIT_FAILED)
+
+
+commands.command("new")(new_plugin)
 
 
 def _describe(name: str) -> dict[str, Any]:
