@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENGINES = ("segmented", "lmdb", "shared")
+"""What is measured unless somebody says otherwise; any installed engine can be."""
+
+OTHERS = ("raw", "raw_crc", "rocksdb", "sqlite")
+"""What they are measured beside."""
+
 SYNC = "always"
 """The one mode that the log writer has: every group is synced."""
 
@@ -50,6 +55,7 @@ class Settings:
         quick: the short list of cases, and no reads, restarts and collection.
         restart_bytes: payload of the log that is read, restarted and collected.
         directory: on the disk to be measured; ``None``: where temporary files go.
+        engines: names of log engines, in the order in which they are shown.
     """
 
     seed: int
@@ -58,6 +64,7 @@ class Settings:
     quick: bool
     restart_bytes: int
     directory: Path | None
+    engines: tuple[str, ...] = ENGINES
 
     @property
     def cases(self) -> list[Case]:

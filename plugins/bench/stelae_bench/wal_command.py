@@ -19,6 +19,7 @@ from stelae_bench.options import (
     note,
     print_json,
 )
+from stelae_bench.wal_cases import ENGINES, OTHERS
 
 if TYPE_CHECKING:
     from stelae_bench.wal_report import WalReport
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SECONDS = 0.4
 SECONDS_QUICK = 0.12
 RESTART_BYTES = 1_000_000_000
+ENGINES_TEXT = ",".join(ENGINES)
 
 _Quick = Annotated[
     bool,
@@ -44,6 +46,9 @@ _Seconds = Annotated[
         f"{SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
     ),
 ]
+_Engines = Annotated[
+    str, typer.Option(help="Log engines, separated by commas: any that `stelae plugins list` shows.", metavar="NAMES")
+]
 _RestartBytes = Annotated[
     int, typer.Option(min=4096, max=1 << 40, help="Payload of the log that is restarted, read and collected.")
 ]
@@ -51,6 +56,7 @@ _RestartBytes = Annotated[
 
 def wal(
     quick: _Quick = False,
+    engines: _Engines = ENGINES_TEXT,
     rounds: Rounds = ROUNDS_MIN,
     seconds: _Seconds = None,
     restart_bytes: _RestartBytes = RESTART_BYTES,
@@ -82,6 +88,7 @@ def wal(
         quick=quick,
         restart_bytes=restart_bytes,
         directory=existing(directory),
+        engines=_names(engines),
     )
     try:
         report = run(settings, note)
@@ -90,6 +97,22 @@ def wal(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _show(report, plot, as_json)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The engines that were asked for; whether they exist is for the registry to say."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        fact = ""
+        if not name:
+            fact = "a name is empty"
+        elif name in OTHERS:
+            fact = f"{name!r} is what engines are measured beside"
+        elif names.count(name) > 1:
+            fact = f"{name!r} is named twice"
+        if fact:
+            raise typer.BadParameter(f"{fact}; write it like {ENGINES_TEXT}", param_hint="--engines")
+    return names
 
 
 def _show(report: WalReport, plot: Path | None, as_json: bool) -> None:

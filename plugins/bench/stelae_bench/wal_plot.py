@@ -9,8 +9,7 @@ from typing import Any
 from stelae.spi.extras import require
 from stelae_bench.plot import BadPlotFile
 from stelae_bench.wal_cases import Case
-from stelae_bench.wal_report import PARTICIPANTS
-from stelae_bench.wal_table import case_of
+from stelae_bench.wal_table import case_of, participants
 
 _WIDTH_IN, _ROW_IN, _TITLE_IN, _DPI = 13.0, 3.4, 1.1, 130
 _SPREAD = 0.72
@@ -26,6 +25,9 @@ _STYLES = {
     "sqlite": ("#e0a100", "s"),
 }
 """Colours that also the colour-blind tell apart; shapes: ours, bare loops, databases."""
+
+_MORE_STYLES = (("#56b4e9", "^"), ("#f0e442", "^"), ("#882255", "^"), ("#44aa99", "v"), ("#999933", "v"))
+"""For engines of others, in turn."""
 
 
 def draw(document: Mapping[str, Any], path: Path) -> None:
@@ -55,14 +57,15 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
 
 def _points(axes: Any, rows: Sequence[Mapping[str, Any]], name: str, title: str) -> None:
     cases = list(dict.fromkeys(case_of(row) for row in rows))
-    names = [one for one in PARTICIPANTS if any(row["engine"] == one for row in rows)]
+    names = participants(rows)
+    more = [name for name in names if name not in _STYLES]
     for number, participant in enumerate(names):
         shift = _SPREAD * ((number + 0.5) / len(names) - 0.5)
         own = [row for row in rows if row["engine"] == participant]
         values = [row[name] for row in own]
         below = [row[name] - row[f"{name}_min"] for row in own]
         above = [row[f"{name}_max"] - row[name] for row in own]
-        colour, marker = _STYLES[participant]
+        colour, marker = _STYLES.get(participant) or _MORE_STYLES[more.index(participant) % len(_MORE_STYLES)]
         axes.errorbar(
             [cases.index(case_of(row)) + shift for row in own],
             values,

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae_bench.figures import spread
-from stelae_bench.wal_cases import ENGINES, SYNC, Case
+from stelae_bench.wal_cases import ENGINES, OTHERS, SYNC, Case
 from stelae_bench.wal_samples import Round
-
-PARTICIPANTS = (*ENGINES, "raw", "raw_crc", "rocksdb", "sqlite")
-"""The order in which they are shown."""
 
 ONE = Case(4096, 1, 1)
 MANY = Case(4096, 64, 1)
@@ -26,6 +23,7 @@ class WalReport:
     """Everything that was measured.
 
     Attributes:
+        engines: names of the log engines, in the order in which they are shown; the others follow.
         rounds: of each participant in each case, in order of the rounds.
         replays: of each bare loop or database in each case, the part of a round in which it wrote
             the groups that the writer had formed for one engine: by participant, engine, case.
@@ -35,6 +33,7 @@ class WalReport:
         problems: why the figures cannot be trusted; empty when they can.
     """
 
+    engines: Sequence[str] = ENGINES
     rounds: dict[tuple[str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
     replays: dict[tuple[str, str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
     lives: dict[str, list[Mapping[str, float]]] = field(default_factory=lambda: defaultdict(list))
@@ -49,13 +48,14 @@ class WalReport:
 
     def document(self) -> dict[str, Any]:
         """Return the ``--json`` document; a figure is the median, ``_min`` and ``_max`` beside."""
-        keys = sorted(self.rounds, key=lambda key: (key[1].shown, PARTICIPANTS.index(key[0])))
+        order = (*self.engines, *OTHERS)
+        keys = sorted(self.rounds, key=lambda key: (key[1].shown, order.index(key[0])))
         return {
             "rows": [_row(name, case, self.rounds[name, case]) for name, case in keys],
-            "ratios": [self._ratios(name) for name in ENGINES if (name, MANY) in self.rounds],
+            "ratios": [self._ratios(name) for name in self.engines if (name, MANY) in self.rounds],
             "logs": [
                 {"engine": name, **_spreads({key: [life[key] for life in lives] for key in lives[0]})}
-                for name, lives in sorted(self.lives.items(), key=lambda item: PARTICIPANTS.index(item[0]))
+                for name, lives in sorted(self.lives.items(), key=lambda item: order.index(item[0]))
             ],
             "machine": dict(self.machine),
             "left_out": self.left_out,
@@ -66,7 +66,7 @@ class WalReport:
     def _ratios(self, engine: str) -> dict[str, Any]:
         """Quotients within each round, so that a slow minute meets both sides."""
         found: dict[str, list[float]] = {}
-        for other in PARTICIPANTS[len(ENGINES) :]:
+        for other in OTHERS:
             beside = self.replays.get((other, engine, MANY), [])
             found[f"vs_{other}"] = _quotients(self.rounds[engine, MANY], beside, lambda one: one.entries_per_s)
         raw = self.replays.get(("raw", engine, ONE), [])

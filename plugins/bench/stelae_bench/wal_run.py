@@ -21,7 +21,7 @@ from stelae.config.registry import Registry
 from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
-from stelae_bench.wal_cases import ENGINES, SYNC, Bodies, Case, Settings
+from stelae_bench.wal_cases import SYNC, Bodies, Case, Settings
 from stelae_bench.wal_life import measure_life
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_others import RocksDb, Sqlite, versions
@@ -41,7 +41,8 @@ def run(settings: Settings, note: Note) -> WalReport:
         note: told how far it is, and what is left out.
 
     Raises:
-        StelaeError: an engine cannot be opened or used.
+        UnknownEngine: one of the names is not installed; says which are.
+        StelaeError: an engine cannot be loaded, opened or used.
         OSError: the directory cannot be written to.
     """
     described = machine.describe()
@@ -69,7 +70,7 @@ class _Run:
         self._note = note
         self._folder = folder
         self._rng = random.Random(settings.seed)
-        self._report = WalReport()
+        self._report = WalReport(engines=settings.engines)
         self._bodies = {size: Bodies(size, settings.seed) for size in {case.entry_bytes for case in settings.cases}}
         self._engines: list[type[WalEngine]] = []
         self._ours: dict[tuple[str, int], OpenLogs] = {}
@@ -88,11 +89,13 @@ class _Run:
 
     def _choose(self) -> None:
         registry = Registry.installed()
-        for name in ENGINES:
+        for name in self._settings.engines:
             try:
                 self._engines.append(registry.engine(EngineKind.WAL, name))
             except MissingExtra as missing:
                 self._leave_out(name, missing)
+                if len(self._report.left_out) == len(self._settings.engines):
+                    raise
 
     def _open(self, desk: Desk, stack: AsyncExitStack) -> None:
         for tablets in sorted({case.tablets for case in self._settings.cases}):

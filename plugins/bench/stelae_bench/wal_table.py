@@ -7,7 +7,6 @@ from typing import Any
 
 from stelae_bench.table import aligned
 from stelae_bench.wal_cases import Case
-from stelae_bench.wal_report import PARTICIPANTS
 
 RATIOS = {
     "vs_raw": "64 x 4 KiB: entries/s, of the bare loop's",
@@ -56,7 +55,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
 def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> list[str]:
     """One line for each case, one column for each participant."""
     cells = {(case_of(row), row["engine"]): show(row) for row in rows}
-    names = [name for name in PARTICIPANTS if any(row["engine"] == name for row in rows)]
+    names = participants(rows)
     cases = list(dict.fromkeys(case_of(row) for row in rows))
     table = [["in flight", *names]]
     table += [[str(case), *[cells.get((case, name), "") for name in names]] for case in cases]
@@ -84,6 +83,11 @@ def _columns(
 def _short(row: Mapping[str, Any], key: str) -> str:
     value = row[key]
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def participants(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Who is in the rows of a document, in their order."""
+    return list(dict.fromkeys(row["engine"] for row in rows))
 
 
 def case_of(row: Mapping[str, Any]) -> Case:

@@ -1,0 +1,69 @@
+"""``stelae bench wal`` measures whichever engines are installed, and says which those are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from stelae.config.registry import Registry, UnknownEngine
+from stelae.spi.extras import MissingExtra
+from stelae_bench.wal_cases import ENGINES, OTHERS, Settings
+from stelae_bench.wal_command import _names
+from stelae_bench.wal_plot import draw
+from stelae_bench.wal_report import HUNDRED, MANY, ONE
+from stelae_bench.wal_run import run
+from stelae_bench.wal_table import lines
+from tests.unit.bench.test_wal_report import report_of
+
+
+def settings(*engines: str) -> Settings:
+    return Settings(seed=1, rounds=5, seconds=0.005, quick=True, restart_bytes=1, directory=None, engines=engines)
+
+
+def test_names_are_separated_by_commas_in_the_order_in_which_they_are_shown() -> None:
+    assert _names("timeline, shared") == ("timeline", "shared")
+    assert _names(",".join(ENGINES)) == ENGINES
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "a name is empty"),
+        ("shared,", "a name is empty"),
+        ("shared,lmdb,shared", "'shared' is named twice"),
+        *((other, f"'{other}' is what engines are measured beside") for other in OTHERS),
+    ],
+)
+def test_names_that_cannot_be_meant_are_refused(text: str, words: str) -> None:
+    with pytest.raises(typer.BadParameter, match=words):
+        _names(text)
+
+
+def test_an_engine_that_is_not_installed_is_refused_with_those_that_are() -> None:
+    with pytest.raises(UnknownEngine) as caught:
+        run(settings("shared", "timeline"), lambda _: None)
+    assert "'timeline'" in str(caught.value)
+    assert {*caught.value.known} >= {*ENGINES}
+
+
+def test_with_no_engine_left_the_missing_package_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> type:
+        raise MissingExtra("lmdb", "lmdb")
+
+    monkeypatch.setattr(Registry, "engine", missing)
+    with pytest.raises(MissingExtra):
+        run(settings("lmdb"), lambda _: None)
+
+
+def test_engines_of_others_stand_before_the_bare_loops_in_rows_tables_and_picture(tmp_path: Path) -> None:
+    names = ("timeline", "segmented", "ring", *OTHERS)
+    report = report_of({(name, case): [1000.0] for name in reversed(names) for case in (HUNDRED, MANY, ONE)})
+    report.engines = names[:3]
+    document = report.document()
+    assert tuple(row["engine"] for row in document["rows"][: len(names)]) == names
+    assert [ratio["engine"] for ratio in document["ratios"]] == [*names[:3]]
+    assert lines(document)[3].split()[2:] == [*names]
+    draw(document, tmp_path / "wal.svg")
+    assert b"timeline" in (tmp_path / "wal.svg").read_bytes()
