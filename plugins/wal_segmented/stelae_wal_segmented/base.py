@@ -4,7 +4,10 @@ The file has two slots of one sector. A change goes to the slot that does not ho
 version, in place and synced: it needs no space, so a full disk can still be freed by collection,
 and a crash inside it leaves the older slot. It is durable before anything is removed that it makes
 superfluous, so an emptied log knows its base op id (durability rule 4), and an interrupted removal
-is finished at the next start."""
+is finished at the next start.
+
+It also says which segment is the newest one. That is written when a segment takes its first group,
+before the group: nothing is acknowledged in a segment whose loss would not be noticed."""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ from enum import IntEnum
 from crc32c import crc32c
 
 from stelae.spi.errors import Corrupt, FutureVersion
-from stelae.spi.ids import ZERO, LogId, OpId, TabletId
+from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
+from stelae_wal_segmented.format import tablet_of
 
 BASE_MAGIC = b"stelwalb"
 BASE_VERSION = 1
 SLOT_BYTES = 512
 
-_BASE = struct.Struct("<8sHHIQQQQQQQ64s")
+_BASE = struct.Struct("<8sHHIQQQQQQQQ64s")
 _CRC = struct.Struct("<I")
 _USED_BYTES = _BASE.size + _CRC.size
 
@@ -49,6 +53,8 @@ class Base:
         log: whose base it is.
         base: op id of the last entry that was collected, or the starting point.
         first_sequence: number of the first segment that still counts.
+        newest_sequence: number of the newest segment that took entries; it must be there unless it
+            is below ``first_sequence``. 0: none did.
         use: see ``LogUse``.
         durable: last durable op id when a sync failed; else zero.
         version: counts the changes; the higher of the two slots is valid.
@@ -57,6 +63,7 @@ class Base:
     log: LogId
     base: OpId
     first_sequence: int = 1
+    newest_sequence: int = 0
     use: LogUse = LogUse.LIVE
     durable: OpId = ZERO
     version: int = 1
@@ -66,6 +73,7 @@ class Base:
         *,
         base: OpId | None = None,
         first_sequence: int | None = None,
+        newest_sequence: int | None = None,
         use: LogUse | None = None,
         durable: OpId | None = None,
     ) -> Base:
@@ -74,6 +82,7 @@ class Base:
             log=self.log,
             base=self.base if base is None else base,
             first_sequence=self.first_sequence if first_sequence is None else first_sequence,
+            newest_sequence=self.newest_sequence if newest_sequence is None else newest_sequence,
             use=self.use if use is None else use,
             durable=self.durable if durable is None else durable,
             version=self.version + 1,
@@ -98,12 +107,12 @@ def read_base(files: Files, path: str) -> Base:
 
     Raises:
         Corrupt: neither slot is valid.
-        FutureVersion: a format that this release does not know.
+        FutureVersion: a format or a use of the log that this release does not know.
         FileNotFoundError: there is no such file.
     """
     data = files.read_bytes(path)
-    slots = (data[:SLOT_BYTES], data[SLOT_BYTES:])
-    found = [base for slot in slots if (base := _decode(slot, path)) is not None]
+    slots = ((data[:SLOT_BYTES], 0), (data[SLOT_BYTES:], SLOT_BYTES))
+    found = [base for slot, offset in slots if (base := _decode(slot, path, offset)) is not None]
     if not found:
         raise Corrupt("the base file fails its checksum", path=path, offset=0)
     return max(found, key=lambda base: base.version)
@@ -119,6 +128,7 @@ def _encode(base: Base) -> bytes:
         base.base.term,
         base.base.index,
         base.first_sequence,
+        base.newest_sequence,
         base.durable.term,
         base.durable.index,
         base.version,
@@ -127,7 +137,7 @@ def _encode(base: Base) -> bytes:
     return (raw + _CRC.pack(crc32c(raw))).ljust(SLOT_BYTES, b"\0")
 
 
-def _decode(data: bytes, path: str) -> Base | None:
+def _decode(data: bytes, path: str, offset: int) -> Base | None:
     if len(data) < _USED_BYTES or data[: len(BASE_MAGIC)] != BASE_MAGIC:
         return None
     if _CRC.unpack_from(data, _BASE.size)[0] != crc32c(data[: _BASE.size]):
@@ -135,12 +145,16 @@ def _decode(data: bytes, path: str) -> Base | None:
     fields = _BASE.unpack_from(data)
     if fields[1] > BASE_VERSION:
         fact = f"base file format {fields[1]} is newer than {BASE_VERSION}, the newest known here"
-        raise FutureVersion(fact, path=path, offset=8)
+        raise FutureVersion(fact, path=path, offset=offset + 8)
+    if fields[2] not in list(LogUse):
+        fact = f"use {fields[2]} of a log is unknown here; known are 0 to {max(LogUse):d}"
+        raise FutureVersion(fact, path=path, offset=offset + 10)
     return Base(
-        log=LogId(TabletId(fields[11].rstrip(b"\0").decode()), fields[4]),
+        log=LogId(tablet_of(fields[12], path), fields[4]),
         base=OpId(fields[5], fields[6]),
         first_sequence=fields[7],
+        newest_sequence=fields[8],
         use=LogUse(fields[2]),
-        durable=OpId(fields[8], fields[9]),
-        version=fields[10],
+        durable=OpId(fields[9], fields[10]),
+        version=fields[11],
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from stelae.spi.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentedConfig:
-    """Sizes of segments."""
+    """Sizes of segments, syncs side by side, compression."""
 
     segment_bytes_first: int = setting(
         1 << 20,
@@ -31,6 +32,25 @@ class SegmentedConfig:
         low=1,
         high=64,
         reason="each segment of a run is so many times the one before, up to the maximum",
+    )
+
+    sync_threads_max: int = setting(
+        8,
+        unit="count",
+        low=1,
+        high=64,
+        reason="files of one group synced side by side, on the log's own thread and idle background threads; "
+        "more than the disk takes at once only wait",
+    )
+    compression: Literal["none", "lz4", "zstd"] = setting(
+        "none", reason="off: the disk is rarely the limit, and compressing holds up every group of the node"
+    )
+    compress_bytes_min: int = setting(
+        1024,
+        unit="bytes",
+        low=64,
+        high=64 << 20,
+        reason="smaller bodies are stored as they are: they shrink little, and each call has its price",
     )
 
     def segment_bytes(self, rolls: int) -> int:

@@ -59,6 +59,7 @@ class Found(Enum):
     TORN = Row("Q", "last; invalid, and part of it was never written", Verdict.CUT)
     CLEAN = Row("R", "last; the end of the file, or only zeros follow", Verdict.OPEN)
     UNUSABLE = Row("S", "a file that cannot be read, or whose end cannot be synced", Verdict.DAMAGE)
+    MISSING = Row("T", "the base file names a segment newer than any that is there", Verdict.DAMAGE)
 
 
 def judge_last(scan: Scan) -> Found:

@@ -11,8 +11,10 @@ from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
 from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_wal_segmented.base import Base, create_base
+from stelae_wal_segmented.compression import compressor_of
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.directories import make_durable
+from stelae_wal_segmented.fan_out import FanOut, Piece
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
 from stelae_wal_segmented.names import base_name
@@ -36,6 +38,7 @@ class SegmentedWal(WalEngine):
         self._setting = setting
         self._lock: FileLock | None = lock
         self._logs: dict[LogId, TabletLog] = {}
+        self._fan_out = FanOut(setting.workers, setting.config.sync_threads_max)
         self._groups = 0
         self._entries = 0
 
@@ -47,7 +50,10 @@ class SegmentedWal(WalEngine):
         lock = files.lock(f"{directory}/{LOCK_NAME}")
         try:
             nonces = claim(files, directory)
-            setting = Setting(files=files, workers=services.workers, config=config, nonces=nonces)
+            compressor = compressor_of(config.compression, config.compress_bytes_min)
+            setting = Setting(
+                files=files, workers=services.workers, config=config, nonces=nonces, compressor=compressor
+            )
             engine = cls(directory, setting, lock)
             engine._logs = recover_all(setting, directory)
         except BaseException:
@@ -77,22 +83,43 @@ class SegmentedWal(WalEngine):
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Append to many logs; with an empty group and ``sync``, sync what was not.
 
-        In the latter case the outcomes are those of the logs whose sync failed."""
-        outcomes: dict[LogId, Outcome] = {}
-        for name, append in group.items():
-            log = self._logs.get(name)
-            if log is None:
-                outcomes[name] = Failed(self._unknown(name), ZERO)
-            else:
-                outcomes[name] = log.append(append, sync=sync)
-                self._entries += len(append.entries)
+        In the latter case the outcomes are those of the logs whose sync failed. The files of a
+        group are written and synced side by side, see ``FanOut``."""
         self._groups += 1
-        if sync and not group:
-            for name, log in self._logs.items():
-                failure = log.sync() if log.end.unsynced else None
+        self._entries += sum(len(append.entries) for append in group.values())
+        if not group:
+            return self._sync_all() if sync else {}
+        if len(group) == 1:
+            ((name, append),) = group.items()
+            return {name: self._append(name, append, sync)}
+        outcomes: dict[LogId, Outcome] = {}
+
+        def piece(name: LogId, append: Append) -> Piece:
+            def work() -> None:
+                outcomes[name] = self._append(name, append, sync)
+
+            return work
+
+        self._fan_out.run([piece(name, append) for name, append in group.items()])
+        return {name: outcomes[name] for name in group}
+
+    def _append(self, name: LogId, append: Append, sync: bool) -> Outcome:
+        log = self._logs.get(name)
+        return Failed(self._unknown(name), ZERO) if log is None else log.append(append, sync=sync)
+
+    def _sync_all(self) -> dict[LogId, Outcome]:
+        failures: dict[LogId, Outcome] = {}
+
+        def piece(name: LogId, log: TabletLog) -> Piece:
+            def work() -> None:
+                failure = log.sync()
                 if failure is not None:
-                    outcomes[name] = failure
-        return outcomes
+                    failures[name] = failure
+
+            return work
+
+        self._fan_out.run([piece(name, log) for name, log in self._logs.items() if log.end.unsynced])
+        return failures
 
     def repair(self, log: LogId) -> OpId:
         """Resume a log after a full disk, in a fresh segment."""
@@ -153,15 +180,21 @@ class SegmentedWal(WalEngine):
         lock, self._lock = self._lock, None
         if lock is None:
             return
-        errors: list[StorageError] = []
-        for log in self._logs.values():
-            try:
-                log.close()
-            except StorageError as error:
-                errors.append(error)
+        errors: dict[LogId, StorageError] = {}
+
+        def piece(name: LogId, log: TabletLog) -> Piece:
+            def work() -> None:
+                try:
+                    log.close()
+                except StorageError as error:
+                    errors[name] = error
+
+            return work
+
+        self._fan_out.run([piece(name, log) for name, log in self._logs.items()])
         lock.release()
         if errors:
-            raise errors[0]
+            raise errors[min(errors)]
 
     def _known(self, name: LogId) -> TabletLog:
         log = self._logs.get(name)

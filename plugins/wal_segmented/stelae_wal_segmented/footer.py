@@ -1,11 +1,16 @@
-"""The footer of a closed segment: an index of its entries, so that opening need not read it whole.
+"""The footer of a closed segment: an index of its entries, so that nobody need read it whole.
 
 ::
 
-    footer   head | offsets (8 bytes an entry) | term runs (16 bytes each) | trailer
+    footer   head | pages | term runs (16 bytes each) | trailer
     head     mark, length of the footer, CRC32C
+    page     offsets of 512 entries, fewer in the last page (8 bytes each), where the last of
+             them ends, CRC32C
     trailer  mark, length, end of data, first index, entries, runs, commit hint,
-             CRC32C of all before the trailer, CRC32C of the trailer
+             CRC32C of the runs, CRC32C of the trailer
+
+Opening a log reads head, trailer and runs. A reader takes the one page that has the entry: neither
+the time nor the memory of either grows with the number of entries.
 
 The head tells a footer that was torn while it was written from one that was damaged afterwards:
 recovery finds the head where the data end, and knows how long the footer ought to be."""
@@ -15,12 +20,16 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import lt
 
 from crc32c import crc32c
 
-from stelae_wal_segmented.format import footer_mark_of, salt_of
-from stelae_wal_segmented.index import SegmentIndex, TermRuns
+from stelae.spi.errors import Corrupt
+from stelae.spi.services import File
+from stelae_wal_segmented.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES, footer_mark_of, salt_of
+from stelae_wal_segmented.index import LEADS, PAGE_ENTRIES, SegmentIndex, Summary, TermRuns
 
 _HEAD = struct.Struct("<QQ")
 _TRAILER = struct.Struct("<QQQQQQQI")
@@ -29,6 +38,7 @@ _CRC = struct.Struct("<I")
 
 HEAD_BYTES = _HEAD.size + _CRC.size
 TRAILER_BYTES = _TRAILER.size + _CRC.size
+_PAGE_BYTES = 8 * (PAGE_ENTRIES + 1) + _CRC.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +57,19 @@ class Trailer:
 def encode_footer(index: SegmentIndex, nonce: int) -> bytes:
     """Return the footer for a segment with this index; it belongs at ``index.end``."""
     salt, mark = salt_of(nonce), footer_mark_of(nonce)
-    size = HEAD_BYTES + 8 * len(index.offsets) + _RUN.size * len(index.runs) + TRAILER_BYTES
-    head = _HEAD.pack(mark, size)
+    count = len(index.offsets)
     runs = b"".join(_RUN.pack(first, term) for first, term in index.runs)
-    body = head + _CRC.pack(crc32c(head, salt)) + _packed(index.offsets) + runs
+    size = _size_of(count, len(index.runs))
+    head = _HEAD.pack(mark, size)
+    parts = [head, _CRC.pack(crc32c(head, salt))]
+    for position in range(0, count, PAGE_ENTRIES):
+        page = _packed(index.window(index.first + position, index.next))
+        parts += [page, _CRC.pack(crc32c(page, salt))]
     trailer = _TRAILER.pack(
-        mark, size, index.end, index.first, len(index.offsets), len(index.runs), index.commit_hint, crc32c(body, salt)
+        mark, size, index.end, index.first, count, len(index.runs), index.commit_hint, crc32c(runs, salt)
     )
-    return body + trailer + _CRC.pack(crc32c(trailer, salt))
+    parts += [runs, trailer, _CRC.pack(crc32c(trailer, salt))]
+    return b"".join(parts)
 
 
 def decode_head(data: bytes, nonce: int) -> int | None:
@@ -78,7 +93,8 @@ def decode_trailer(data: bytes, nonce: int) -> Trailer | None:
         return None
     if _CRC.unpack_from(data, _TRAILER.size)[0] != crc32c(data[: _TRAILER.size], salt_of(nonce)):
         return None
-    return Trailer(*fields)
+    trailer = Trailer(*fields)
+    return trailer if trailer.size == _size_of(trailer.count, trailer.runs) else None
 
 
 def decode_footer(data: bytes, nonce: int) -> SegmentIndex | None:
@@ -86,24 +102,100 @@ def decode_footer(data: bytes, nonce: int) -> SegmentIndex | None:
     trailer = decode_trailer(data[-TRAILER_BYTES:], nonce)
     if trailer is None or trailer.size != len(data) or decode_head(data, nonce) != len(data):
         return None
-    body = data[:-TRAILER_BYTES]
-    runs_at = HEAD_BYTES + 8 * trailer.count
-    if crc32c(body, salt_of(nonce)) != trailer.crc:
-        return None
-    if len(body) != runs_at + _RUN.size * trailer.runs:
+    runs_at = HEAD_BYTES + _pages_size(trailer.count)
+    runs = _decode_runs(data[runs_at:-TRAILER_BYTES], trailer, nonce)
+    if runs is None:
         return None
     index = SegmentIndex(trailer.first, trailer.data_end, trailer.commit_hint)
-    index.offsets = _unpacked(body[HEAD_BYTES:runs_at])
-    index.runs = TermRuns([(first, term) for first, term in _RUN.iter_unpack(body[runs_at:])])
+    index.runs = runs
+    for at in range(HEAD_BYTES, runs_at, _PAGE_BYTES):
+        page = _decode_page(data[at : min(at + _PAGE_BYTES, runs_at)], nonce)
+        if page is None:
+            return None
+        index.offsets.extend(page[:-1])
     return index
 
 
-def _packed(offsets: array[int]) -> bytes:
-    if sys.byteorder == "little":
-        return offsets.tobytes()
-    swapped = offsets[:]
-    swapped.byteswap()
-    return swapped.tobytes()
+def read_summary(file: File, nonce: int) -> Summary | None:
+    """Return what the footer at the end of a file says but for the offsets; ``None`` if no valid
+    one is there. Reads some hundred bytes, and 16 for each change of term.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    size = file.size()
+    trailer = decode_trailer(file.pread(TRAILER_BYTES, max(0, size - TRAILER_BYTES)), nonce)
+    if trailer is None or trailer.data_end + trailer.size != size:
+        return None
+    if decode_head(file.pread(HEAD_BYTES, trailer.data_end), nonce) != trailer.size:
+        return None
+    length = trailer.runs * _RUN.size
+    runs = _decode_runs(file.pread(length, size - TRAILER_BYTES - length), trailer, nonce)
+    if runs is None:
+        return None
+    return Summary(trailer.first, trailer.count, trailer.data_end, trailer.commit_hint, runs)
+
+
+def read_window(file: File, nonce: int, summary: Summary, index: int, stop: int) -> list[int]:
+    """As ``SegmentIndex.window``, from the page that has ``index``.
+
+    Raises:
+        Corrupt: that page is no longer as it was written; ``offset`` is where it begins.
+        StorageError: the file cannot be read.
+    """
+    number, position = divmod(index - summary.first, PAGE_ENTRIES)
+    begin = number * PAGE_ENTRIES
+    at = summary.end + HEAD_BYTES + number * _PAGE_BYTES
+    length = _pages_size(min(summary.count - begin, PAGE_ENTRIES))
+    page = _decode_page(file.pread(length, at), nonce)
+    if page is None or len(page) != (length - _CRC.size) // 8 or not _within(page, summary.end):
+        fact = f"the footer's page with the entries from {summary.first + begin} on fails its checksum"
+        raise Corrupt(fact, path=file.path, offset=at)
+    return page[position : min(stop - summary.first, begin + PAGE_ENTRIES) - begin + 1].tolist()
+
+
+def page_start(summary: Summary, index: int) -> int:
+    """Index of the first entry of the page that has ``index``."""
+    return index - (index - summary.first) % PAGE_ENTRIES
+
+
+def _size_of(count: int, runs: int) -> int:
+    return HEAD_BYTES + _pages_size(count) + _RUN.size * runs + TRAILER_BYTES
+
+
+def _pages_size(count: int) -> int:
+    return 8 * count + -(-count // PAGE_ENTRIES) * (8 + _CRC.size)
+
+
+def _decode_page(data: bytes, nonce: int) -> array[int] | None:
+    body = data[: -_CRC.size]
+    if len(body) % 8 or not body or _CRC.unpack_from(data, len(body))[0] != crc32c(body, salt_of(nonce)):
+        return None
+    return _unpacked(body)
+
+
+def _within(page: array[int], end: int) -> bool:
+    """Say whether offsets ascend inside the segment's data."""
+    offsets = [marked & ~LEADS for marked in page]
+    ascend = all(map(lt, offsets, offsets[1:]))
+    return ascend and offsets[0] >= SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES and offsets[-1] <= end
+
+
+def _decode_runs(data: bytes, trailer: Trailer, nonce: int) -> TermRuns | None:
+    if len(data) != trailer.runs * _RUN.size or crc32c(data, salt_of(nonce)) != trailer.crc:
+        return None
+    runs = list(_RUN.iter_unpack(data))
+    firsts = [first for first, _ in runs]
+    if bool(trailer.count) != bool(runs) or firsts != sorted(firsts) or (runs and firsts[0] != trailer.first):
+        return None
+    return TermRuns(runs)
+
+
+def _packed(offsets: Sequence[int]) -> bytes:
+    packed = array("Q", offsets)
+    if sys.byteorder != "little":
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def _unpacked(data: bytes) -> array[int]:

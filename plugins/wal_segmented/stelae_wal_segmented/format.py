@@ -4,7 +4,7 @@
 
     segment  header | group | group | ... | footer (once closed)
     group    group header | entry | entry | ...
-    entry    entry header | body
+    entry    entry header | body, compressed if the header names a codec
 
 All integers are little-endian. A segment has a 64-bit *nonce* of its own. Its lower half is where every CRC32C of the
 segment starts (the salt), and both its halves mark group headers and footers: bytes that another segment left in the
@@ -21,15 +21,15 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from stelae.spi.errors import Corrupt, FutureVersion
-from stelae.spi.ids import LogId, OpId, TabletId
+from stelae.spi.errors import BadIdentifier, Corrupt, FutureVersion
+from stelae.spi.ids import LogId, OpId, TabletId, tablet_id
 
 FORMAT_VERSION = 1
 SEGMENT_MAGIC = b"stelwals"
 
 _SEGMENT = struct.Struct("<8sHHIQQQQQQQQ64s12x")
 _GROUP = struct.Struct("<QQQQI")
-_ENTRY = struct.Struct("<IIQQQB3x")
+_ENTRY = struct.Struct("<IIQQQBB2x")
 _CRC = struct.Struct("<I")
 
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
@@ -118,9 +118,8 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
     if fields[1] > FORMAT_VERSION:
         fact = f"segment format {fields[1]} is newer than {FORMAT_VERSION}, the newest known here"
         raise FutureVersion(fact, path=path, offset=8)
-    tablet = TabletId(fields[12].rstrip(b"\0").decode())
     return SegmentHeader(
-        log=LogId(tablet, fields[5]),
+        log=LogId(tablet_of(fields[12], path), fields[5]),
         sequence=fields[6],
         nonce=fields[4],
         previous=OpId(fields[7], fields[8]),
@@ -128,6 +127,18 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
         previous_end=fields[10],
         commit_hint=fields[11],
     )
+
+
+def tablet_of(padded: bytes, path: str) -> TabletId:
+    """Return the tablet id that stands in a fixed field, padded with zeros.
+
+    Raises:
+        Corrupt: no tablet has such an id.
+    """
+    try:
+        return tablet_id(padded.rstrip(b"\0").decode())
+    except (UnicodeDecodeError, BadIdentifier) as error:
+        raise Corrupt("it names a tablet that cannot be", path=path, offset=0) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +171,20 @@ def decode_group_header(data: bytes, nonce: int) -> GroupHeader | None:
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """What stands before an entry's body."""
+    """What stands before an entry's body.
+
+    Attributes:
+        size, body_crc: of the body as it is stored.
+        op_id, timestamp, kind: of the entry.
+        codec: how the body is compressed; 0: not at all.
+    """
 
     size: int
     body_crc: int
     op_id: OpId
     timestamp: int
     kind: int
+    codec: int
 
 
 def decode_entry_header(data: bytes, salt: int) -> EntryHeader | None:
@@ -175,5 +193,5 @@ def decode_entry_header(data: bytes, salt: int) -> EntryHeader | None:
         return None
     if _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size], salt):
         return None
-    size, body_crc, term, index, timestamp, kind = _ENTRY.unpack_from(data)
-    return EntryHeader(size, body_crc, OpId(term, index), timestamp, kind)
+    size, body_crc, term, index, timestamp, kind, codec = _ENTRY.unpack_from(data)
+    return EntryHeader(size, body_crc, OpId(term, index), timestamp, kind, codec)

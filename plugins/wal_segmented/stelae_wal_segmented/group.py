@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from stelae.spi.errors import Corrupt, TooLarge
-from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.services import Buffer
+from stelae_wal_segmented.compression import Codec, Compressor, expand
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
     GROUP_HEADER_BYTES,
@@ -21,6 +22,8 @@ from stelae_wal_segmented.format import (
     salt_of,
 )
 from stelae_wal_segmented.index import LEADS
+
+_CRC = struct.Struct("<I")
 
 
 class EncodedGroup(NamedTuple):
@@ -35,9 +38,16 @@ class EncodedGroup(NamedTuple):
 
 
 def encode_group(
-    entries: Sequence[Entry], *, nonce: int, at: int, synced: int, replace_from: int | None, commit_hint: int
+    entries: Sequence[Entry],
+    *,
+    nonce: int,
+    at: int,
+    synced: int,
+    replace_from: int | None,
+    commit_hint: int,
+    compressor: Compressor | None = None,
 ) -> EncodedGroup:
-    """Encode a group that will be written at offset ``at``. Bodies are not copied.
+    """Encode a group that will be written at offset ``at``. Bodies are not copied, unless compressed.
 
     Raises:
         TooLarge: an entry is above ``ENTRY_BYTES_MAX``.
@@ -47,15 +57,19 @@ def encode_group(
     buffers: list[Buffer] = [encode_group_header(group, nonce)]
     offsets = []
     offset = at + GROUP_HEADER_BYTES
+    codec, pack_crc = Codec.NONE, _CRC.pack  # Names of the loop: it is what a commit computes.
     for entry in entries:
         body = entry.body
         size = len(body)
         if size > ENTRY_BYTES_MAX:
             raise TooLarge(f"entry {entry.op_id}", size, ENTRY_BYTES_MAX)
+        if compressor is not None:
+            codec, body = compressor.shrink(body)
+            size = len(body)
         term, index = entry.op_id
-        raw = pack_entry(size, crc32c(body, salt), term, index, entry.timestamp, entry.kind)
+        raw = pack_entry(size, crc32c(body, salt), term, index, entry.timestamp, entry.kind, codec)
         offsets.append(offset)
-        buffers.append(raw + crc32c(raw, salt).to_bytes(4, "little"))
+        buffers.append(raw + pack_crc(crc32c(raw, salt)))
         if size:
             buffers.append(body)
         offset += ENTRY_HEADER_BYTES + size
@@ -68,7 +82,8 @@ def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: in
     """Return the entry that begins at ``data[start]``, which stands at ``file_offset``.
 
     Raises:
-        Corrupt: header or body fails its checksum, or the kind is unknown.
+        Corrupt: header or body fails its checksum, kind or codec is unknown, or a compressed body
+            does not expand to what it says.
     """
     salt = salt_of(nonce)
     body_at = start + ENTRY_HEADER_BYTES
@@ -79,7 +94,9 @@ def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: in
     if len(body) < header.size or crc32c(body, salt) != header.body_crc:
         fact = f"the body of entry {header.op_id} fails its checksum"
         raise Corrupt(fact, path=path, offset=file_offset)
-    return Entry(OpId(*header.op_id), kind_of(header.kind, path, file_offset), header.timestamp, body)
+    if header.codec:
+        body = expand(header.codec, body, path, file_offset)
+    return Entry(header.op_id, kind_of(header.kind, path, file_offset), header.timestamp, body)
 
 
 def kind_of(number: int, path: str, offset: int) -> EntryKind:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 LEADS = 1 << 63
 """Added to the offset of an entry that is the first of its group."""
+
+PAGE_ENTRIES = 512
+"""Offsets that are looked up at once, and that share a checksum in a footer."""
 
 
 class TermRuns:
@@ -56,6 +61,30 @@ class TermRuns:
         return TermRuns(list(self))
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What stays in memory of a segment's index while its offsets are left in the footer.
+
+    Attributes:
+        first: index of the first entry, or of the next one while there are none.
+        count: how many entries there are.
+        end: offset behind the last group.
+        commit_hint: the highest commit index that was recorded up to there.
+        runs: terms of the entries.
+    """
+
+    first: int
+    count: int
+    end: int
+    commit_hint: int
+    runs: TermRuns
+
+    @property
+    def next(self) -> int:
+        """Index that the next entry has."""
+        return self.first + self.count
+
+
 class SegmentIndex:
     """The entries of one segment that no later group of the same segment has replaced.
 
@@ -96,11 +125,30 @@ class SegmentIndex:
         self.runs.add(self.first + len(self.offsets), term)
         self.offsets.append(offset)
 
-    def offset_of(self, index: int) -> int:
-        """Where the entry of an index that is here begins."""
-        return self.offsets[index - self.first] & ~LEADS
+    def extend(self, term: int, offsets: Sequence[int]) -> None:
+        """Record the next entries, all of one term."""
+        self.runs.add(self.first + len(self.offsets), term)
+        self.offsets.extend(offsets)
 
-    def end_of(self, index: int) -> int:
-        """An offset at or behind the end of the entry of an index that is here."""
-        position = index - self.first + 1
-        return self.offsets[position] & ~LEADS if position < len(self.offsets) else self.end
+    def summary(self) -> Summary:
+        """What there is to know without the offsets."""
+        return Summary(self.first, len(self.offsets), self.end, self.commit_hint, self.runs)
+
+    def window(self, index: int, stop: int) -> list[int]:
+        """Offsets of the entries from ``index`` on, below ``stop`` and not more than a page of
+        them; then where the last of them ends."""
+        position = index - self.first
+        behind = min(stop - self.first, position + PAGE_ENTRIES)
+        offsets = self.offsets[position : behind + 1].tolist()
+        if behind == len(self.offsets):
+            offsets.append(self.end)
+        return offsets
+
+
+def fitting(offsets: list[int], bytes_max: int) -> int:
+    """How many entries, at least one, take not more than ``bytes_max`` together.
+
+    Args:
+        offsets: of the entries, and where the last of them ends."""
+    limit = (offsets[0] & ~LEADS) + bytes_max
+    return max(1, bisect_right(offsets, limit, 1, key=lambda marked: marked & ~LEADS) - 1)

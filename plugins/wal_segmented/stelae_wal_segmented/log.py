@@ -102,10 +102,15 @@ class TabletLog:
         try:
             first_sequence = self.base.first_sequence
             writer = self.end.writer_for(self.chain, first_sequence, self.last, self._hint())
+            self._note_newest(writer.segment.header.sequence)
             group = writer.write(
                 append.entries, replace_from=append.replace_from, commit_hint=append.commit_hint, sync=sync
             )
         except CallerError as error:
+            return Failed(error, self.durable)
+        except Corrupt as error:  # The segment that was to go on: nothing was changed.
+            self.note_damage(error, self._before(error.path))
+            self.durable = self.last
             return Failed(error, self.durable)
         except (StorageError, OSError) as error:
             return self._fail(error)
@@ -129,7 +134,7 @@ class TabletLog:
         return None
 
     def cool(self) -> None:
-        """Keep no handle, spare space or index that the disk has; a failed log keeps its state.
+        """Keep no handle, spare space or index; a failed log keeps its state.
 
         Raises:
             StorageError: the open segment could not be settled; the log fails.
@@ -142,9 +147,6 @@ class TabletLog:
             self._fail(error)
             raise
         self.durable = self.last
-        with self.lock:
-            for segment in self.chain.segments:
-                segment.forget_index()
 
     def close(self) -> None:
         """Settle the open segment for good; a failed log is left as it is for recovery."""
@@ -163,15 +165,35 @@ class TabletLog:
                 fact = f"entry {append.entries[0].op_id} goes back from {before}"
         return CallerError(f"log {self.log}: {fact}") if fact is not None else None
 
+    def _note_newest(self, sequence: int) -> None:
+        """Have the base file say that a segment is there, before its first group is written.
+
+        Raises:
+            StorageError: it cannot be written; the segment takes no entries.
+        """
+        if sequence > self.base.newest_sequence:
+            self.write_base(self.base.changed(newest_sequence=sequence))
+
+    def _before(self, path: str) -> OpId:
+        """Op id of the last entry before the segment of this path."""
+        with self.lock:
+            first = next(one.first for one in self.chain.segments if one.path == path)
+            return self.op_id_at(max(first - 1, self.base.base.index))
+
     def _publish(self, writer: SegmentWriter, append: Append, offsets: list[int]) -> None:
         index, runs = writer.index, self.chain.runs
         if append.replace_from is not None:
             index.replace(append.replace_from)
             self.chain.replaced(append.replace_from)
-        for entry, offset in zip(append.entries, offsets, strict=True):
-            term, position = entry.op_id
-            index.add(term, offset)
-            runs.add(position, term)
+        entries = append.entries
+        if entries and entries[0].op_id.term == entries[-1].op_id.term:
+            runs.add(*reversed(entries[0].op_id))
+            index.extend(entries[0].op_id.term, offsets)
+        else:
+            for entry, offset in zip(entries, offsets, strict=True):
+                term, position = entry.op_id
+                index.add(term, offset)
+                runs.add(position, term)
         index.end = writer.segment.end = writer.end
         index.commit_hint = max(index.commit_hint, append.commit_hint)
         self._commit_hint = max(self._commit_hint, append.commit_hint)

@@ -8,6 +8,7 @@ holds takes the place of the count."""
 from __future__ import annotations
 
 import struct
+import threading
 from contextlib import closing
 from hashlib import blake2b
 
@@ -26,18 +27,20 @@ _CRC = struct.Struct("<I")
 
 
 class NonceSource:
-    """Numbers that no other segment of this node ever had."""
+    """Numbers that no other segment of this node ever had. For any number of threads."""
 
-    __slots__ = ("_count", "_opened")
+    __slots__ = ("_count", "_lock", "_opened")
 
     def __init__(self, opened: int) -> None:
         self._opened = opened
         self._count = 0
+        self._lock = threading.Lock()
 
     def draw(self, purpose: str) -> int:
         """Return a new 64-bit number."""
-        self._count += 1
-        text = f"{self._opened}/{self._count}/{purpose}"
+        with self._lock:
+            self._count += 1
+            text = f"{self._opened}/{self._count}/{purpose}"
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

@@ -1,10 +1,13 @@
 """Names of the files that belong to one tablet's logs, all in the directory ``wals/<tablet-id>/``.
 
-======================= ======================================================================
-``g3.base``             the base of generation 3: which log this is, and where it begins
-``g3-000000000007.seg`` its seventh segment; the numbers of a log are consecutive
-``g3-000000000008.new`` a segment in the making; means nothing until it is renamed
-======================= ======================================================================
+============================= ================================================================
+``g3.base``                   the base of generation 3: which log this is, and where it begins
+``g3-000000000007.seg``       its seventh segment; the numbers of a log are consecutive
+``g3-<16 hex digits>.new``    a segment in the making; means nothing until it is renamed
+============================= ================================================================
+
+A segment in the making has a name that no other one of the node ever had: one that was given up may
+still be under way on a worker when the next is begun, and each removes only what it made itself.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from stelae.spi.services import Files
 
 _BASE = re.compile(r"g(0|[1-9][0-9]{0,18})\.base")
 _SEGMENT = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.seg")
-_UNBORN = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.new")
+_UNBORN = re.compile(r"g(0|[1-9][0-9]{0,18})-[0-9a-f]{16}\.new")
 _TEMPORARY = re.compile(r"\.g(0|[1-9][0-9]{0,18})\.base\.tmp")
 
 
@@ -48,9 +51,9 @@ def segment_name(generation: int, sequence: int) -> str:
     return f"g{generation}-{sequence:012d}.seg"
 
 
-def unborn_name(generation: int, sequence: int) -> str:
-    """Name of a segment that is being made."""
-    return f"g{generation}-{sequence:012d}.new"
+def unborn_name(generation: int, nonce: int) -> str:
+    """Name of a segment that is being made; ``nonce`` is drawn for it alone."""
+    return f"g{generation}-{nonce:016x}.new"
 
 
 def parse(name: str) -> FileName | None:
@@ -60,7 +63,7 @@ def parse(name: str) -> FileName | None:
     if found := _BASE.fullmatch(name):
         return FileName(FileKind.BASE, int(found[1]), 0)
     if found := _UNBORN.fullmatch(name):
-        return FileName(FileKind.UNBORN, int(found[1]), int(found[2]))
+        return FileName(FileKind.UNBORN, int(found[1]), 0)
     if found := _TEMPORARY.fullmatch(name):
         return FileName(FileKind.TEMPORARY, int(found[1]), 0)
     return None

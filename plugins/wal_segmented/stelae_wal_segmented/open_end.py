@@ -7,8 +7,10 @@ ready and the old one is full, the next append rolls:
 1. The old segment gets its footer, is cut to its length and synced.
 2. The new one gets its header, which says where the old one ends, and is synced.
 3. The new one is renamed to its name, and the directory is synced.
+4. The base file says, durably, that the new one is the newest (see ``TabletLog.append``).
 
-A crash behind any step leaves a log that is whole: before 3 the new file means nothing.
+A crash behind any step leaves a log that is whole: before 3 the new file means nothing, and before 4
+it has no entries.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from dataclasses import dataclass
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import File, Files, Workers
+from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from stelae_wal_segmented.index import SegmentIndex, TermRuns
 from stelae_wal_segmented.marker import NonceSource
 from stelae_wal_segmented.names import segment_name, unborn_name
-from stelae_wal_segmented.segment import Chain, Segment
+from stelae_wal_segmented.segment import Chain, Segment, load_footer
 from stelae_wal_segmented.spare import Spare, make_file
 from stelae_wal_segmented.writer import SegmentWriter
 
@@ -38,6 +41,7 @@ class Setting:
     workers: Workers
     config: SegmentedConfig
     nonces: NonceSource
+    compressor: Compressor | None = None
 
 
 class OpenEnd:
@@ -83,7 +87,7 @@ class OpenEnd:
         elif 4 * writer.end >= 3 * writer.target:
             spare = self._spare
             if spare is None or spare.error is not None:
-                self._request(chain, writer, spare)
+                self._request(writer, spare)
             elif spare.ready and writer.end >= writer.target:
                 writer = self._roll(chain, writer, spare, last, hint)
         return writer
@@ -96,7 +100,7 @@ class OpenEnd:
         """
         sequence = chain.segments[-1].header.sequence + 1 if chain.segments else first_sequence
         size = self._setting.config.segment_bytes_first
-        path = f"{self._directory}/{unborn_name(self._log.generation, sequence)}"
+        path = self._unborn_path()
         file = make_file(self._setting.files, path, size)
         self._rolls = 0
         self.writer = self._adopt(chain, file, path, sequence, last, hint, size)
@@ -140,21 +144,39 @@ class OpenEnd:
             self.fresh(chain, first_sequence, last, hint)
             assert self.writer is not None
             return self.writer
-        index = segment.load(self._setting.files, self._lock)
         file = self._setting.files.open(segment.path, writable=True)
-        if segment.closed:
-            with self._lock:
-                segment.unsealed(index)
-            file.truncate(segment.end)
-            file.sync()
-        return SegmentWriter(file, segment, index, max(size, segment.end))
+        try:
+            index = self._reopened(segment, file)
+        except StorageError:
+            file.close()
+            raise
+        return self._writer(file, segment, index, max(size, segment.end))
+
+    def _reopened(self, segment: Segment, file: File) -> SegmentIndex:
+        """Return the index of a segment that goes on, its footer cut away durably."""
+        if segment.summary is None:
+            assert segment.index is not None, "an index is in memory or in the footer"
+            return segment.index
+        index = load_footer(file, segment, segment.summary)
+        with self._lock:
+            segment.unsealed(index)
+        file.truncate(segment.end)
+        file.sync()
+        return index
+
+    def _writer(self, file: File, segment: Segment, index: SegmentIndex, target: int) -> SegmentWriter:
+        return SegmentWriter(file, segment, index, target, self._setting.compressor)
+
+    def _unborn_path(self) -> str:
+        nonce = self._setting.nonces.draw(f"{self._log}/new")
+        return f"{self._directory}/{unborn_name(self._log.generation, nonce)}"
 
     def _seal(self, writer: SegmentWriter) -> None:
         footer = writer.seal()
         with self._lock:
-            writer.segment.sealed(footer=footer)
+            writer.segment.sealed(writer.index.summary() if footer else None)
 
-    def _request(self, chain: Chain, writer: SegmentWriter, failed: Spare | None) -> None:
+    def _request(self, writer: SegmentWriter, failed: Spare | None) -> None:
         """Have the next segment prepared; after a failure not before some more was appended."""
         if failed is not None:
             self._spare = None
@@ -163,9 +185,7 @@ class OpenEnd:
             return
         self._retry_at = 0
         size = self._setting.config.segment_bytes(self._rolls + 1)
-        sequence = chain.segments[-1].header.sequence + 1
-        path = f"{self._directory}/{unborn_name(self._log.generation, sequence)}"
-        self._spare = Spare(self._setting.files, path, size)
+        self._spare = Spare(self._setting.files, self._unborn_path(), size)
         self._spare.request(self._setting.workers)
 
     def _roll(self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int) -> SegmentWriter:
@@ -203,7 +223,7 @@ class OpenEnd:
             raise
         index = SegmentIndex(last.index + 1, SEGMENT_HEADER_BYTES, hint)
         segment = Segment(name, header, index)
-        writer = SegmentWriter(files.open(name, writable=True), segment, index, size)
+        writer = self._writer(files.open(name, writable=True), segment, index, size)
         with self._lock:
             if before is not None:
                 before.closed = True

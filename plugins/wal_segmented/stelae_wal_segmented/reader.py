@@ -12,9 +12,10 @@ from stelae.spi.errors import CallerError, Compacted, Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry
 from stelae.spi.services import File
+from stelae_wal_segmented.footer import page_start, read_window
 from stelae_wal_segmented.format import GROUP_HEADER_BYTES, decode_group_header
 from stelae_wal_segmented.group import decode_entry
-from stelae_wal_segmented.index import LEADS
+from stelae_wal_segmented.index import LEADS, fitting
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.segment import Segment
 
@@ -57,20 +58,23 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
         piece = find(log, first, end, left)
         try:
             with closing(log.setting.files.open(piece.segment.path)) as file:
-                found = list(read_piece(file, piece))
+                for entry in read_piece(file, piece):
+                    left -= entry.size_bytes
+                    if left < 0 and entries:
+                        return entries
+                    entries.append(entry)
+                    first += 1
         except FileNotFoundError:
-            continue  # Collected meanwhile: looking it up again says so.
+            check_collected(log, piece.segment)
         except Corrupt as error:
             _judge(log, piece, error)
             raise
-        entries.extend(found)
-        first += len(found)
-        left -= sum(entry.size_bytes for entry in found)
     return entries
 
 
 def find(log: TabletLog, first: int, end: int, bytes_max: int) -> Piece:
-    """Say where the entries from ``first`` on stand, as far as they are in one segment.
+    """Say where the entries from ``first`` on stand, as far as they are in one segment, and not
+    more than a page of its index.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -81,25 +85,32 @@ def find(log: TabletLog, first: int, end: int, bytes_max: int) -> Piece:
                 raise Compacted(log.base.base)
             if end > log.last.index + 1:
                 raise _past_the_end(log, end - 1)
-            place = log.chain.place_of(first, log.last.index)
-            index = place.segment.index
-            if index is not None:
-                start = index.offset_of(first)
-                stop = min(end, place.end)
-                reach = first + 1
-                while reach < stop and index.end_of(reach) - start <= bytes_max:
-                    reach += 1
-                offsets = index.offsets[first - index.first : reach - index.first].tolist()
-                return Piece(place.segment, first, offsets, index.end_of(reach - 1))
+            segment, behind = log.chain.place_of(first, log.last.index)
+            stop, turns = min(end, behind), segment.turns
+            if segment.index is not None:
+                return _piece(segment, first, segment.index.window(first, stop), bytes_max)
+            summary = segment.summary
+        assert summary is not None, "an index is in memory or in the footer"
         try:
-            place.segment.load(log.setting.files, log.lock)
+            with closing(log.setting.files.open(segment.path)) as file:
+                offsets = read_window(file, segment.header.nonce, summary, first, stop)
         except FileNotFoundError:
+            check_collected(log, segment)
             continue
         except Corrupt as error:
+            if segment.turns != turns:
+                continue
             with log.lock:
-                last_good = log.op_id_at(max(place.segment.first - 1, log.base.base.index))
+                last_good = log.op_id_at(max(page_start(summary, first) - 1, log.base.base.index))
             log.note_damage(error, last_good)
             raise
+        if segment.turns == turns:
+            return _piece(segment, first, offsets, bytes_max)
+
+
+def _piece(segment: Segment, first: int, offsets: list[int], bytes_max: int) -> Piece:
+    count = fitting(offsets, bytes_max)
+    return Piece(segment, first, offsets[:count], offsets[count] & ~LEADS)
 
 
 def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
@@ -122,6 +133,22 @@ def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
             fact = f"entry {entry.op_id} stands where {piece.first + position} belongs"
             raise Corrupt(fact, path=path, offset=offset)
         yield entry
+
+
+def check_collected(log: TabletLog, segment: Segment) -> None:
+    """A segment's file is not there: return if it was collected meanwhile, so that the caller looks
+    again.
+
+    Raises:
+        Corrupt: the log still has the segment, but no file; the log is damaged from there on.
+    """
+    with log.lock:
+        if segment not in log.chain.segments:
+            return
+        last_good = log.op_id_at(max(segment.first - 1, log.base.base.index))
+    error = Corrupt("the segment is missing", path=segment.path, offset=0)
+    log.note_damage(error, last_good)
+    raise error
 
 
 def _judge(log: TabletLog, piece: Piece, error: Corrupt) -> None:

@@ -21,11 +21,12 @@ from stelae.spi.services import File, Files
 from stelae.spi.wal import Damage
 from stelae_wal_segmented.base import Base, LogUse, read_base
 from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
+from stelae_wal_segmented.footer import read_summary
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header, encode_group_header
-from stelae_wal_segmented.index import SegmentIndex
+from stelae_wal_segmented.index import SegmentIndex, Summary
 from stelae_wal_segmented.names import base_name, segment_name
 from stelae_wal_segmented.scan import Scan, scan_segment
-from stelae_wal_segmented.segment import Chain, Segment, read_footer
+from stelae_wal_segmented.segment import Chain, Segment
 
 
 @dataclass(slots=True)
@@ -103,6 +104,7 @@ class _Recovery:
                 return
         if bad is not None:
             self.damage(Found.BAD_HEADER, bad.path, bad.offset or 0, bad.fact)
+        self._check_newest(max(counting, default=0))
         self._apply_use()
 
     # -- steps -----------------------------------------------------------------------------------
@@ -147,9 +149,10 @@ class _Recovery:
             fact = f"segment {header.sequence} does not continue at {self.result.last}"
             self.damage(Found.BROKEN_CHAIN, path, 0, fact)
             return False
-        index = read_footer(self.files, path, header.nonce)
-        if index is not None:
-            return self._add(Found.FOOTER, path, header, index)
+        with closing(self.files.open(path)) as file:
+            summary = read_summary(file, header.nonce)
+        if summary is not None:
+            return self._add(Found.FOOTER, path, header, summary)
         limit = successor.previous_end if successor is not None else None
         with closing(self.files.open(path, writable=True)) as file:
             scan = scan_segment(file, header, limit)
@@ -172,17 +175,16 @@ class _Recovery:
             and header.previous == self.result.last
         )
 
-    def _add(self, found: Found, path: str, header: SegmentHeader, index: SegmentIndex, at: int = 0) -> bool:
+    def _add(self, found: Found, path: str, header: SegmentHeader, index: SegmentIndex | Summary, at: int = 0) -> bool:
         """Take a segment into the chain; false if that ends recovery."""
         verdict = found.value.verdict
-        result, chain = self.result, self.result.chain
+        result = self.result
         if not self._fits(index):
             self.damage(Found.UNFIT, path, index.end, f"begins at {index.first} after {result.last}")
             return False
-        closed, footer = verdict is Verdict.CLOSED, found is Found.FOOTER
-        segment = Segment(path, header, index, closed=closed, footer=footer)
-        chain.add(segment, index.runs)
-        result.last = self._last(index)
+        segment = Segment(path, header, index, closed=verdict is Verdict.CLOSED)
+        result.chain.add(segment, index.runs)
+        result.last = self._op_id_at(index.next - 1)
         result.commit_hint = min(max(result.commit_hint, index.commit_hint), result.last.index)
         if verdict is Verdict.DAMAGE:
             self.damage(found, path, at, f"segment {header.sequence} is invalid")
@@ -190,21 +192,27 @@ class _Recovery:
         result.found.append(found)
         return True
 
-    def _fits(self, index: SegmentIndex) -> bool:
+    def _fits(self, index: SegmentIndex | Summary) -> bool:
         base, last = self.result.base.base, self.result.last
         if not base.index < index.first <= last.index + 1:
             return False
-        if not index.offsets:
+        if index.next == index.first:
             return True
         before = base if index.first == base.index + 1 else self._op_id_at(index.first - 1)
         return before.term <= index.runs.term_at(index.first)
 
-    def _last(self, index: SegmentIndex) -> OpId:
-        return self._op_id_at(index.next - 1)
-
     def _op_id_at(self, index: int) -> OpId:
         base = self.result.base.base
         return base if index == base.index else self.result.chain.op_id_at(index)
+
+    def _check_newest(self, present: int) -> None:
+        """Miss the segments at the end, which no successor tells of: the base file does."""
+        base = self.result.base
+        if base.newest_sequence < base.first_sequence or base.use is LogUse.LEAVING:
+            return
+        if present < base.newest_sequence:
+            fact = f"segment {base.newest_sequence} is missing"
+            self.damage(Found.MISSING, self._path(base.newest_sequence), 0, fact)
 
     def _apply_use(self) -> None:
         """A log that was marked is not to be used, however well it reads."""

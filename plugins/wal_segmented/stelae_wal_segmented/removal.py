@@ -5,6 +5,7 @@ is, and finished by repeating the call or by the next start."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from stelae.spi.errors import StorageError
@@ -14,6 +15,8 @@ from stelae_wal_segmented.base import LogUse
 from stelae_wal_segmented.directories import make_durable, parent_of
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import FileKind, base_name, parse
+
+_UNFINISHED = frozenset({FileKind.UNBORN, FileKind.TEMPORARY})
 
 
 def collect(log: TabletLog, upto: int) -> OpId:
@@ -54,10 +57,8 @@ def drop(log: TabletLog) -> None:
 
 def remove_files(files: Files, directory: str, generation: int) -> None:
     """Remove every file of a log, the base file last, and the directory if nothing is left."""
-    segments, base = _files_of(files, directory, generation)
-    for names in (segments, base):
-        for name in names:
-            files.remove(f"{directory}/{name}")
+    for kinds in (_UNFINISHED | {FileKind.SEGMENT}, {FileKind.BASE}):
+        _remove(files, directory, _names(files, directory, generation, kinds))
         files.sync_directory(directory)
     remove_if_empty(files, directory)
 
@@ -83,18 +84,24 @@ def set_aside(log: TabletLog, target: str) -> None:
     if log.base.use is LogUse.LIVE and files.exists(base_path):
         log.write_base(log.base.changed(use=LogUse.LEAVING))
     make_durable(files, target)
-    segments, base = _files_of(files, log.directory, log.log.generation)
-    for names in (segments, base):
-        for name in names:
+    generation = log.log.generation
+    _remove(files, log.directory, _names(files, log.directory, generation, _UNFINISHED))
+    for kind in (FileKind.SEGMENT, FileKind.BASE):
+        for name in _names(files, log.directory, generation, {kind}):
             files.rename(f"{log.directory}/{name}", f"{target}/{name}")
         files.sync_directory(target)
         files.sync_directory(log.directory)
     remove_if_empty(files, log.directory)
 
 
-def _files_of(files: Files, directory: str, generation: int) -> tuple[list[str], list[str]]:
-    """Files of one generation: all but the base file, and the base file."""
+def _names(files: Files, directory: str, generation: int, kinds: Set[FileKind]) -> list[str]:
+    """Files of one generation that are of these kinds."""
     found = [(name, parsed) for name in files.listdir(directory) if (parsed := parse(name))]
-    mine = [(name, parsed.kind) for name, parsed in found if parsed.generation == generation]
-    others = [name for name, kind in mine if kind is not FileKind.BASE]
-    return others, [name for name, kind in mine if kind is FileKind.BASE]
+    return [name for name, parsed in found if parsed.generation == generation and parsed.kind in kinds]
+
+
+def _remove(files: Files, directory: str, names: Sequence[str]) -> None:
+    for name in names:
+        # A segment in the making may go by itself, when its worker learns that nobody wants it.
+        with suppress(FileNotFoundError):
+            files.remove(f"{directory}/{name}")

@@ -163,7 +163,7 @@ def _stop_without_group(window: _Window, nonce: int, scan: Scan) -> None:
         size = _size_by_trailer(window, nonce, at)
     if size is None:
         _stop(scan, _torn_or_invalid(window, at, at + GROUP_HEADER_BYTES), at)
-    elif decode_footer(window.get(at, size), nonce) is not None:
+    elif at + size <= window.size and decode_footer(window.get(at, size), nonce) is not None:
         _stop(scan, Stop.FOOTER, at)
     else:
         _stop(scan, _torn_or_invalid(window, at, at + size), at)

@@ -2,91 +2,76 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
-from contextlib import closing
 from typing import NamedTuple
 
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
-from stelae.spi.services import Files
-from stelae_wal_segmented.footer import TRAILER_BYTES, decode_footer, decode_trailer
+from stelae.spi.services import File
+from stelae_wal_segmented.footer import decode_footer
 from stelae_wal_segmented.format import SegmentHeader
-from stelae_wal_segmented.index import SegmentIndex, TermRuns
+from stelae_wal_segmented.index import SegmentIndex, Summary, TermRuns
 
 
 class Segment:
     """One segment file. What changes of it changes under the log's lock.
+
+    The index of an open segment is in memory, 8 bytes an entry. That of a closed one stays in its
+    footer, where readers look up a page at a time, so that closed segments cost no memory.
 
     Attributes:
         path, header: which it is.
         first: lowest index that it holds, or voids in earlier segments.
         end: where its data end.
         closed: it has a footer, or a successor that says where it ends; no entry is added.
-        footer: it has a footer, from which the index can be had again.
-        index: where its entries are; ``None`` while it is left in the footer.
+        index: where its entries are; ``None`` while that is left in the footer.
+        summary: the rest of what the footer says; ``None`` while the index is in memory.
+        turns: how often the index moved to the footer or back. Who looked at the footer without
+            the lock saw what it said only if this number is still the same.
     """
 
-    __slots__ = ("_seals", "closed", "end", "first", "footer", "header", "index", "path")
+    __slots__ = ("closed", "end", "first", "header", "index", "path", "summary", "turns")
 
-    def __init__(
-        self, path: str, header: SegmentHeader, index: SegmentIndex, *, closed: bool = False, footer: bool = False
-    ) -> None:
+    def __init__(self, path: str, header: SegmentHeader, index: SegmentIndex | Summary, *, closed: bool = False):
         self.path = path
         self.header = header
         self.first = index.first
         self.end = index.end
         self.closed = closed
-        self.footer = footer
-        self.index: SegmentIndex | None = None if footer else index
-        self._seals = 0
+        self.index = index if isinstance(index, SegmentIndex) else None
+        self.summary = index if isinstance(index, Summary) else None
+        self.turns = 0
 
-    def sealed(self, *, footer: bool) -> None:
-        """Take note that no more entries come, and that the index can be left in the footer."""
+    @property
+    def footer(self) -> bool:
+        """Say whether it has a footer, which has the index."""
+        return self.summary is not None
+
+    def sealed(self, summary: Summary | None) -> None:
+        """Take note that no more entries come, and of the footer if there is one."""
         self.closed = True
-        self.footer = footer
-        self._seals += 1
-        self.forget_index()
+        self.turns += 1
+        if summary is not None:
+            self.summary, self.index = summary, None
 
     def unsealed(self, index: SegmentIndex) -> None:
         """Take note that the segment takes entries again; before its footer is cut away."""
-        self.index = index
-        self.closed = self.footer = False
-
-    def forget_index(self) -> None:
-        """Keep no index in memory if the footer has it."""
-        if self.footer:
-            self.index = None
-
-    def load(self, files: Files, lock: threading.Lock) -> SegmentIndex:
-        """Return the index, from the footer if need be. Any thread, without the lock.
-
-        Raises:
-            Corrupt: the footer is no longer as it was written.
-            FileNotFoundError: the segment was collected meanwhile.
-        """
-        while True:
-            with lock:
-                if self.index is not None:
-                    return self.index
-                seals = self._seals
-            found = read_footer(files, self.path, self.header.nonce)
-            with lock:
-                if self.index is None and self._seals == seals:
-                    if found is None:
-                        fact = "the footer fails its checksum"
-                        raise Corrupt(fact, path=self.path, offset=self.end)
-                    self.index = found
+        self.turns += 1
+        self.summary, self.index = None, index
+        self.closed = False
 
 
-def read_footer(files: Files, path: str, nonce: int) -> SegmentIndex | None:
-    """Return the index in the footer at the end of a file; ``None`` if there is no valid one."""
-    with closing(files.open(path)) as file:
-        size = file.size()
-        trailer = decode_trailer(file.pread(TRAILER_BYTES, max(0, size - TRAILER_BYTES)), nonce)
-        if trailer is None or trailer.data_end + trailer.size != size:
-            return None
-        return decode_footer(file.pread(trailer.size, trailer.data_end), nonce)
+def load_footer(file: File, segment: Segment, summary: Summary) -> SegmentIndex:
+    """Return the whole index of a segment that has a footer.
+
+    Raises:
+        Corrupt: the footer is no longer as it was written.
+        StorageError: the file cannot be read.
+    """
+    index = decode_footer(file.pread(file.size() - summary.end, summary.end), segment.header.nonce)
+    if index is None:
+        raise Corrupt("the footer fails its checksum", path=segment.path, offset=summary.end)
+    return index
 
 
 class Place(NamedTuple):
@@ -140,11 +125,11 @@ class Chain:
         """Return how many segments may go, and the highest index that is in them (0 for none).
 
         Only from the front, never one that takes entries, and none that holds one above ``upto``."""
-        highest = 0
+        highest, holders = 0, set(self._holders)
         for count, segment in enumerate(self.segments):
             if not segment.closed:
                 return count, highest
-            if segment in self._holders:
+            if segment in holders:
                 end = self.place_of(segment.first, last).end
                 if end - 1 > upto:
                     return count, highest
@@ -154,7 +139,8 @@ class Chain:
     def drop_front(self, count: int) -> list[Segment]:
         """Take the first segments out and return them."""
         gone, self.segments = self.segments[:count], self.segments[count:]
-        held = [segment for segment in self._holders if segment not in gone]
+        kept = set(self.segments)
+        held = [segment for segment in self._holders if segment in kept]
         self._holders, self._firsts = held, [segment.first for segment in held]
         return gone
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from stelae.spi.errors import Full
 from stelae.spi.log import Entry
 from stelae.spi.services import File
+from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
 from stelae_wal_segmented.index import SegmentIndex
@@ -24,10 +25,13 @@ class SegmentWriter:
         target: length from which a fresh segment is wanted.
     """
 
-    __slots__ = ("_allocated", "_file", "end", "index", "segment", "synced", "target")
+    __slots__ = ("_allocated", "_compressor", "_file", "end", "index", "segment", "synced", "target")
 
-    def __init__(self, file: File, segment: Segment, index: SegmentIndex, target: int) -> None:
+    def __init__(
+        self, file: File, segment: Segment, index: SegmentIndex, target: int, compressor: Compressor | None = None
+    ) -> None:
         self._file = file
+        self._compressor = compressor
         self.segment = segment
         self.index = index
         self.end = self.synced = segment.end
@@ -50,6 +54,7 @@ class SegmentWriter:
             synced=self.synced,
             replace_from=replace_from,
             commit_hint=commit_hint,
+            compressor=self._compressor,
         )
         alone = self.synced == self.end
         self._file.pwritev(group.buffers, self.end, dsync=sync and alone)

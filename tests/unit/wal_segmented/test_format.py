@@ -34,7 +34,7 @@ from stelae_wal_segmented.scan import scan_segment
 
 U64 = st.integers(0, (1 << 64) - 1)
 OP_IDS = st.builds(OpId, U64, st.integers(0, (1 << 64) - 2))
-TABLETS = st.text("abcXYZ019_-", min_size=1, max_size=64).map(TabletId)
+TABLETS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", fullmatch=True).map(TabletId)
 HEADERS = st.builds(
     SegmentHeader,
     log=st.builds(LogId, TABLETS, st.integers(0, (1 << 63) - 1)),
@@ -174,7 +174,8 @@ def test_the_newer_slot_of_a_base_file_counts_and_a_torn_one_does_not() -> None:
         (base_name(12), (FileKind.BASE, 12, 0)),
         (segment_name(3, 7), (FileKind.SEGMENT, 3, 7)),
         (segment_name(3, 10**15), (FileKind.SEGMENT, 3, 10**15)),
-        (unborn_name(3, 7), (FileKind.UNBORN, 3, 7)),
+        (unborn_name(3, 7), (FileKind.UNBORN, 3, 0)),
+        (unborn_name(3, (1 << 64) - 1), (FileKind.UNBORN, 3, 0)),
         (".g3.base.tmp", (FileKind.TEMPORARY, 3, 0)),
     ],
 )

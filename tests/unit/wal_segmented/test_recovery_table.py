@@ -8,15 +8,16 @@ import pytest
 from crc32c import crc32c
 
 import stelae_wal_segmented
-from stelae.sim.disk import Survival
-from stelae.spi.errors import FutureVersion, SyncFailed
+from stelae.sim.disk import PowerLost, Survival
+from stelae.spi.errors import Corrupt, FutureVersion, SyncFailed
 from stelae.spi.ids import ZERO, OpId
-from stelae.spi.wal import Append, WalEngine
+from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries, entry
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.base import LogUse, read_base, write_base
 from stelae_wal_segmented.decisions import Found, Verdict, table
+from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -87,7 +88,7 @@ def assert_opens_with(harness: VirtualHarness, model: Model) -> None:
 
 def test_row_a_a_file_in_the_making_is_removed(harness: VirtualHarness) -> None:
     filled(harness, 5).close()
-    for name in ("g1-000000000009.new", ".g1.base.tmp", "g4-000000000001.new"):
+    for name in ("g1-0123456789abcdef.new", ".g1.base.tmp", "g4-000000000000000a.new"):
         harness.write(f"{PLACE}/{name}", b"half of something")
     harness.disk.sync_directory(PLACE)
     assert_opens_with(harness, Model(ZERO, list(ALL[:5])))
@@ -127,6 +128,7 @@ def test_row_d_without_a_valid_base_file_the_log_is_damaged(harness: VirtualHarn
     if how == "missing":
         harness.disk.remove(BASE)
     elif how == "damaged":
+        harness.disk.damage(BASE, 20)
         harness.disk.damage(BASE, 512 + 20)
     else:
         data = harness.disk.read_bytes(BASE)
@@ -246,13 +248,93 @@ def test_row_k_a_segment_without_footer_is_invalid_before_that(harness: VirtualH
         assert found.last.index < 10
 
 
+def pages_of(harness: VirtualHarness) -> range:
+    """Where the offsets stand in the footer of the first segment: opening does not look at them."""
+    segment = recovered(harness).chain.segments[0]
+    assert segment.summary is not None
+    start = segment.end + HEAD_BYTES
+    return range(start, start + 8 * (segment.summary.count + 1) + 4)
+
+
 def test_row_l_a_damaged_footer_with_a_successor_is_damage(harness: VirtualHarness) -> None:
     filled(harness).close()
     end = header_of(harness, SECOND).previous_end
-    for offset in range(end, len(harness.disk.read_bytes(FIRST))):
+    pages = pages_of(harness)
+    for offset in set(range(end, len(harness.disk.read_bytes(FIRST)))) - set(pages):
         twin = harness.fork(0)
         twin.disk.damage(FIRST, offset)
         assert_damage(recovered(twin), Found.BAD_FOOTER, FIRST, header_before(harness, SECOND))
+
+
+def test_a_damaged_page_of_a_footer_is_damage_for_whoever_reads_there(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    for offset in pages_of(harness):
+        twin = harness.fork(0)
+        twin.disk.damage(FIRST, offset)
+        engine = twin.open()
+        with pytest.raises(Corrupt, match=rf"{FIRST}@{pages_of(harness).start}: .*page"):
+            engine.read(LOG, 3, 4, 1)
+        damage = engine.logs()[LOG].damage
+        assert damage is not None
+        assert (damage.path, damage.last_good) == (FIRST, ZERO)
+
+
+def test_row_t_the_newest_segment_is_missed_whether_others_are_there_or_not(harness: VirtualHarness) -> None:
+    engine = filled(harness)
+    newest = max(sequences_of(harness.disk, PLACE, 1))
+    engine.close()
+    before = header_of(harness, f"{PLACE}/g1-{newest:012d}.seg").previous
+    harness.disk.remove(f"{PLACE}/g1-{newest:012d}.seg")
+    assert_damage(recovered(harness), Found.MISSING, f"{PLACE}/g1-{newest:012d}.seg", before)
+    for sequence in range(1, newest):
+        harness.disk.remove(f"{PLACE}/g1-{sequence:012d}.seg")
+    assert_damage(recovered(harness), Found.MISSING, f"{PLACE}/g1-{newest:012d}.seg", ZERO)
+
+
+def test_row_t_the_only_segment_of_a_log_is_missed_after_its_first_entry(harness: VirtualHarness) -> None:
+    engine = harness.open()
+    engine.create(LOG, OpId(3, 7))
+    harness.crash(engine, Survival.KEPT)
+    assert recovered(harness).damage is None, "a log without entries has no segment to miss"
+    engine = harness.open()
+    commit(engine, Append(entries=entries(8, 1, term=3)))
+    harness.crash(engine, Survival.LOST)
+    harness.disk.remove(FIRST)
+    assert_damage(recovered(harness), Found.MISSING, FIRST, OpId(3, 7))
+    engine = harness.open()
+    outcome = engine.commit({LOG: Append(entries=entries(8, 1, term=4))}, sync=True)[LOG]
+    assert isinstance(outcome, Failed)
+    assert "row T" in str(outcome.error)
+
+
+def test_a_log_that_was_collected_to_its_end_misses_nothing(harness: VirtualHarness) -> None:
+    engine = filled(harness)
+    engine.cool(LOG)
+    assert engine.collect(LOG, 60) == OpId(1, 60)
+    assert sequences_of(harness.disk, PLACE, 1) == []
+    harness.crash(engine, Survival.LOST)
+    assert_opens_with(harness, Model(OpId(1, 60), []))
+
+
+def test_a_new_segment_that_the_base_file_does_not_name_yet_holds_nothing_and_goes_on(harness: VirtualHarness) -> None:
+    engine = filled(harness, 5)
+    before = sequences_of(harness.disk, PLACE, 1)
+
+    def lose_power_at_the_base(operation: str, path: str) -> None:
+        if (operation, path) == ("write", BASE):
+            raise PowerLost("before the base file names it")
+
+    harness.disk.faults.hook = lose_power_at_the_base
+    with pytest.raises(PowerLost):
+        for first in range(5, 60, 5):
+            commit(engine, Append(entries=ALL[first : first + 5], commit_hint=first))
+    harness.disk.faults.hook = None
+    assert len(sequences_of(harness.disk, PLACE, 1)) == len(before) + 1
+    held = recovered(harness).last.index
+    harness.crash(engine, Survival.KEPT)
+    assert_opens_with(harness, Model(ZERO, list(ALL[:held])))
+    newest = max(sequences_of(harness.disk, PLACE, 1))
+    assert read_base(harness.disk, BASE).newest_sequence == newest, "the next group made up for it"
 
 
 def test_row_m_a_footer_whose_file_was_not_cut_yet_is_cut_away(harness: VirtualHarness) -> None:

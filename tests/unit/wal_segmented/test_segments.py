@@ -14,6 +14,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES
+from stelae_wal_segmented.names import FileKind, parse
 
 PLACE = "/node/wals/tablet-a"
 KIB = 1024
@@ -39,6 +40,11 @@ def segments(disk: VirtualDisk) -> dict[int, int]:
     """Length of each segment by its number."""
     names = [name for name in disk.listdir(PLACE) if name.endswith(".seg")]
     return {int(n[3:-4]): len(disk.read_bytes(f"{PLACE}/{n}")) for n in names}
+
+
+def unborn(harness: VirtualHarness) -> list[str]:
+    """Segments in the making."""
+    return [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")]
 
 
 def operations(harness: VirtualHarness) -> list[tuple[str, str]]:
@@ -109,9 +115,9 @@ def test_appends_go_on_in_the_old_segment_until_the_next_is_ready() -> None:
     append_up_to(engine, 1, 40)
     assert list(segments(harness.disk)) == [1]
     assert segments(harness.disk)[1] > 20 * KIB
-    assert not [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")]
+    assert unborn(harness) == []
     assert harness.workers.run() == 1
-    assert "g1-000000000002.new" in harness.disk.listdir(PLACE)
+    assert len(unborn(harness)) == 1
     append_up_to(engine, 41, 41)
     assert list(segments(harness.disk)) == [1, 2]
     assert segments(harness.disk)[2] == 16 * KIB
@@ -123,9 +129,9 @@ def test_a_segment_that_is_ready_early_waits_until_the_old_one_is_full() -> None
     harness = a_harness()
     engine = started(harness)
     append_up_to(engine, 1, 7)
-    assert harness.disk.listdir(PLACE) == [
-        "g1-000000000001.seg", "g1-000000000002.new", "g1.base",
-    ]  # fmt: skip
+    assert list(segments(harness.disk)) == [1]
+    (spare,) = unborn(harness)
+    assert parse(spare) == (FileKind.UNBORN, 1, 0)
     append_up_to(engine, 8, 10)
     assert harness.disk.listdir(PLACE) == [
         "g1-000000000001.seg", "g1-000000000002.seg", "g1.base",
@@ -137,7 +143,7 @@ def test_a_closed_segment_is_cut_to_its_length_and_a_spare_one_is_given_back() -
     harness = a_harness(64 * KIB)
     engine = started(harness)
     append_up_to(engine, 1, 100)
-    assert [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")]
+    assert unborn(harness)
     engine.close()
     assert harness.disk.listdir(PLACE) == ["g1-000000000001.seg", "g1.base"]
     assert 100 * 500 < segments(harness.disk)[1] < 100 * 600
@@ -167,7 +173,7 @@ def test_a_spare_segment_for_which_there_is_no_space_is_tried_again_later() -> N
     harness.disk.faults.capacity_bytes = 9 * KIB
     append_up_to(engine, 2, 10)
     assert list(segments(harness.disk)) == [1]
-    assert [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")] == []
+    assert unborn(harness) == []
     harness.disk.faults.capacity_bytes = None
     append_up_to(engine, 11, 20)
     assert list(segments(harness.disk))[:2] == [1, 2]
