@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 
 from stelae.machine.files import RealFile, RealFiles
 from stelae.spi.errors import Full
-from stelae.spi.wal import WalEngine
-from stelae.testing.wal_harness import RealHarness
+from stelae.testing.wal_native import NativeHarness
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, startup
 from stelae_wal_lmdb.check import Report, check
 
@@ -67,19 +67,14 @@ class LimitedFiles(RealFiles):
             file.file_bytes_max = file_bytes_max
 
 
-class LmdbHarness(RealHarness):
-    """A ``RealHarness`` whose engines do not outlive their crash, and whose disk can be copied."""
+class LmdbHarness(NativeHarness):
+    """A ``NativeHarness`` whose disk can be copied. A restart makes the table of readers anew."""
 
-    def __init__(self, root: str, config: LmdbConfig = SMALL) -> None:
-        super().__init__(LmdbWal, root, config)
+    def __init__(self, root: str, config: LmdbConfig = SMALL, setup: tuple[str, ...] = ()) -> None:
+        here = f"{__name__}:{check_here.__name__}"
+        super().__init__(LmdbWal, root, config, setup=setup, shortcut=(here,), mapped=frozenset({"lock.mdb"}))
         self._files = self.disk = LimitedFiles()
         self._forks = 0
-
-    def crash(self, engine: WalEngine | None = None) -> None:
-        """Go on with a copy of the directory as the process left it."""
-        super().crash(engine)
-        if engine is not None:
-            engine.close()
 
     def fork(self) -> LmdbHarness:
         """A harness of its own on a copy of the disk as it is now."""
@@ -164,3 +159,28 @@ def changed_pages(before: bytes, after: bytes, page_bytes: int) -> Sequence[int]
         if before[number * page_bytes : (number + 1) * page_bytes]
         != after[number * page_bytes : (number + 1) * page_bytes]
     ]
+
+
+def check_here() -> None:
+    """Run the check in this process from now on: for a child that does nothing else, and may die of it."""
+    startup.check_in_child = lambda directory, seconds_max: check(directory)
+
+
+def _opens_with(**options: bool) -> None:
+    opened = lmdb.open
+    lmdb.open = lambda *arguments, **given: opened(*arguments, **(given | options))
+
+
+def without_sync() -> None:
+    """Plant a bug: no commit is synced."""
+    _opens_with(sync=False)
+
+
+def without_meta_sync() -> None:
+    """Plant a bug: the page that makes a commit true is written and not synced."""
+    _opens_with(metasync=False)
+
+
+def without_names() -> None:
+    """Plant a bug: no directory is synced."""
+    RealFiles.sync_directory = lambda self, path: None  # type: ignore[method-assign]

@@ -1,18 +1,15 @@
 """The LMDB log engine holds to the log contract, on a real disk.
 
-LMDB does its own input and output, so the checks of the suite that need a virtual disk do not apply.
-Their questions are asked here in other words: after every step of a full life, for subsets of the pages of a
-commit, flipped bits, cut files, full disks and failing syncs. Planted bugs show that these checks bite
-(``test_wal_lmdb_bugs``)."""
+LMDB does its own input and output, so the checks of the suite that need a virtual disk do not apply. Power is lost
+at what was recorded of it instead. What the suite leaves to such an engine is asked here: flipped bits, cut files,
+full disks and failing syncs, and once more, without a recorder, subsets of the pages of a commit. Planted bugs
+show that these checks bite (``test_wal_lmdb_bugs``)."""
 
 from __future__ import annotations
 
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import lmdb
@@ -21,10 +18,10 @@ import pytest
 from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed
-from stelae.testing.conformance.wal import WalBasics
+from stelae.testing.conformance.wal import WalNative
 from stelae.testing.conformance.wal_crashes import Life, a_full_life, check_after_crash
 from stelae.testing.conformance.wal_damage import judge
-from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
+from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, format, removal
 from tests.conformance.lmdb_disk import FailingCommit, LmdbHarness, changed_pages, checks_here
 
@@ -32,8 +29,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 EIO = lmdb.Error("mdb_txn_commit", 5)
 
 
-class LmdbChecks(WalBasics):
-    """The suite's basics, and what the suite asks of engines on a virtual disk."""
+class LmdbChecks(WalNative):
+    """The suite for engines with input and output of their own, and the questions that it leaves to them."""
 
     # -- crashes -----------------------------------------------------------------------------------
 
@@ -75,31 +72,6 @@ class LmdbChecks(WalBasics):
                 twin.data.write_bytes(data)
                 check_after_crash(twin, Life({LOG: [model]}, collected_upto=20))  # type: ignore[arg-type]
                 shutil.rmtree(twin._root)
-
-    def test_sigkill_at_any_moment_takes_back_nothing_that_was_acknowledged(self, harness: LmdbHarness) -> None:
-        acknowledged = 0
-        for turn in range(5):
-            acknowledged = self._live_and_die(harness, acknowledged, 40 + 25 * turn)
-            engine = harness.open()
-            found = intact(engine)
-            assert found.last.index >= acknowledged
-            assert found.held == list(entries(1, found.last.index, size_bytes=300))
-            acknowledged = found.last.index
-            engine.close()
-
-    def _live_and_die(self, harness: LmdbHarness, written: int, count: int) -> int:
-        """Let a process append and acknowledge on a pipe, and kill it; return what it acknowledged."""
-        command = [sys.executable, "-c", APPEND_FOR_EVER, harness.directory, str(written)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        lines = [child.stdout.readline() for _ in range(count)]
-        child.send_signal(signal.SIGKILL)
-        lines += child.stdout.readlines()
-        assert child.wait() == -signal.SIGKILL
-        child.stdout.close()
-        whole = [line for line in lines if line.endswith(b"\n")]
-        assert len(whole) >= count
-        return int(whole[-1])
 
     def test_an_interrupted_drop_is_finished_and_an_interrupted_creation_is_whole(self, harness: LmdbHarness) -> None:
         engine = harness.open()
@@ -385,26 +357,6 @@ class LmdbChecks(WalBasics):
         assert used[-1] <= 1.3 * used[7]
         assert harness.data.stat().st_size == engine.stats()["file_bytes"]
         engine.close()
-
-
-APPEND_FOR_EVER = """
-import sys
-from stelae.machine.files import RealFiles
-from stelae.spi.ids import ZERO
-from stelae.spi.wal import Append
-from stelae.testing.wal_harness import fake_services
-from stelae.testing.wal_model import LOG, commit, entries
-from stelae_wal_lmdb import LmdbConfig, LmdbWal
-
-engine = LmdbWal.open(sys.argv[1], LmdbConfig(file_step_bytes=1 << 16), fake_services(RealFiles()))
-if LOG not in engine.logs():
-    engine.create(LOG, ZERO)
-index = int(sys.argv[2])
-while True:
-    commit(engine, Append(entries=entries(index + 1, 3, size_bytes=300)))
-    index += 3
-    print(index, flush=True)
-"""
 
 
 class TestOnRealDisk(LmdbChecks):

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.conformance.wal_basics import WalBasics
-from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness
+from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
 FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN, Survival.DRAWN)
@@ -160,7 +160,7 @@ def crash_at(harness: VirtualHarness, steps: list[Step], operations: int) -> Lif
     return life
 
 
-def check_after_crash(harness: VirtualHarness, life: Life) -> None:
+def check_after_crash(harness: WalHarness, life: Life) -> None:
     """Open what a crash left, judge it, append, and see that this is what stays."""
     engine = harness.open()
     found = engine.logs()

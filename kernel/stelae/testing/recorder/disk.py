@@ -1,0 +1,165 @@
+"""The virtual disk under recorded calls: it repeats them, and says which states a crash may leave.
+
+What was not synced falls into *pieces*: sectors of writes, changes of size, operations on names. Any subset of
+the pieces may be on the disk, as far as the names allow; ``image_keeping`` shows one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from stelae.sim.disk import SECTOR_BYTES, Survival, VirtualDisk
+from stelae.sim.disk_contents import Change, Contents
+from stelae.sim.disk_names import Directory, NameChange, Names
+from stelae.testing.recorder import calls
+from stelae.testing.recorder.calls import Call
+from stelae.testing.recorder.image import Image
+
+
+class RecordedDisk(VirtualDisk):
+    """A virtual disk that begins as an image, durable, and repeats what was recorded."""
+
+    @classmethod
+    def holding(cls, image: Image) -> RecordedDisk:
+        """A disk that holds an image."""
+        disk = cls()
+        for path in image.directories:
+            disk.make_directory(path)
+        for path, data in image.files.items():
+            file = disk.create(path)
+            file.pwritev([data], 0)
+            file.sync()
+            file.close()
+        for path in ("/", *image.directories):
+            disk.sync_directory(path)
+        return disk
+
+    def repeat(self, call: Call) -> None:
+        """Do what a call did.
+
+        Raises:
+            OSError, StelaeError: it cannot have succeeded on this disk.
+            ValueError: it cannot be repeated.
+        """
+        match call:
+            case calls.Write(path, offset, data, dsync):
+                self.open(path, writable=True).pwritev([data], offset, dsync=dsync)
+            case calls.Resize(path, size):
+                file = self.open(path, writable=True)
+                if file.size() != size:
+                    file.truncate(size)
+            case calls.Sync(path):
+                self._sync(path)
+            case calls.Create(path):
+                self.create(path).close()
+            case calls.MakeDirectory(path):
+                self.make_directory(path)
+            case calls.Rename(path, target):
+                self.rename(path, target)
+            case calls.Remove(path):
+                self.remove(path)
+            case calls.RemoveDirectory(path):
+                self.remove_tree(path)
+            case calls.Unknown(path):
+                raise ValueError(f"a change of {path} that cannot be repeated")
+            case calls.Mapped() | calls.Mark():
+                pass
+
+    def copy(self) -> RecordedDisk:
+        """An independent copy, what is not synced included."""
+        twin = RecordedDisk()
+        twin._names = self._names.copy()
+        twin._numbers = self._numbers
+        return twin
+
+    def image(self) -> Image:
+        """What is visible."""
+        return Image(tuple(_directories(self._names.root, "")), self.tree())
+
+    def pieces(self) -> int:
+        """How many pieces a crash may keep or lose."""
+        split = [piece for contents in _files(self._names) for piece in _pieces(contents)]
+        return sum(not piece.forced for piece in split) + len(self._names.pending)
+
+    def image_keeping(self, kept: Sequence[bool]) -> Image:
+        """What is there after a crash that kept these pieces, names last.
+
+        A name is lost with an earlier operation on the same name."""
+        twin, chosen = self.clone(), iter(kept)
+        for contents in _files(twin._names):
+            contents.changes = _pieces(contents)
+            for piece in contents.changes:
+                piece.forced = piece.forced or next(chosen)
+        lost: list[NameChange] = []
+        for change in twin._names.pending:
+            if not next(chosen) or any(change.touches(other) for other in lost):
+                lost.append(change)
+        _settle(twin._names, lost)
+        return _image(twin.crash(random.Random(0), Survival.LOST))
+
+    def image_drawn(self, rng: random.Random) -> Image:
+        """What is there after one crash of the virtual disk, which also tears within a sector."""
+        return _image(self.clone().crash(rng, Survival.DRAWN))
+
+    def _sync(self, path: str) -> None:
+        try:
+            self.sync_directory(path)
+        except NotADirectoryError:
+            self.open(path).sync()
+
+
+def _settle(names: Names, lost: list[NameChange]) -> None:
+    """Make every operation on names durable but those that are lost."""
+    names.pending = [change for change in names.pending if change not in lost]
+    for change in names.pending:
+        for directory, name, node in change.edits:
+            if node is None:
+                directory.durable.pop(name, None)
+            else:
+                directory.durable[name] = node
+    names.pending = []
+
+
+def _image(disk: VirtualDisk) -> Image:
+    return Image(tuple(_directories(disk._names.root, "")), disk.tree())
+
+
+def _directories(directory: Directory, prefix: str) -> Iterator[str]:
+    for name, node in sorted(directory.entries.items()):
+        if isinstance(node, Directory):
+            yield f"{prefix}/{name}"
+            yield from _directories(node, f"{prefix}/{name}")
+
+
+def _files(names: Names) -> list[Contents]:
+    """Every file that has, had or may get a name, in order of creation."""
+    found: dict[int, Contents] = {}
+    waiting, seen = [names.root], set()
+    while waiting:
+        directory = waiting.pop()
+        if directory.number in seen:
+            continue
+        seen.add(directory.number)
+        pending = [node for change in names.pending for _, _, node in change.edits if node is not None]
+        for node in (*directory.entries.values(), *directory.durable.values(), *pending):
+            if isinstance(node, Directory):
+                waiting.append(node)
+            else:
+                found[node.number] = node
+    return [found[number] for number in sorted(found)]
+
+
+def _pieces(contents: Contents) -> list[Change]:
+    """The changes of a file that are not durable, cut at sectors; those that are stay as they are."""
+    found: list[Change] = []
+    for change in contents.changes:
+        if change.forced or len(change.new) == 0:
+            found.append(change)
+            continue
+        start, end = change.offset, change.offset + len(change.new)
+        while start < end:
+            stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+            part = slice(start - change.offset, stop - change.offset)
+            found.append(Change(start, change.old[part], change.new[part], change.size_old, change.size_new))
+            start = stop
+    return found

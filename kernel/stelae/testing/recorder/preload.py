@@ -1,0 +1,120 @@
+"""Recording by a small library that is loaded before the C library of the process (``preload.c``).
+
+It is compiled once for each version of its source, by the system's C compiler, into a temporary directory of this
+process. It sees what goes through the C library by name. What does not is found by ``means``, which compares the
+replayed calls with the files that are there in the end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+from stelae.testing.recorder import calls
+from stelae.testing.recorder.calls import Call
+from stelae.testing.recorder.image import Image
+
+_HEAD = struct.Struct("<IIqIIIIQ")
+_MAGIC = 0x43455253
+_DSYNC = 1
+_FLAGS = ("-std=gnu11", "-O1", "-shared", "-fPIC")
+_LIBRARIES = ("-ldl", "-lpthread")
+_COMPILE_SECONDS_MAX = 120
+
+
+def available() -> bool:
+    """Say whether this machine can record so: Linux, little-endian, and a compiler that takes the source."""
+    return library() is not None
+
+
+@functools.cache
+def library() -> str | None:
+    """Path of the compiled library; ``None`` where there can be none."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if sys.platform != "linux" or sys.byteorder != "little" or compiler is None:
+        return None
+    source = resources.files("stelae.testing.recorder").joinpath("preload.c").read_bytes()
+    keep = _folder()
+    (Path(keep.name) / "preload.c").write_bytes(source)
+    target = f"{keep.name}/preload.so"
+    command = [compiler, *_FLAGS, "-o", target, f"{keep.name}/preload.c", *_LIBRARIES]
+    done = subprocess.run(command, capture_output=True, timeout=_COMPILE_SECONDS_MAX, check=False)
+    return target if done.returncode == 0 else None
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Where the library is kept; removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix=f"stelae-recorder-{platform.machine()}-")
+
+
+def run(command: Sequence[str], environment: dict[str, str], root: str, marks: str, folder: str) -> tuple[int, str]:
+    """Run a command and record what it does below ``root``; return its exit code and what it said in error.
+
+    Args:
+        marks: the file whose writes are marks.
+        folder: where the record is kept.
+    """
+    found = library()
+    assert found is not None
+    recorded = {
+        **environment,
+        "LD_PRELOAD": found,
+        "STELAE_RECORD_ROOT": root,
+        "STELAE_RECORD_MARKS": marks,
+        "STELAE_RECORD_TO": f"{folder}/record",
+    }
+    done = subprocess.run(command, env=recorded, capture_output=True, check=False)
+    return done.returncode, done.stderr.decode(errors="replace")
+
+
+def read(folder: str, marks: str, before: Image, root: str) -> Iterator[Call]:
+    """The calls of a record, in order; they say all that there is to know by themselves."""
+    data, at = (Path(folder) / "record").read_bytes(), 0
+    while at < len(data):
+        magic, kind, offset, flags, path_bytes, other_bytes, _, data_bytes = _HEAD.unpack_from(data, at)
+        if magic != _MAGIC:
+            raise ValueError(f"the record is broken at byte {at}")
+        start = at + _HEAD.size
+        path = os.fsdecode(data[start : start + path_bytes])
+        other = os.fsdecode(data[start + path_bytes : start + path_bytes + other_bytes])
+        body = start + path_bytes + other_bytes
+        at = body + data_bytes
+        call = _call(kind, path, other, offset, flags, data[body:at])
+        if path != marks:
+            yield call
+        elif isinstance(call, calls.Write):
+            yield from (calls.Mark(line) for line in call.data.decode().splitlines())
+
+
+def _call(kind: int, path: str, other: str, offset: int, flags: int, data: bytes) -> Call:
+    """``kind`` as numbered in ``preload.c``."""
+    match kind:
+        case 1:
+            return calls.Write(path, offset, data, bool(flags & _DSYNC))
+        case 2:
+            return calls.Resize(path, offset)
+        case 6:
+            return calls.Rename(path, other)
+        case 9 | 11:
+            return calls.Unknown(path)
+        case _:
+            return _PLAIN[kind](path)
+
+
+_PLAIN: dict[int, Callable[[str], Call]] = {
+    3: calls.Sync,
+    4: calls.Create,
+    5: calls.MakeDirectory,
+    7: calls.Remove,
+    8: calls.RemoveDirectory,
+    10: calls.Mapped,
+}
