@@ -59,7 +59,9 @@ class Replica:
     store: TabletStore = field(init=False)
 
     def __post_init__(self) -> None:
-        self.disk.make_directory(_DIRECTORY)
+        # As on a node: the folder of all stores is durable, the one of this tablet is the engine's to make.
+        self.disk.make_directory(_DIRECTORY.rpartition("/")[0])
+        self.disk.sync_directory("/")
         self.open()
 
     @property

@@ -1,0 +1,207 @@
+"""Keys of whole batches, as Arrow arrays that sort and compare like encoded keys.
+
+A key that is one fixed-width number becomes an ``int64`` whose order is the order of the encoding; every other key
+becomes its encoding (``stelae.rows.keys``) as ``binary``. Either way the work is done by Arrow, column by column, and
+the *comparable* of one key is a plain ``int`` or ``bytes``. Comparables never leave an engine: what crosses between
+engines and nodes is the encoding, which :meth:`KeyOrder.encode` and :meth:`KeyOrder.bound` translate."""
+
+import sys
+from abc import ABC, abstractmethod
+from array import array as words_of
+from typing import Any, TypeAlias
+
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Column, DataType, Schema
+
+Comparable: TypeAlias = Any
+"""``int`` or ``bytes``: all of one key order are of one of the two."""
+
+_BITS = {"bool": 8, "date": 32, "timestamp": 64, "float": 32, "double": 64}
+_WORDS = {8: "b", 16: "h", 32: "i", 64: "q"}
+
+
+class KeyOrder(ABC):
+    """How the keys of one schema compare; the same for all its versions, since the key never changes."""
+
+    name: str  #: Of the Arrow type of :meth:`array`.
+
+    @property
+    def arrow(self) -> Any:
+        """The ``pyarrow.DataType`` of comparables."""
+        import pyarrow as pa
+
+        return pa.type_for_alias(self.name)
+
+    @abstractmethod
+    def array(self, rows: RowBatch) -> Any:
+        """Return the comparables of a batch that has the key columns, anywhere; none of them is null."""
+
+    @abstractmethod
+    def encode(self, key: Comparable) -> bytes:
+        """Return the encoded key."""
+
+    @abstractmethod
+    def bound(self, encoded: bytes) -> Comparable:
+        """Return the least comparable at or above some bytes, which need not be a whole key."""
+
+    @abstractmethod
+    def after(self, key: Comparable) -> Comparable:
+        """Return the least comparable above a key."""
+
+
+def key_order(schema: Schema) -> KeyOrder:
+    """Return the order of a schema's keys."""
+    columns = schema.key_layout.columns
+    kind = columns[0].data_type
+    if len(columns) == 1 and _bits(kind):
+        return _IntOrder(columns[0])
+    return _BytesOrder(schema)
+
+
+class _IntOrder(KeyOrder):
+    """One column of up to 64 bits."""
+
+    name = "int64"
+
+    def __init__(self, column: Column) -> None:
+        self._id, self._kind = column.id, column.data_type
+        self._width = 1 if self._kind.name == "bool" else _bits(self._kind) // 8
+        self._offset = 0 if self._kind.name == "bool" else 1 << (8 * self._width - 1)
+
+    def array(self, rows: RowBatch) -> Any:
+        return _ordered_ints(self._kind, _column(rows, self._id))
+
+    def encode(self, key: Comparable) -> bytes:
+        number: int = key + self._offset
+        return number.to_bytes(self._width, "big")
+
+    def bound(self, encoded: bytes) -> Comparable:
+        number = int.from_bytes(encoded[: self._width].ljust(self._width, b"\0"), "big") - self._offset
+        # A whole key stands before every longer text that begins with it.
+        return number + (len(encoded) > self._width)
+
+    def after(self, key: Comparable) -> Comparable:
+        return key + 1
+
+
+class _BytesOrder(KeyOrder):
+    """Text, bytes, decimals, and keys of several columns."""
+
+    name = "binary"
+
+    def __init__(self, schema: Schema) -> None:
+        self._columns = schema.key_layout.columns
+
+    def array(self, rows: RowBatch) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        last = len(self._columns) - 1
+        parts = [
+            _encoded(column.data_type, _column(rows, column.id), place == last)
+            for place, column in enumerate(self._columns)
+        ]
+        return parts[0] if last == 0 else pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+
+    def encode(self, key: Comparable) -> bytes:
+        return bytes(key)
+
+    def bound(self, encoded: bytes) -> Comparable:
+        return encoded
+
+    def after(self, key: Comparable) -> Comparable:
+        return key + b"\0"
+
+
+def _column(rows: RowBatch, column_id: int) -> Any:
+    return rows.arrow.column(rows.layout.ids.index(column_id))
+
+
+def _bits(kind: DataType) -> int:
+    return kind.int_bits or _BITS.get(kind.name, 0)
+
+
+def _ordered_ints(kind: DataType, values: Any) -> Any:
+    """Signed 64-bit integers in the order of the values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    match kind.name:
+        case "bool":
+            return pc.cast(pc.cast(values, pa.int8()), pa.int64())
+        case "date":
+            return pc.cast(values.view(pa.int32()), pa.int64())
+        case "timestamp":
+            return values.view(pa.int64())
+        case "float" | "double":
+            return _ordered_floats(values, _bits(kind))
+    return pc.cast(values, pa.int64())
+
+
+def _ordered_floats(values: Any, bits: int) -> Any:
+    """IEEE bits as signed integers: below zero all but the sign are flipped. Adding zero turns minus zero into it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.add(values, pa.scalar(0.0, values.type))
+    plain = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), values.type), plain)
+    number = pa.type_for_alias(f"int{bits}")
+    raw = plain.view(number)
+    flipped = pc.bit_wise_xor(raw, pa.scalar((1 << (bits - 1)) - 1, number))
+    return pc.cast(pc.if_else(pc.less(raw, pa.scalar(0, number)), flipped, raw), pa.int64())
+
+
+def _encoded(kind: DataType, values: Any, last: bool) -> Any:
+    """One key column in its encoding, as ``binary``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if kind.name in ("string", "binary"):
+        raw = values.cast(pa.binary())
+        if last:
+            return raw
+        escaped = pc.replace_substring(raw, pattern=b"\0", replacement=b"\0\xff")
+        return pc.binary_join_element_wise(escaped, pa.scalar(b"\0\0", pa.binary()), pa.scalar(b"", pa.binary()))
+    if kind.name == "decimal":
+        return _big_endian_decimals(values).cast(pa.binary())
+    numbers = _ordered_ints(kind, values)
+    flip = 0 if kind.name == "bool" else -(1 << (_bits(kind) - 1))
+    return _big_endian(numbers, _bits(kind), flip).cast(pa.binary())
+
+
+def _big_endian(numbers: Any, bits: int, flip: int) -> Any:
+    """The lowest ``bits`` of each integer, big-endian, with the bits of ``flip`` turned over."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    narrow = pc.cast(numbers, pa.type_for_alias(f"int{bits}"))
+    flipped = pc.bit_wise_xor(narrow, pa.scalar(flip, narrow.type))
+    words = words_of(_WORDS[bits], bytes(_values(flipped, bits // 8)))
+    if sys.byteorder == "little":
+        words.byteswap()
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(bits // 8), len(numbers), [None, pa.py_buffer(words)])
+
+
+def _big_endian_decimals(values: Any) -> Any:
+    """Unscaled values as 16 bytes, big-endian, sign bit flipped. Arrow has them as two words, the lower one first."""
+    import pyarrow as pa
+
+    words = words_of("Q", bytes(_values(values, 16)))
+    if sys.byteorder == "little":
+        words.byteswap()
+    swapped = words_of("Q", bytes(8 * len(words)))
+    swapped[0::2], swapped[1::2] = words[1::2], words[0::2]
+    raw = bytearray(swapped.tobytes())
+    raw[0::16] = bytes(raw[0::16]).translate(_SIGN_FLIPPED)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(bytes(raw))])
+
+
+def _values(values: Any, width: int) -> memoryview:
+    """The bytes of a fixed-width array's own values."""
+    if not len(values):
+        return memoryview(b"")
+    start = values.offset * width
+    return memoryview(values.buffers()[1])[start : start + len(values) * width]
+
+
+_SIGN_FLIPPED = bytes(byte ^ 0x80 for byte in range(256))

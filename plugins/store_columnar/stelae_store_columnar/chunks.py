@@ -1,0 +1,101 @@
+"""Chunks: versions in memory, as they were applied, and in key order once a reader asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow.compute as pc
+
+from stelae.rows.key_order import Comparable, KeyOrder
+from stelae_store_columnar.parts import STEP_BYTES, STEP_ROWS, Fence, Part
+from stelae_store_columnar.sorted_keys import SortedKeys
+from stelae_store_columnar.versions import STAMP_MAX, Versions, combined
+
+_FENCE_ROWS = 2048  #: A reader may cut a chunk at every so many-th key.
+
+
+class Chunk:
+    """Immutable versions in log order, the first of which has the number ``base``.
+
+    ``ascending``: their keys never fall, so that log order is key order. Sorting is done by the first reader, on its
+    thread; two readers at once do it twice and get the same."""
+
+    __slots__ = ("_keys", "_order", "ascending", "base", "first", "last", "size_bytes", "versions")
+
+    def __init__(
+        self, base: int, versions: Versions, bounds: tuple[Comparable, Comparable], ascending: bool, size_bytes: int
+    ) -> None:
+        self.base = base
+        self.versions = versions
+        self.first, self.last = bounds
+        self.ascending = ascending
+        self.size_bytes = size_bytes
+        self._order: Any = None
+        self._keys: SortedKeys | None = None
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+    def fences(self, low: Comparable | None, high: Comparable | None, order: KeyOrder) -> list[Fence]:
+        """Return keys at which a reader may cut, each with the share of a step that lies before it."""
+        keys = self._sorted()
+        start, end = keys.left(low, 0), keys.left(high, len(keys))
+        row_weight = max(1 / STEP_ROWS, self.size_bytes / len(self) / STEP_BYTES)
+        found = [(keys.at(place), _FENCE_ROWS * row_weight) for place in range(start + _FENCE_ROWS, end, _FENCE_ROWS)]
+        if start < end:
+            rest = end - start - _FENCE_ROWS * len(found)
+            found.append((order.after(keys.at(end - 1)), rest * row_weight))
+        return found
+
+    def parts(self, low: Comparable | None, high: Comparable | None) -> Sequence[Part]:
+        """Return what lies in a range: one part, or none."""
+        if (low is not None and self.last < low) or (high is not None and self.first >= high):
+            return ()
+        keys = self._sorted()
+        start, end = keys.left(low, 0), keys.left(high, len(keys))
+        return (ChunkPart(self, start, end),) if start < end else ()
+
+    def read(self, start: int, end: int, ids: Sequence[int]) -> Versions:
+        """Return some versions by their places in key order."""
+        self._sorted()
+        own = self.versions.select(ids)
+        return own.slice(start, end - start) if self._order is None else own.take(self._order.slice(start, end - start))
+
+    def _sorted(self) -> SortedKeys:
+        keys = self._keys
+        if keys is None:
+            if self.ascending:
+                keys = SortedKeys(self.versions.keys)
+            else:
+                self._order = pc.sort_indices(self.versions.keys)
+                keys = SortedKeys(self.versions.keys.take(self._order))
+            self._keys = keys  # last: who sees the keys sees the order
+        return keys
+
+
+class ChunkPart(Part):
+    """Places ``start`` to before ``end`` of a chunk in key order."""
+
+    __slots__ = ("_chunk", "_end", "_start")
+    stamp_max = STAMP_MAX
+
+    def __init__(self, chunk: Chunk, start: int, end: int) -> None:
+        self._chunk, self._start, self._end = chunk, start, end
+
+    def read(self, ids: Sequence[int], *, again: bool) -> Versions:
+        return self._chunk.read(self._start, self._end, ids)
+
+
+def merged(chunks: Sequence[Chunk], types: Mapping[int, Any]) -> Chunk:
+    """Put neighbours together, log order kept."""
+    ascending = all(chunk.ascending for chunk in chunks)
+    ascending = ascending and all(a.last < b.first for a, b in pairwise(chunks))
+    return Chunk(
+        chunks[0].base,
+        combined([chunk.versions for chunk in chunks], types),
+        (min(chunk.first for chunk in chunks), max(chunk.last for chunk in chunks)),
+        ascending,
+        sum(chunk.size_bytes for chunk in chunks),
+    )

@@ -1,0 +1,45 @@
+"""Settings of the engine, as they stand in ``[store.columnar]`` of ``node.toml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from stelae.spi.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnarConfig:
+    """Sizes of row groups and blocks, when blocks are merged, how much of them is kept decoded."""
+
+    row_group_rows: int = setting(
+        16_384,
+        unit="count",
+        low=64,
+        high=1 << 20,
+        reason="a point read decodes one row group of a column; scans decode several at once",
+    )
+    block_rows_max: int = setting(
+        1 << 20, unit="count", low=64, high=1 << 24, reason="a merge replaces whole blocks, so none is too large"
+    )
+    block_bytes_max: int = setting(
+        128 << 20, unit="bytes", low=4096, high=1 << 31, reason="a block is encoded in memory before it is written"
+    )
+    compression: Literal["none", "snappy", "lz4", "zstd"] = setting(
+        "snappy", reason="every Parquet reader knows it, and it reads nearly as fast as none"
+    )
+    fresh_blocks_min: int = setting(
+        4, unit="count", low=1, high=1000, reason="so many overlapping flushed blocks are worth merging"
+    )
+    fresh_blocks_max: int = setting(
+        12, unit="count", low=2, high=10_000, reason="above it a flush merges too: every read looks into each of them"
+    )
+    compact_rows: int = setting(
+        262_144, unit="count", low=64, high=1 << 24, reason="rows of one piece of a merge; entries wait for it"
+    )
+    garbage_percent_max: int = setting(
+        20, unit="percent", low=1, high=100, reason="a block with more rows behind the history floor is rewritten"
+    )
+    cache_bytes: int = setting(
+        32 << 20, unit="bytes", low=0, high=1 << 40, reason="decoded columns of blocks kept for point reads and updates"
+    )

@@ -1,0 +1,135 @@
+"""What leaves a store with its history: changes between two times, exports, and their way back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stelae.rows.key_order import KeyOrder
+from stelae.spi.errors import Corrupt
+from stelae.spi.schema import Schema
+from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
+from stelae_store_columnar.file_layout import types_of
+from stelae_store_columnar.memory import MemoryPart
+from stelae_store_columnar.versions import STAMP_MAX, Versions, combined, needed, same_as_next, visible
+from stelae_store_columnar.view import View
+
+WINDOW_ROWS = 1 << 20  #: Versions that an export holds at a time to bring them in order of timestamp.
+
+
+def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None) -> Iterator[Changes]:
+    """Compare both ends step by step."""
+    schema = view.schema
+    layout, key_layout = schema.project(columns), schema.key_layout
+    ids = tuple(dict.fromkeys((*layout.ids, *key_layout.ids)))
+    types = types_of(schema, ids)
+    for step in view.steps(None, None):
+        parts = view.parts(step)
+        if not parts or all(part.stamp_max <= after for part in parts):
+            continue
+        versions = _until(view.history(parts, ids), until)
+        late = pc.greater(versions.stamps, _stamp(after))
+        now = pc.and_(pc.invert(same_as_next(versions.keys)), late)
+        gone = _deleted(versions)
+        changed = versions.take(pc.indices_nonzero(pc.and_not(now, gone)))
+        dropped = versions.take(pc.indices_nonzero(pc.and_(now, gone)))
+        if len(dropped):
+            before = visible([versions], after, types)
+            dropped = dropped.take(pc.indices_nonzero(pc.is_in(dropped.keys, value_set=before.keys)))
+        if len(changed) or len(dropped):
+            rows, keys = view.state.fitting.batch(layout, changed), view.state.fitting.batch(key_layout, dropped)
+            yield Changes(rows, keys)
+
+
+def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
+    """Return the versions that a view at or above the floor can see, oldest first, a window of time at a time."""
+    types = types_of(view.schema, view.schema.layout.ids)
+    for low, high in _windows(view):
+        found = []
+        for step in view.steps(None, None):
+            parts = view.parts(step)
+            if all(part.stamp_max < low for part in parts):
+                continue
+            # A deletion at or below the floor hides nothing from whoever takes the export.
+            kept = needed([part.read([*types], again=False) for part in parts], floor, True, types)
+            inside = pc.and_(pc.greater_equal(kept.stamps, _stamp(low)), pc.less(kept.stamps, _stamp(high)))
+            found.append(kept.take(pc.indices_nonzero(inside)))
+        if found:
+            window = combined(found, types)
+            yield from _pieces(view, window.take(pc.sort_indices(window.stamps)))
+
+
+def import_piece(
+    memory: MemoryPart, order: KeyOrder, schemas: Mapping[int, Schema], piece: VersionedRows, latest: int
+) -> int:
+    """Take the versions of a piece; return the last timestamp.
+
+    ``Corrupt``: timestamps go back behind ``latest``, or the schema version is unknown."""
+    schema = schemas.get(piece.schema_version)
+    stamps, count = piece.timestamps, piece.rows.num_rows
+    if schema is None or len(stamps) != count:
+        raise Corrupt(f"an export of schema version {piece.schema_version} cannot be read")
+    for before, stamp in zip((latest, *stamps), stamps, strict=False):
+        if stamp < before:
+            raise Corrupt(f"an export goes back from timestamp {before} to {stamp}")
+    if not count:
+        return latest
+    keys = order.array(piece.rows)
+    versions = Versions(
+        keys,
+        pa.array(stamps, pa.int64()),
+        pa.repeat(True, count) if piece.deleted else None,
+        pa.repeat(pa.scalar(schema.version, pa.int32()), count),
+        dict(zip(piece.rows.layout.ids, piece.rows.arrow.columns, strict=True)),
+    )
+    memory.append(versions, keys.to_pylist(), piece.rows.nbytes, stamps[-1], gone=piece.deleted, bottom=True)
+    return stamps[-1]
+
+
+def _pieces(view: View, window: Versions) -> Iterator[VersionedRows]:
+    """Runs of rows and of deletions, each of bounded length."""
+    schema, fitting = view.schema, view.state.fitting
+    for start in range(0, len(window), BATCH_ROWS_MAX):
+        part = window.slice(start, min(BATCH_ROWS_MAX, len(window) - start))
+        place = 0
+        for deleted, run in groupby(_deleted(part).to_pylist()):
+            count = len([*run])
+            versions = part.slice(place, count)
+            place += count
+            rows = fitting.batch(schema.key_layout if deleted else schema.layout, versions)
+            yield VersionedRows(schema.version, deleted, tuple(versions.stamps.to_pylist()), rows)
+
+
+def _windows(view: View) -> list[tuple[int, int]]:
+    """Spans of time with about ``WINDOW_ROWS`` versions each, or one timestamp, oldest first."""
+    counts: Counter[int] = Counter()
+    if view.rows_max > WINDOW_ROWS:
+        for step in view.steps(None, None):
+            for part in view.parts(step):
+                for found in pc.value_counts(part.read((), again=False).stamps).to_pylist():
+                    counts[found["values"]] += found["counts"]
+    spans, low, rows = [], 0, 0
+    for stamp in sorted(counts):
+        if rows and rows + counts[stamp] > WINDOW_ROWS:
+            spans.append((low, stamp))
+            low, rows = stamp, 0
+        rows += counts[stamp]
+    return [*spans, (low, STAMP_MAX)]
+
+
+def _until(versions: Versions, until: int) -> Versions:
+    early = pc.less_equal(versions.stamps, _stamp(until))
+    return versions if pc.all(early).as_py() else versions.take(pc.indices_nonzero(early))
+
+
+def _deleted(versions: Versions) -> Any:
+    return pa.repeat(False, len(versions)) if versions.deleted is None else versions.deleted
+
+
+def _stamp(number: int) -> Any:
+    return pa.scalar(min(number, STAMP_MAX), pa.int64())

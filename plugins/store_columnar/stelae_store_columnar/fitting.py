@@ -1,0 +1,59 @@
+"""Rows of older schema versions as rows of the one in force.
+
+Values that a row's own version did not have are null in memory and on disk, however often the row was merged since;
+only here, when it is read, do they become the default. So a default is never baked in at a moment that differs from
+replica to replica, and what a column was called when a row was written does not matter: columns are known by id."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stelae.spi.rows import RowBatch, to_array
+from stelae.spi.schema import Column, Layout, Schema
+from stelae_store_columnar.versions import Versions
+
+
+class Fitting:
+    """Makes batches of one schema of versions of that schema or of earlier ones."""
+
+    def __init__(self, schema: Schema, schemas: Mapping[int, Schema]) -> None:
+        self._schema = schema
+        self._lacking: dict[int, frozenset[int]] = {}
+        for column in schema.columns:
+            lacking = frozenset(version for version, one in schemas.items() if column.id not in one.by_id)
+            if lacking and column.default is not None:
+                self._lacking[column.id] = lacking
+
+    def as_it_stands(self, layout: Layout, versions: Collection[int]) -> bool:
+        """Whether rows of some schema versions need no defaults in the columns of a layout."""
+        if not self._lacking:
+            return True
+        return all(self._lacking.get(i, frozenset()).isdisjoint(versions) for i in layout.ids)
+
+    def batch(self, layout: Layout, versions: Versions) -> RowBatch:
+        """Return rows, none of them deleted, in a layout."""
+        arrays = [self._column(column, versions) for column in layout.columns]
+        return RowBatch.from_arrays(layout, arrays)
+
+    def _column(self, column: Column, versions: Versions) -> Any:
+        array = versions.columns.get(column.id)
+        if array is None:
+            array = pa.nulls(len(versions), column.data_type.arrow())
+        lacking = self._lacking.get(column.id)
+        if lacking is None or not len(versions):
+            return array
+        old = pc.is_in(versions.schemas, value_set=pa.array(sorted(lacking), pa.int32()))
+        if not old.true_count:
+            return array
+        return pc.if_else(old, default_of(column), array)
+
+
+def default_of(column: Column) -> Any:
+    """Return what stands for an absent value of a column, as an Arrow scalar."""
+    if column.default is None:
+        return pa.scalar(None, column.data_type.arrow())
+    return to_array(column, [column.default])[0]

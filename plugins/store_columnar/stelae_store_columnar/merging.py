@@ -1,0 +1,136 @@
+"""Merging: versions of some sources become new blocks, without those that nobody can see any more.
+
+A merge of settled and fresh blocks goes through the keys piece by piece, so that no call takes long. After a piece the
+fresh blocks, and the settled one in which the piece ended, count from its end only: the manifest says so, and no file
+is written twice. A round ends when the fresh blocks that it began with are used up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.spi.schema import Schema
+from stelae_store_columnar.block import Block, BlockReader
+from stelae_store_columnar.block_writer import BlockWriter
+from stelae_store_columnar.config import ColumnarConfig
+from stelae_store_columnar.directory import BlockDirectory
+from stelae_store_columnar.file_layout import types_of
+from stelae_store_columnar.levels import Level, Levels, Live
+from stelae_store_columnar.parts import STEP_ROWS, Interval, Source, steps
+from stelae_store_columnar.versions import needed
+
+
+class Merger:
+    """Writes blocks. Used by the applying thread alone."""
+
+    def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._config = config
+
+    @property
+    def _order(self) -> KeyOrder:
+        return self._reader.order
+
+    def flushed(self, sources: Sequence[Source], levels: Levels, schema: Schema, floor: int) -> Levels:
+        """Write out what is in memory; return the levels with it. Blocks that meet no others are settled at once."""
+        settled, fresh = [*levels.settled.blocks], [level.blocks[0] for level in levels.fresh]
+        bottom = not levels.blocks
+        for live in self._write(sources, (None, None), schema, floor, bottom):
+            (fresh if levels.overlaps(live.first, live.last) else settled).append(live)
+        return Levels(settled, fresh)
+
+    def wants_round(self, levels: Levels) -> bool:
+        """Whether a round is under way, or worth beginning."""
+        fresh = levels.fresh
+        return bool(_begun(levels)) or len(fresh) >= self._config.fresh_blocks_min
+
+    def pieces_due(self, levels: Levels) -> int:
+        """Return how many pieces a flush has to do itself, lest the fresh blocks become too many."""
+        over = len(levels.fresh) - self._config.fresh_blocks_min
+        if over < 1:
+            return 0
+        waiting = sum(live.rows for live in levels.blocks)
+        room = self._config.fresh_blocks_max - len(levels.fresh)
+        pieces = waiting // self._config.compact_rows + 1
+        return pieces if room < 1 else pieces // (room + 1)
+
+    def merged(self, levels: Levels, schema: Schema, floor: int) -> Levels:
+        """Do one piece of a round, beginning one if none is under way; return the levels after it."""
+        taking = _begun(levels) or [level.blocks[0] for level in levels.fresh]
+        low = min(live.first for live in taking)
+        for live in levels.settled.blocks:
+            if live.first < low <= live.last:
+                low = live.first
+        sources = [levels.settled, *(Level((live,)) for live in taking)]
+        high = self._end_of_piece(sources, low, None)
+        straddling = high is not None and any(live.first < high <= live.last for live in levels.settled.blocks)
+        new = self._write(sources, (low, high), schema, floor, not straddling)
+        settled = _from(levels.settled.blocks, low, high) + new
+        fresh = [level.blocks[0] for level in levels.fresh]
+        rest = [live for live in fresh if live not in taking]
+        return Levels(settled, [*_begin_at(taking, high), *rest])
+
+    def garbage(self, levels: Levels, floor: int) -> Live | None:
+        """Return a settled block of which the history floor has made much superfluous."""
+        for live in levels.settled.blocks:
+            index = live.block.index
+            half = index.garbage_rows * 50 >= index.rows * self._config.garbage_percent_max
+            if index.garbage_rows and half and floor >= index.garbage_stamp:
+                return live
+        return None
+
+    def rewritten(self, levels: Levels, live: Live, schema: Schema, floor: int) -> Levels:
+        """Write a piece of a settled block again without its garbage; return the levels after it."""
+        low, end = live.first, self._order.after(live.last)
+        high = self._end_of_piece([Level((live,))], low, end)
+        new = self._write([Level((live,))], (low, end if high is None else high), schema, floor, True)
+        others = [other for other in levels.settled.blocks if other is not live]
+        rest = [] if high is None else _begin_at([live], high)
+        return Levels([*others, *new, *rest], [level.blocks[0] for level in levels.fresh])
+
+    def _end_of_piece(self, sources: Sequence[Source], low: Comparable, high: Comparable | None) -> Comparable | None:
+        """The key before which a piece ends; ``None``: it takes all there is."""
+        fences = [fence for source in sources for fence in source.fences(low, high, self._order)]
+        fences.sort(key=itemgetter(0))
+        limit = self._config.compact_rows / STEP_ROWS
+        share = 0.0
+        for key, weight in fences[:-1]:
+            share += weight
+            if share >= limit and key < fences[-1][0]:
+                return key
+        return None
+
+    def _write(self, sources: Sequence[Source], span: Interval, schema: Schema, floor: int, bottom: bool) -> list[Live]:
+        ids, types = schema.layout.ids, types_of(schema, schema.layout.ids)
+        writer = BlockWriter(self._reader.files, schema, self._config, self._directory.next_path)
+        try:
+            for step in steps(sources, *span, self._order):
+                parts = [part.read(ids, again=False) for source in sources for part in source.parts(*step)]
+                if parts:
+                    writer.add(needed(parts, floor, bottom, types))
+            written = writer.finish()
+            self._directory.sync()
+        except BaseException:
+            writer.abandon()
+            raise
+        return [Live(Block(self._reader, path, index)) for path, index in written]
+
+
+def _begun(levels: Levels) -> list[Live]:
+    """The fresh blocks of the round under way, oldest first."""
+    return [level.blocks[0] for level in levels.fresh if level.blocks[0].start is not None]
+
+
+def _begin_at(blocks: Sequence[Live], high: Comparable | None) -> list[Live]:
+    """What is left of blocks from a key on."""
+    if high is None:
+        return []
+    return [Live(live.block, high) for live in blocks if live.last >= high]
+
+
+def _from(blocks: Sequence[Live], low: Comparable, high: Comparable | None) -> list[Live]:
+    """What is left of settled blocks when a range was taken out of them. None begins below it and reaches into it."""
+    inside = [live for live in blocks if live.last >= low and (high is None or live.first < high)]
+    return [live for live in blocks if live not in inside] + _begin_at(inside, high)

@@ -1,0 +1,69 @@
+"""What a reader is handed of one source: a stretch of its versions in key order.
+
+Sources are chunks in memory and levels of blocks. A reader walks a key range in steps, cut at fences that the sources
+propose, so that a step holds a bounded number of rows however many sources overlap in it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Protocol, TypeAlias
+
+from stelae.rows.key_order import Comparable, KeyOrder
+from stelae_store_columnar.versions import Versions
+
+STEP_ROWS = 16_384  #: Rows of a step, about.
+STEP_BYTES = 64 << 20  #: Bytes of a step, about: texts may be long.
+
+Fence: TypeAlias = tuple[Comparable, float]
+"""A key that nothing straddles, and the share of a step (by rows or bytes) between it and the fence before."""
+
+
+class Part(ABC):
+    """A stretch of one source. ``stamp_max``: none of its timestamps is above."""
+
+    __slots__ = ()
+    stamp_max: int
+
+    @abstractmethod
+    def read(self, ids: Sequence[int], *, again: bool) -> Versions:
+        """Return its versions by key, then as applied, with those of the columns that the source has.
+
+        ``again``: somebody will soon read close by, so that it pays to keep what was decoded."""
+
+    def plain(self, at: int | None) -> bool:
+        """Whether, read alone, each version is a row as of a time."""
+        return False
+
+
+class Source(Protocol):
+    """Versions in key order, older or newer as a whole than those of another source, key by key."""
+
+    def fences(self, low: Comparable | None, high: Comparable | None, order: KeyOrder) -> list[Fence]:
+        """Propose where to cut a range; ``None`` is no bound."""
+
+    def parts(self, low: Comparable | None, high: Comparable | None) -> Sequence[Part]:
+        """Return what lies in a range, in key order. Cheap: nothing is read."""
+
+
+Interval: TypeAlias = tuple[Comparable | None, Comparable | None]
+"""Keys from the first, inclusive, to the second, exclusive."""
+
+
+def steps(
+    sources: Sequence[Source], low: Comparable | None, high: Comparable | None, order: KeyOrder
+) -> list[Interval]:
+    """Cut a range into steps of about one ``STEP_ROWS`` or ``STEP_BYTES`` each, in key order."""
+    fences = [fence for source in sources for fence in source.fences(low, high, order)]
+    fences.sort(key=itemgetter(0))
+    found: list[Interval] = []
+    share = 0.0
+    for key, weight in fences:
+        share += weight
+        if share >= 1 and (low is None or key > low) and (high is None or key < high):
+            found.append((low, key))
+            low, share = key, 0.0
+    if share > 0:
+        found.append((low, high))
+    return found

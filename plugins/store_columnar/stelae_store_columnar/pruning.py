@@ -1,0 +1,136 @@
+"""What a scan need not read: keys and row groups in which no row can meet its predicates.
+
+Predicates on the only key column narrow the range. Others are held against the statistics that every Parquet file has.
+A row group may be passed over only if nothing older or newer shares its keys, unless the predicate is on the key: else
+an older version, which a newer one that does not match has replaced, would come to light."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.rows.keys import encode_key
+from stelae.spi.rows import to_array
+from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
+from stelae.spi.schema import Column, Layout, Schema
+from stelae_store_columnar.block import Statistics
+from stelae_store_columnar.fitting import Fitting
+from stelae_store_columnar.levels import PiecePart
+from stelae_store_columnar.parts import Part
+
+Bound = Comparable | None
+
+
+def key_range(
+    schema: Schema, order: KeyOrder, predicates: Sequence[Predicate], low: Bound, high: Bound
+) -> tuple[Bound, Bound]:
+    """Narrow a range by the predicates on a key of one column."""
+    if len(schema.key) > 1 or schema.by_id[schema.key[0]].type in ("float", "double"):
+        return low, high
+    for predicate in predicates:
+        if predicate.column == schema.key[0]:
+            start, end = _range_of(schema, order, predicate)
+            low = start if low is None else low if start is None else max(low, start)
+            high = end if high is None else high if end is None else min(high, end)
+    return low, high
+
+
+def _range_of(schema: Schema, order: KeyOrder, predicate: Predicate) -> tuple[Bound, Bound]:
+    def key(value: Any) -> Comparable:
+        return order.bound(encode_key(schema, (value,)))
+
+    match predicate:
+        case Compare(op="=", value=value):
+            return key(value), order.after(key(value))
+        case Compare(op="<", value=value):
+            return None, key(value)
+        case Compare(op="<=", value=value):
+            return None, order.after(key(value))
+        case Compare(op=">", value=value):
+            return order.after(key(value)), None
+        case Compare(op=">=", value=value):
+            return key(value), None
+        case In(values=values) if values:
+            keys = [key(value) for value in values]
+            return min(keys), order.after(max(keys))
+    return None, None
+
+
+class Pruner:
+    """The predicates of one scan, held against the statistics of row groups."""
+
+    def __init__(self, schema: Schema, fitting: Fitting, predicates: Sequence[Predicate]) -> None:
+        self._fitting = fitting
+        self._tests = [
+            (schema.by_id[p.column], p.column in schema.key, p, _literals(schema.by_id[p.column], p))
+            for p in predicates
+        ]
+
+    def __call__(self, parts: list[Part]) -> list[Part]:
+        """Return the parts of a step without row groups in which no row can match."""
+        if not self._tests:
+            return parts
+        return [part for part in parts if not self._hopeless(part, alone=len(parts) == 1)]
+
+    def _hopeless(self, part: Part, *, alone: bool) -> bool:
+        if not isinstance(part, PiecePart):
+            return False
+        index = part.piece.index
+        for column, on_key, predicate, literals in self._tests:
+            if not on_key and not (alone and index.unique):
+                continue
+            # Null on disk is a default in force where the row is older than its column.
+            if not self._fitting.as_it_stands(Layout((column,)), index.schemas):
+                continue
+            found = part.piece.block.statistics(part.piece.number, column)
+            if found is not None and _excludes(predicate, literals, found):
+                return True
+        return False
+
+
+def _literals(column: Column, predicate: Predicate) -> list[Any]:
+    """The values of a predicate as Parquet statistics have them."""
+    match predicate:
+        case IsNull():
+            return []
+        case Compare(value=value):
+            values = [value]
+        case In(values=found):
+            values = [*found]
+        case Prefix(prefix=prefix):
+            values = [prefix]
+    array = to_array(column, values)
+    stored_as = {"date": "int32", "timestamp": "int64", "string": "binary"}.get(column.type)
+    return list((array.view(stored_as) if stored_as else array).to_pylist())
+
+
+def _excludes(predicate: Predicate, literals: Sequence[Any], found: Statistics) -> bool:
+    """Whether no value of a row group can match."""
+    if isinstance(predicate, IsNull):
+        return found.nulls == (found.rows if predicate.negated else 0)
+    if found.nulls == found.rows:
+        return True
+    least, greatest = found.least, found.greatest
+    if least is None or greatest is None:
+        return False
+    if isinstance(predicate, Prefix):
+        start = literals[0]
+        return bool(greatest[: len(start)] < start or least[: len(start)] > start)
+    op = predicate.op if isinstance(predicate, Compare) else "="
+    return all(_apart(op, value, least, greatest) for value in literals)
+
+
+def _apart(op: str, value: Any, least: Any, greatest: Any) -> bool:
+    match op:
+        case "=":
+            return bool(value < least or value > greatest)
+        case "<":
+            return bool(least >= value)
+        case "<=":
+            return bool(least > value)
+        case ">":
+            return bool(greatest <= value)
+        case ">=":
+            return bool(greatest < value)
+    return False

@@ -1,0 +1,134 @@
+"""Upkeep: from what is in memory to blocks, from blocks to fewer blocks, and the edits that say so.
+
+An edit is proposed after every file that its manifest names is durable, names and contents. The levels that readers see
+change at once; files that an edit makes superfluous are removed when it is committed, and a cursor that still needs one
+reads on through an open handle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stelae.spi.ids import OpId
+from stelae.spi.schema import Schema
+from stelae.spi.store import Edit
+from stelae_store_columnar.block import Block, BlockReader
+from stelae_store_columnar.chunks import Chunk
+from stelae_store_columnar.config import ColumnarConfig
+from stelae_store_columnar.directory import SUFFIXES, BlockDirectory
+from stelae_store_columnar.file_layout import types_of
+from stelae_store_columnar.levels import Levels, Live
+from stelae_store_columnar.manifest import LiveBlock, Manifest, decode_manifest, encode_manifest
+from stelae_store_columnar.memory import MemoryPart
+from stelae_store_columnar.merging import Merger
+from stelae_store_columnar.versions import needed
+
+
+class Upkeep:
+    """Used by the applying thread alone, but for :meth:`committed_files`."""
+
+    def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._merger = Merger(directory, reader, config)
+        self._committed = Edit(manifest=b"", flushed=OpId(0, 0))
+        self._proposed = self._committed
+        self._blocks: dict[int, Block] = {}
+
+    @property
+    def flushed_to(self) -> OpId:
+        """The last op id that the blocks hold."""
+        return self._proposed.flushed
+
+    def opened(self, manifest: Manifest, data: bytes, flushed: OpId) -> Levels:
+        """Open the blocks of a manifest and remove all others. ``StorageError``: they are not as it says."""
+        named = {live.number for live in (*manifest.settled, *manifest.fresh)}
+        self._directory.remove_orphans(named)
+        self._blocks = {n: Block.open(self._reader, self._directory.path_of(n)) for n in sorted(named)}
+        self._committed = self._proposed = Edit(manifest=data, flushed=flushed)
+        settled, fresh = (
+            [Live(self._blocks[live.number], live.start) for live in lives]
+            for lives in (manifest.settled, manifest.fresh)
+        )
+        return Levels(settled, fresh)
+
+    def flushed(self, chunks: Sequence[Chunk], levels: Levels, schema: Schema, floor: int) -> Levels:
+        """Write out chunks, and merge if too many blocks overlap; return the levels with them."""
+        if chunks:
+            levels = self._merger.flushed(chunks, levels, schema, floor)
+        for _ in range(self._merger.pieces_due(levels)):
+            if not self._merger.wants_round(levels):
+                break
+            levels = self._merger.merged(levels, schema, floor)
+        return levels
+
+    def compacted(self, levels: Levels, schema: Schema, floor: int) -> Levels | None:
+        """Do one piece of merging, or of dropping what the floor has made superfluous; ``None``: nothing to do."""
+        if self._merger.wants_round(levels):
+            return self._merger.merged(levels, schema, floor)
+        live = self._merger.garbage(levels, floor)
+        return None if live is None else self._merger.rewritten(levels, live, schema, floor)
+
+    def without_garbage(self, memory: MemoryPart, levels: Levels, schema: Schema, floor: int) -> MemoryPart:
+        """Return what is in memory without what nobody can see behind the floor."""
+        types = types_of(schema, schema.layout.ids)
+        parts = [
+            part.read(schema.layout.ids, again=False) for chunk in memory.chunks for part in chunk.parts(None, None)
+        ]
+        kept = needed(parts, floor, not levels.blocks, types)
+        rest = MemoryPart()
+        if len(kept):
+            values_bytes = sum(chunk.size_bytes for chunk in memory.chunks) * len(kept) // len(memory)
+            rest.restore(kept, values_bytes, memory.garbage_above(floor))
+        return rest
+
+    def propose(
+        self, levels: Levels, schema: Schema, schemas: Mapping[int, Schema], stamp: int, floor: int, flushed: OpId
+    ) -> Edit | None:
+        """Return the edit that makes levels durable; ``None`` if it would say nothing new."""
+        manifest = Manifest(
+            next_number=self._directory.next_number,
+            floor=floor,
+            stamp=stamp,
+            schema_version=schema.version,
+            schemas=tuple(schemas[version] for version in sorted(schemas)),
+            settled=tuple(map(self._named, levels.settled.blocks)),
+            fresh=tuple(self._named(level.blocks[0]) for level in levels.fresh),
+        )
+        if self._proposed.manifest and flushed == self._proposed.flushed and not self._differs(manifest):
+            return None
+        if not self._proposed.manifest and not levels.blocks and flushed == self._proposed.flushed:
+            return None
+        live = {self._directory.number_of(live.block.path): live.block for live in levels.blocks}
+        self._blocks.update(live)
+        gone = [number for number in self._blocks if number not in live]
+        obsolete = tuple(f"{number:08d}{suffix}" for number in sorted(gone) for suffix in SUFFIXES)
+        self._proposed = Edit(manifest=encode_manifest(manifest), flushed=flushed, obsolete=obsolete)
+        return self._proposed
+
+    def committed(self, edit: Edit) -> None:
+        """An edit is durable: remove what it made superfluous."""
+        self._committed = edit
+        for number in {int(name.partition(".")[0]) for name in edit.obsolete}:
+            block = self._blocks.pop(number, None)
+            if block is not None:
+                block.keep()
+        self._directory.remove(edit.obsolete)
+
+    def committed_files(self) -> tuple[Edit, list[str]]:
+        """Return the last committed edit, and the files that belong to it."""
+        edit = self._committed
+        manifest = decode_manifest(edit.manifest, "")
+        numbers = sorted({live.number for live in (*manifest.settled, *manifest.fresh)})
+        kept = Edit(manifest=edit.manifest, flushed=edit.flushed)
+        return kept, [f"{number:08d}{suffix}" for number in numbers for suffix in SUFFIXES]
+
+    def _named(self, live: Live) -> LiveBlock:
+        return LiveBlock(self._directory.number_of(live.block.path), live.start)
+
+    def _differs(self, manifest: Manifest) -> bool:
+        """Whether other blocks are live, or another schema is in force, than was proposed last."""
+        last = decode_manifest(self._proposed.manifest, "")
+        now, before = (
+            (m.schema_version, [one.version for one in m.schemas], m.settled, m.fresh) for m in (manifest, last)
+        )
+        return now != before
