@@ -31,6 +31,31 @@ MARK = "== block of line"
 COMMANDS = ("stelae", "pip", "pytest")
 CASES = 6
 
+BUGS = {
+    "_was_synced returns False always": (
+        "scan.py", "            return True\n", "            return False\n",
+        "test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing",
+    ),
+    "written without dsync": (
+        "writer.py", "dsync=sync and alone", "dsync=False",
+        "test_a_crash_at_any_operation_keeps_what_was_acknowledged",
+    ),
+    "no mark in close": (
+        "log.py", "                with suppress(Full):\n                    self._mark()\n", "",
+        "test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing",
+    ),
+    "the base forgotten when a file is written anew": (
+        "log.py", "put(Record(BASE, base,", "put(Record(BASE, self._scan.base,",
+        "test_collection_keeps_what_is_above_and_remembers_the_base",
+    ),
+    "a suffix that comes back": (
+        "scan.py", "            self.cut(record.op_id.index)\n", "",
+        "test_reads_give_only_the_winner_of_each_index",
+    ),
+}  # fmt: skip
+"""What is planted: the file, what stands there and what instead, and the check that has to fail. The page names the
+first three."""
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -221,6 +246,27 @@ def test_a_cluster_on_the_engine_loses_its_leader_twice_and_no_row(run: Run) -> 
     assert (document["rows_lost"], document["rows_wrong"]) == (0, 0)
     assert document["rows_read"] == document["rows_source"] > 100_000
     assert len(document["kills"]) == 2
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_that_is_planted_in_the_engine_is_found(run: Run, tmp_path: Path, bug: str) -> None:
+    name, right, wrong, check = BUGS[bug]
+    shutil.copytree(run.project, tmp_path / "project")
+    path = tmp_path / "project/src/stelae_wal_timeline" / name
+    text = path.read_text()
+    assert text.count(right) == 1, "the bug no longer applies"
+    path.write_text(text.replace(right, wrong))
+    done = subprocess.run(
+        ["pytest", "-q", "-k", f"Virtual and {check}"],
+        cwd=tmp_path / "project",
+        env=run.environment.variables | {"PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"FAILED tests/test_conformance.py::TestOnVirtualDisk::{check}" in done.stdout
 
 
 def test_every_file_that_the_page_writes_is_formatted_and_typed_and_has_no_lint(run: Run) -> None:
