@@ -142,7 +142,9 @@ class TabletLog:
         if self.failed is not None or self.damage is not None:
             return
         try:
-            self.end.seal()
+            self.end.seal(self.chain)
+        except OSError as error:
+            raise self._fail(error).error from error
         except StorageError as error:
             self._fail(error)
             raise

@@ -105,10 +105,18 @@ class OpenEnd:
         self._rolls = 0
         self.writer = self._adopt(chain, file, path, sequence, last, hint, size)
 
-    def seal(self) -> None:
-        """Close the open segment for good, with all that was written to it durable."""
+    def seal(self, chain: Chain) -> None:
+        """Close the open segment for good, with all that was written to it durable.
+
+        A segment that recovery left open is closed too: its index is in memory until then, and the
+        next start would scan it again."""
         self.drop_spare()
         writer, self.writer = self.writer, None
+        if writer is None and chain.segments and not chain.segments[-1].closed:
+            segment = chain.segments[-1]
+            assert segment.index is not None, "an open segment has its index in memory"
+            file = self._setting.files.open(segment.path, writable=True)
+            writer = self._writer(file, segment, segment.index, segment.end)
         if writer is not None:
             self._seal(writer)
 

@@ -28,6 +28,8 @@ from stelae_wal_segmented.names import base_name, segment_name
 from stelae_wal_segmented.scan import Scan, scan_segment
 from stelae_wal_segmented.segment import Chain, Segment
 
+_PIECE_BYTES = 1 << 20
+
 
 @dataclass(slots=True)
 class Recovered:
@@ -235,13 +237,11 @@ def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
     Raises:
         StorageError: it cannot be; nothing of the segment's end may be trusted.
     """
-    end, start = scan.index.end, min(scan.synced, scan.index.end)
-    data = bytearray(file.pread(end - start, start))
+    end = scan.index.end
+    file.truncate(end)
     if scan.unfinished is not None:
         at, group = scan.unfinished
-        raw = encode_group_header(group, header.nonce)
-        data[at - start : at - start + len(raw)] = raw
-    file.truncate(end)
-    if data:
-        file.pwritev([data], start)
+        file.pwritev([encode_group_header(group, header.nonce)], at)
+    for start in range(min(scan.synced, end), end, _PIECE_BYTES):
+        file.pwritev([file.pread(min(_PIECE_BYTES, end - start), start)], start)
     file.sync()

@@ -77,7 +77,7 @@ def set_aside(log: TabletLog, target: str) -> None:
         StorageError: it is half done; repeat it.
     """
     if log.damage is None and log.failed is None:
-        log.end.seal()
+        log.end.seal(log.chain)
     log.end.abandon()
     files = log.setting.files
     base_path = f"{log.directory}/{base_name(log.log.generation)}"

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from stelae.sim.disk_file import VirtualFile
-from stelae.spi.errors import Corrupt
+from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
-from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit, entries, entry
+from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.index import PAGE_ENTRIES
 from stelae_wal_segmented.log import TabletLog
@@ -198,6 +198,44 @@ def test_a_cold_log_holds_no_handle_no_index_and_no_byte_beyond_its_data(
     assert segment.end < length < segment.end + 500, "its data and the footer"
     check_holds(engine, Model(ZERO, list(entries(1, engine.logs()[LOG].last.index, size_bytes=400))))
     assert handles.paths == [], "reading opens a file for the read alone"
+    engine.close()
+
+
+@pytest.mark.parametrize("end", ["cool", "close"])
+def test_a_log_that_recovery_left_open_is_closed_when_it_is_idle_and_not_scanned_again(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    reads, harness = Reads(monkeypatch), a_harness()
+    engine = started(harness)
+    fill(engine, 20, 400)
+    harness.crash(engine)
+    engine = harness.open()  # type: ignore[assignment]
+    if end == "cool":
+        engine.cool(LOG)
+        assert [segment.index for segment in log_of(engine).chain.segments] == [None]
+        harness.crash(engine)
+    else:
+        engine.close()
+    reads.bytes = 0
+    engine = harness.open()  # type: ignore[assignment]
+    assert reads.bytes <= 350
+    check_holds(engine, Model(ZERO, list(entries(1, 20, size_bytes=400))))
+    engine.close()
+
+
+def test_a_segment_that_vanished_fails_its_own_log_when_the_engine_closes() -> None:
+    harness = a_harness()
+    engine = started(harness)
+    fill(engine, 20, 400)
+    harness.crash(engine)
+    engine = harness.open()  # type: ignore[assignment]
+    engine.create(OTHER, ZERO)
+    commit(engine, Append(entries=entries(1, 3)), OTHER)
+    harness.disk.remove(f"{PLACE}/g1-000000000001.seg")
+    with pytest.raises(StorageError, match=f"{PLACE}.*not usable"):
+        engine.close()
+    engine = harness.open()  # type: ignore[assignment]
+    check_holds(engine, Model(ZERO, list(entries(1, 3))), OTHER)
     engine.close()
 
 

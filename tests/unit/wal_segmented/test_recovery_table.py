@@ -11,79 +11,34 @@ import stelae_wal_segmented
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.errors import Corrupt, FutureVersion, SyncFailed
 from stelae.spi.ids import ZERO, OpId
-from stelae.spi.wal import Append, Failed, WalEngine
+from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries, entry
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.base import LogUse, read_base, write_base
 from stelae_wal_segmented.decisions import Found, Verdict, table
-from stelae_wal_segmented.footer import HEAD_BYTES
-from stelae_wal_segmented.format import (
-    GROUP_HEADER_BYTES,
-    SEGMENT_HEADER_BYTES,
-    GroupHeader,
-    SegmentHeader,
-    decode_segment_header,
-    encode_group_header,
-)
+from stelae_wal_segmented.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES, GroupHeader, encode_group_header
 from stelae_wal_segmented.names import sequences_of
-from stelae_wal_segmented.recovery import Recovered, recover_log
-
-PLACE = "/node/wals/tablet-a"
-FIRST = f"{PLACE}/g1-000000000001.seg"
-SECOND = f"{PLACE}/g1-000000000002.seg"
-BASE = f"{PLACE}/g1.base"
-
-ALL = entries(1, 60, size_bytes=200)
-"""Three segments' worth of entries, five to a group."""
+from stelae_wal_segmented.recovery import recover_log
+from tests.unit.wal_segmented.scenes import (
+    ALL,
+    BASE,
+    FIRST,
+    PLACE,
+    SECOND,
+    assert_damage,
+    assert_opens_with,
+    data_end_of,
+    filled,
+    header_of,
+    pages_of,
+    recovered,
+    small_harness,
+)
 
 
 @pytest.fixture
 def harness() -> VirtualHarness:
-    config = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=4096)
-    return VirtualHarness(SegmentedWal, config)
-
-
-def filled(harness: VirtualHarness, count: int = 60) -> WalEngine:
-    engine = harness.open()
-    engine.create(LOG, ZERO)
-    for first in range(0, count, 5):
-        commit(engine, Append(entries=ALL[first : first + 5], commit_hint=first))
-    return engine
-
-
-def recovered(harness: VirtualHarness) -> Recovered:
-    """Recover a copy of the disk, so that a test may look again."""
-    disk = harness.disk.clone()
-    return recover_log(disk, PLACE, LOG, sequences_of(disk, PLACE, 1))
-
-
-def header_of(harness: VirtualHarness, path: str) -> SegmentHeader:
-    return decode_segment_header(harness.disk.read_bytes(path), path)
-
-
-def data_end_of(harness: VirtualHarness) -> int:
-    """Where the data of the only segment end."""
-    return recovered(harness).chain.segments[-1].end
-
-
-def assert_damage(found: Recovered, row: Found, path: str, last_good: OpId) -> None:
-    assert found.found[-1] is row
-    assert found.damage is not None
-    assert found.damage.path == path
-    assert found.damage.last_good == last_good == found.last
-    assert f"row {row.value.letter}:" in found.damage.detail
-
-
-def assert_opens_with(harness: VirtualHarness, model: Model) -> None:
-    engine = harness.open()
-    check_holds(engine, model)
-    more = Append(entries=entries(model.last.index + 1, 1, term=9))
-    commit(engine, more)
-    harness.crash(engine)
-    engine = harness.open()
-    check_holds(engine, model.append(more))
-    engine.close()
+    return small_harness()
 
 
 def test_row_a_a_file_in_the_making_is_removed(harness: VirtualHarness) -> None:
@@ -246,14 +201,6 @@ def test_row_k_a_segment_without_footer_is_invalid_before_that(harness: VirtualH
         assert found.damage.path == FIRST
         assert SEGMENT_HEADER_BYTES <= found.damage.offset <= 2000
         assert found.last.index < 10
-
-
-def pages_of(harness: VirtualHarness) -> range:
-    """Where the offsets stand in the footer of the first segment: opening does not look at them."""
-    segment = recovered(harness).chain.segments[0]
-    assert segment.summary is not None
-    start = segment.end + HEAD_BYTES
-    return range(start, start + 8 * (segment.summary.count + 1) + 4)
 
 
 def test_row_l_a_damaged_footer_with_a_successor_is_damage(harness: VirtualHarness) -> None:
