@@ -26,12 +26,13 @@ from stelae.client.messages import (
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
 from stelae.host.peer_codec import Guard, PeerCodec
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.rows.operations import operation, runs_of
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.scan import Compare, Order, ScanSpec
-from stelae.spi.write import OpBody, OpKind, WriteOp, WriteRequest, encode_body, encode_request
+from stelae.spi.write import OpKind, WriteRequest, encode_request
 from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
 from stelae.wire.settings import WireSettings
@@ -45,8 +46,8 @@ ATTEMPTS = 400
 
 def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     """For each kind of message, bodies that would be taken as they are; the attack spoils them."""
-    rows = encode_body(OpBody(OpKind.UPSERT, [(10**6, "row 1000000")]))
-    write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, [WriteOp(1, rows)])
+    rows = operation(OpKind.UPSERT, [(10**6, "row 1000000")])
+    write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, runs_of([(1, rows), (2, rows)]))
     spec = ScanSpec(predicates=(Compare(1, ">=", 0),), limit=5, order=Order.KEY)
     codec = PeerCodec(engine.message_types)
     guard = Guard(TABLET, 1, OpId(1, 1), OpId(1, 1))

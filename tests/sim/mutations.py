@@ -16,7 +16,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Durable, Failed
-from stelae.spi.write import OpResult, WriteReply
+from stelae.spi.write import Answer, OpResult, WriteReply
 
 Original = Callable[..., Any]
 
@@ -112,7 +112,7 @@ def failure_is_success(original: Original, self: Any, error: Any) -> None:
     if self.open and not isinstance(error, CallerError):
         self.open = False
         result = OpResult(1)
-        self.done(WriteReply([(sequence, result) for sequence in range(1, 2_000)]))
+        self.done(WriteReply([Answer(1, 2_000, result)]))
 
 
 def observe_nothing(original: Original, self: Any, stamp: int) -> None:

@@ -34,12 +34,13 @@ from stelae.client.messages import (
 )
 from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
 from stelae.rows.building import build_batch
+from stelae.rows.operations import ROW_FORM_ROWS_MAX, operation
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.write import ROW_FORM_ROWS_MAX, OpBody, OpKind, OpResult, encode_body
+from stelae.spi.write import OpKind, OpResult
 from stelae.wire.messenger import Identity, Lane, Messenger, Response
 from stelae.wire.settings import WireSettings
 
@@ -208,15 +209,11 @@ class Tablet:
                 as one Arrow batch, which cannot hold it. In fewer rows it is a row error.
             Overloaded: too many operations are unanswered.
         """
-        given: list[tuple[Any, ...]] | bytes = list(rows)
+        given: Sequence[tuple[Any, ...]] | bytes = rows
         if len(rows) >= ROW_FORM_ROWS_MAX:
             layout = self.schema.key_layout if kind in _KEY_ONLY else self.schema.layout
             given = build_batch(layout, rows).to_ipc()
-        return self._writer.write(encode_body(OpBody(kind, given)), timeout_s)
-
-    def write_encoded(self, body: msgspec.Raw, *, timeout_s: float = TIMEOUT_S) -> asyncio.Future[OpResult]:
-        """As :meth:`write`, for a body from ``stelae.spi.write.encode_body``."""
-        return self._writer.write(body, timeout_s)
+        return self._writer.write(operation(kind, given), timeout_s)
 
     async def scan(
         self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S

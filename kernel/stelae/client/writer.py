@@ -11,10 +11,9 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
-
 from stelae.client.leader import LeaderTracker
 from stelae.client.messages import WRITE
+from stelae.rows.operations import Operation, runs_of
 from stelae.spi.errors import (
     CallerError,
     DeadlineExceeded,
@@ -26,7 +25,7 @@ from stelae.spi.errors import (
 )
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.services import Buffer
-from stelae.spi.write import OPS_MAX, OpResult, WriteOp, WriteReply, WriteRequest, decode_reply, encode_request
+from stelae.spi.write import OPS_MAX, OpResult, WriteReply, WriteRequest, decode_reply, encode_request
 from stelae.wire.messenger import Response
 
 PENDING_OPS_MAX = 65_536
@@ -54,11 +53,11 @@ class Caller(Protocol):
 
 
 class _Op:
-    __slots__ = ("body", "deadline", "future", "sequence")
+    __slots__ = ("deadline", "future", "operation", "sequence")
 
-    def __init__(self, sequence: int, body: msgspec.Raw, future: asyncio.Future[OpResult], deadline: float) -> None:
+    def __init__(self, sequence: int, operation: Operation, future: asyncio.Future[OpResult], deadline: float) -> None:
         self.sequence = sequence
-        self.body = body
+        self.operation = operation
         self.future = future
         self.deadline = deadline
 
@@ -106,8 +105,8 @@ class TabletWriter:
         """Operations that are not answered yet."""
         return len(self._pending)
 
-    def write(self, body: msgspec.Raw, timeout_s: float) -> asyncio.Future[OpResult]:
-        """Send one operation (``stelae.spi.write.encode_body``).
+    def write(self, operation: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+        """Send one operation (``stelae.rows.operations``).
 
         The future gets the operation's result once a majority has made it durable and it is
         applied. Otherwise it gets ``DeadlineExceeded``: then the outcome is unknown, since the
@@ -126,7 +125,7 @@ class TabletWriter:
             raise Overloaded(f"{len(self._pending)} operations are unanswered; await some first")
         self._last_sequence += 1
         future: asyncio.Future[OpResult] = self._loop.create_future()
-        op = _Op(self._last_sequence, body, future, self._loop.time() + timeout_s)
+        op = _Op(self._last_sequence, operation, future, self._loop.time() + timeout_s)
         self._pending[op.sequence] = op
         self._queue.append(op)
         self._schedule()
@@ -155,10 +154,10 @@ class TabletWriter:
         for op in queue:
             if op.sequence not in self._pending:
                 continue
-            size += len(op.body)
+            size += len(op.operation.rows)
             if batch and (size > REQUEST_BYTES_MAX or len(batch) >= OPS_MAX):
                 self._send(batch)
-                batch, size = [], len(op.body)
+                batch, size = [], len(op.operation.rows)
             batch.append(op)
         if batch:
             self._send(batch)
@@ -169,7 +168,7 @@ class TabletWriter:
             self._client_id,
             next(iter(self._pending)),
             self._schema_version,
-            [WriteOp(op.sequence, op.body) for op in batch],
+            runs_of((op.sequence, op.operation) for op in batch),
         )
         node = self._leader.current
         frames = [encode_request(request)]
@@ -209,10 +208,12 @@ class TabletWriter:
 
     def _take(self, batch: list[_Op], reply: WriteReply) -> None:
         self._failures = 0
-        for sequence, result in reply.results:
-            op = self._pending.pop(sequence, None)
-            if op is not None and not op.future.done():
-                op.future.set_result(result)
+        for answer in reply.answers:
+            first = answer.first_sequence
+            for sequence in range(first, first + min(answer.count, len(batch))):
+                op = self._pending.pop(sequence, None)
+                if op is not None and not op.future.done():
+                    op.future.set_result(answer.result)
         undecided = [op for op in batch if op.sequence in self._pending]
         if undecided:
             self._again(undecided, pause=True)

@@ -16,10 +16,10 @@ from stelae.host.results import Admission, ResultsTable
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.payload import WritePayload, decode_payload
+from stelae.spi.payload import decode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
-from stelae.spi.write import OpResult
+from stelae.spi.write import Answer
 
 GROUP_BYTES_MAX = 4 << 20
 """Bytes of entries that are applied in one call, at least one entry."""
@@ -27,11 +27,10 @@ GROUP_BYTES_MAX = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One applied ``WRITE`` entry: its payload, and one answer per request of it, in order."""
+    """One applied ``WRITE`` entry, and the answers of each run of its payload, in order."""
 
     op_id: OpId
-    payload: WritePayload
-    answers: Sequence[OpResult]
+    answers: Sequence[Sequence[Answer]]
 
 
 class ApplyGroup:
@@ -43,13 +42,13 @@ class ApplyGroup:
         self.last = entries[-1].op_id
         self.timestamp = max(entry.timestamp for entry in entries)
         self._results = results
-        self._admissions: list[tuple[WritePayload, Admission] | None] = []
+        self._admissions: list[Admission | None] = []
         self.to_apply: list[ApplyEntry] = []
         for entry in entries:
             if entry.kind is EntryKind.WRITE:
                 payload = decode_payload(entry.body)
                 admission = results.admit(payload, entry.timestamp)
-                self._admissions.append((payload, admission))
+                self._admissions.append(admission)
                 self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, payload, admission.skip))
             elif entry.kind is EntryKind.SCHEMA:
                 schema = Schema.from_bytes(entry.body)
@@ -61,9 +60,7 @@ class ApplyGroup:
         answered = []
         for entry, admitted, result in zip(self.to_apply, self._admissions, applied, strict=True):
             if admitted is not None:
-                payload, admission = admitted
-                answers = self._results.record(admission, result.faults)
-                answered.append(Answered(entry.op_id, payload, answers))
+                answered.append(Answered(entry.op_id, self._results.record(admitted, result.faults)))
         return answered
 
 

@@ -50,9 +50,8 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
         """Replace the file; durable on return.
 
-        Raises:
-            VoteRegression: the term or the vote would go back; nothing was written.
-            StorageError: as ``load``: nothing was written; as ``metadata.save``: do not go on."""
+        ``VoteRegression``: the term or the vote would go back; nothing was written. ``StorageError`` as of ``load``:
+        nothing was written; as of ``metadata.save``: do not go on."""
         known = self._known()
         term, vote = hard_state.term, hard_state.voted_for
         old = known.hard_state if known is not None else HardState()

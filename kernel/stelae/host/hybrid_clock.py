@@ -125,8 +125,7 @@ class HybridClock:
     def now(self) -> int:
         """Return the next timestamp: above every one given out or observed before.
 
-        Raises:
-            ClockError: all below the durable ceiling are used up: it could not be saved for long."""
+        ``ClockError``: all below the durable ceiling are used up: it could not be saved for long."""
         stamp = max(timestamp(self._read()), self._last + 1)
         self._reserve(physical_us(stamp))
         if stamp > self._ceiling:

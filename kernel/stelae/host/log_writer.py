@@ -111,9 +111,8 @@ class LogWriter:
     def reserve(self, log: LogId, size_bytes: int) -> Slot:
         """Fix the place of an append of ``size_bytes`` in its log. O(1).
 
-        Raises:
-            Overloaded: the queue is at its bound; try after ``when_room``.
-            StelaeError: the error that failed the log; or the writer is closing."""
+        ``Overloaded``: the queue is at its bound; try after ``when_room``. Any other ``StelaeError``: what failed the
+        log; or the writer is closing."""
         if self._closing:
             raise Unavailable("the log writer is closing")
         state = self._logs.get(log)

@@ -96,9 +96,7 @@ def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
 def load(files: Files, kind: Kind[Record], path: str) -> Record:
     """Read one file.
 
-    Raises:
-        MetadataMissing: there is no such file.
-        Corrupt, Foreign, FutureVersion: see :func:`decode`."""
+    ``MetadataMissing``: there is no such file. ``Corrupt``, ``Foreign``, ``FutureVersion``: see :func:`decode`."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError as error:
@@ -109,8 +107,7 @@ def load(files: Files, kind: Kind[Record], path: str) -> Record:
 def save(files: Files, kind: Kind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH) -> None:
     """Replace one file atomically; durable on return. The crash points bear the kind's name.
 
-    Raises:
-        Full: the old contents stand. ``SyncFailed``: the old or the new ones do."""
+    ``Full``: the old contents stand. ``SyncFailed``: the old or the new ones do."""
     crash.hit(f"{kind.name}.before_replace")
     files.replace(path, encode(kind, record))
     crash.hit(f"{kind.name}.after_replace")

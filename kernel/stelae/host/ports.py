@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import Raw
-
 from stelae.spi.consensus import (
     Beats,
     CopyRequest,
@@ -21,6 +19,7 @@ from stelae.spi.ids import ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Failed
+from stelae.spi.write import WriteRun
 
 
 class Timer(Protocol):
@@ -38,6 +37,9 @@ class Turns(Protocol):
 
     def defer(self, call: Callable[[], None]) -> None:
         """Run ``call`` on the loop after what is running now, before waiting again."""
+
+    def defer_last(self, call: Callable[[], None]) -> None:
+        """As ``defer``, when all that was deferred is done, and what was to be sent before."""
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
         """Run ``call`` on the loop at or after monotonic ``when_us``."""
@@ -89,25 +91,25 @@ class BlockingPool(Protocol):
 class WriteBatcher(Protocol):
     """Makes entries of one tablet's write operations. On the loop.
 
-    Each operation taken is one request of one payload, with the client, sequence and digest given, also when none of
-    its rows is left: exactly-once rests on it. Payloads and their requests are in the order taken."""
+    Each run taken is one run of one payload, with the client, sequence and digests given, also when none of its rows is
+    left: exactly-once rests on it. Payloads and their runs are in the order taken."""
 
     @property
     def schema(self) -> Schema:
         """What rows are checked against; its version is the payloads'."""
 
     def __len__(self) -> int:
-        """Operations taken since the last ``build``."""
+        """Runs taken since the last ``build``."""
 
     def add(
-        self, client_id: ClientId, first_incomplete: int, sequence: int, digest: int, body: Raw | bytes, token: Any
+        self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
     ) -> None:
-        """Take one operation, encoded as ``encode_body`` does; ``CallerError``, and nothing is taken: unfit as a whole.
+        """Take a run of operations; ``CallerError``, and nothing is taken: unfit as a whole, or one of them is.
 
         Rows at fault become row errors of their operation. ``token`` is the caller's."""
 
     def build(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
-        """Return encoded payloads for everything taken since the last call, each with the tokens of its requests."""
+        """Return encoded payloads for everything taken since the last call, each with the tokens of its runs."""
 
 
 BatcherFactory: TypeAlias = Callable[[Schema, int | None], WriteBatcher]

@@ -30,6 +30,7 @@ from stelae.spi.consensus import (
     CopyRequest,
     Event,
     Fatal,
+    Persisted,
     ReadReady,
     Received,
     Rejection,
@@ -102,6 +103,7 @@ class Replica:
         self._events: list[Event] = []
         self._held: list[Event] = []
         self._turn_due = False
+        self._to_apply = 0
         self._stopping = False
         self.suspended = False  #: While the disk is full; input is refused.
         self._timer: Timer | None = None
@@ -186,6 +188,8 @@ class Replica:
         """Queue an event for the core's next step; alone it brings no turn if nobody waits for it, as half of them."""
         if self._closed:
             return
+        if isinstance(event, Persisted) and self.executor.idle:
+            self._ports.turns.defer_last(self._catch_up)
         if not self._turn_due and not self._held and self.core.can_wait(event):
             self._held.append(event)
             return
@@ -218,6 +222,8 @@ class Replica:
             self.executor.execute(ready)
             if self._closed:
                 return
+        if self.executor.idle:
+            self._catch_up()
         self._note_status()
         self._arm_timer()
 
@@ -297,7 +303,13 @@ class Replica:
         self.applier.advance()
 
     def committed(self, index: int) -> None:
-        self.applier.commit_to(index)
+        # A leader's callers wait for it; a follower applies behind its acknowledgement of what came along.
+        late, self._to_apply = self._to_apply, index
+        self.applier.commit_to(index if self.status.role is Role.LEADER else late)
+
+    def _catch_up(self) -> None:
+        if not self._closed:
+            self.applier.commit_to(self._to_apply)
 
     def accepted(self, token: int, op_id: OpId) -> None:
         self.writes.accepted(token, op_id)

@@ -11,12 +11,12 @@ Applying a group of entries goes::
     results = store.apply([... skip=admission.skip ...])
     answers = [table.record(admission, result.faults) for ...]
 
-Between ``admit`` and ``record`` a request counts as taken but has no answer yet: a second entry of
+Between ``admit`` and ``record`` an operation counts as taken but has no answer yet: a second entry of
 the same id in the same group is a duplicate, and shares the answer once there is one."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Self
 
 import msgspec
@@ -24,9 +24,9 @@ import msgspec
 from stelae.host.hybrid_clock import LOGICAL_BITS
 from stelae.spi.errors import Corrupt, PayloadMismatch
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import PayloadRequest, WritePayload
+from stelae.spi.payload import PayloadRun, WritePayload
 from stelae.spi.store import RowFault
-from stelae.spi.write import OpResult, RowError, StaleSequence, refused
+from stelae.spi.write import Answer, OpResult, RowError, StaleSequence, refused
 
 _SECOND = 1_000_000 << LOGICAL_BITS
 
@@ -40,7 +40,7 @@ _DUMP_VERSION = 1
 
 
 class _Kept(msgspec.Struct, array_like=True, gc=False):
-    """One request that was taken; ``result`` is ``None`` until its entry has been recorded."""
+    """One operation that was taken; ``result`` is ``None`` until its entry has been recorded."""
 
     digest: int
     timestamp: int
@@ -58,6 +58,10 @@ class _Client(msgspec.Struct):
     floor: int = 1
     expire_from: int = 0
     results: dict[int, _Kept] = {}
+
+    def knows(self, sequences: range) -> bool:
+        """Whether one of these was taken or is stale."""
+        return sequences.start < self.floor or not self.results.keys().isdisjoint(sequences)
 
     def prune(self, first_incomplete: int) -> None:
         """Let go of results that the client has seen: all below ``first_incomplete``."""
@@ -88,9 +92,9 @@ class _Client(msgspec.Struct):
 
 
 class Admission(msgspec.Struct):
-    """What :meth:`ResultsTable.admit` found. ``skip`` is what the store passes over."""
+    """What :meth:`ResultsTable.admit` found. ``skip`` numbers the operations that the store passes over."""
 
-    requests: tuple[PayloadRequest, ...]
+    runs: tuple[PayloadRun, ...]
     timestamp: int
     skip: frozenset[int]
     kept: list[_Kept]
@@ -115,6 +119,11 @@ class ResultsTable:
             return _stale(client, sequence) if sequence < client.floor else None
         return kept.result if kept.digest == digest else _mismatch(client_id, sequence)
 
+    def knows(self, client_id: ClientId, sequences: range) -> bool:
+        """Whether ``answer`` may have something to say of one of these; cheap for many."""
+        client = self._clients.get(client_id)
+        return client is not None and client.knows(sequences)
+
     def has_room_for(self, client_id: ClientId, now: Callable[[], int]) -> bool:
         """Whether a leader may take a request: a client that may still retry is not forgotten for a new one."""
         if len(self._clients) < CLIENTS_MAX or client_id in self._clients:
@@ -122,47 +131,50 @@ class ResultsTable:
         return next(iter(self._clients.values())).timestamp + RESULT_AGE_MAX < now()
 
     def admit(self, payload: WritePayload, timestamp: int) -> Admission:
-        """Take the requests of the next entry: say which of them must not be applied.
+        """Take the operations of the next entry: say which of them must not be applied.
 
-        Those are retries of what was taken before, other uses of a taken id, and requests whose
+        Those are retries of what was taken before, other uses of a taken id, and operations whose
         client has moved past them. ``record`` must follow for each admission, in order."""
         owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
         skip: list[int] = []
         all_kept: list[_Kept] = []
-        for number, request in enumerate(payload.requests):
-            client = owners[request.client]
-            kept = client.results.get(request.sequence)
-            if kept is None and request.sequence >= client.floor:
-                kept = client.results[request.sequence] = _Kept(request.digest, timestamp)
-            else:
-                skip.append(number)
-                if kept is None:
-                    kept = _Kept(0, timestamp, _stale(client, request.sequence))
-                elif kept.digest != request.digest:
-                    client_id = payload.clients[request.client].client_id
-                    kept = _Kept(0, timestamp, _mismatch(client_id, request.sequence))
-            all_kept.append(kept)
+        for run in payload.runs:
+            client, sequences = owners[run.client], run.sequences
+            if not client.knows(sequences):
+                new = [_Kept(digest, timestamp) for digest in run.digests]
+                client.results.update(zip(sequences, new, strict=True))
+                all_kept += new
+                continue
+            for sequence, digest in zip(sequences, run.digests, strict=True):
+                kept = client.results.get(sequence)
+                if kept is None and sequence >= client.floor:
+                    kept = client.results[sequence] = _Kept(digest, timestamp)
+                else:
+                    skip.append(len(all_kept))
+                    if kept is None:
+                        kept = _Kept(0, timestamp, _stale(client, sequence))
+                    elif kept.digest != digest:
+                        client_id = payload.clients[run.client].client_id
+                        kept = _Kept(0, timestamp, _mismatch(client_id, sequence))
+                all_kept.append(kept)
         for client in owners:
             if len(client.results) > RESULTS_PER_CLIENT_MAX:
                 client.let_go([*islice(client.results, RESULTS_PER_CLIENT_MAX // 4)])
         self._open += 1
-        return Admission(payload.requests, timestamp, frozenset(skip), all_kept)
+        return Admission(payload.runs, timestamp, frozenset(skip), all_kept)
 
-    def record(self, admission: Admission, faults: Iterable[RowFault]) -> list[OpResult]:
-        """Keep what applying the entry gave, and return the answers in order of its requests."""
+    def record(self, admission: Admission, faults: Iterable[RowFault]) -> list[list[Answer]]:
+        """Keep what applying the entry gave, and return the answers of each of its runs, in order."""
         self._open -= 1
         fine = OpResult(admission.timestamp)
-        found = _by_request(admission.requests, faults)
-        answers = []
+        found = _by_operation(admission.runs, faults)
+        results = []
         for number, kept in enumerate(admission.kept):
             if kept.result is None:
-                kept.result = fine
-                errors = [*admission.requests[number].errors, *found.get(number, ())]
-                if errors:
-                    errors.sort(key=lambda error: error.row)
-                    kept.result = OpResult(admission.timestamp, tuple(errors))
-            answers.append(kept.result)
-        return answers
+                kept.result = OpResult(fine.timestamp, tuple(found[number])) if number in found else fine
+            results.append(kept.result)
+        waiting = iter(results)
+        return [_answers(run.first_sequence, islice(waiting, len(run.digests))) for run in admission.runs]
 
     def dump(self) -> bytes:
         """Return the table as bytes, for the superblock. Every admission must be recorded."""
@@ -218,19 +230,36 @@ def _stale(client: _Client, sequence: int) -> OpResult:
     )
 
 
-def _by_request(requests: tuple[PayloadRequest, ...], faults: Iterable[RowFault]) -> dict[int, list[RowError]]:
-    """Sort faults, which are in row order, to the requests that own the rows."""
+def _answers(sequence: int, results: Iterable[OpResult]) -> list[Answer]:
+    """Results of consecutive operations; neighbours that share theirs share an answer."""
+    answers = []
+    for _, same in groupby(results, key=id):
+        shared = [*same]
+        answers.append(Answer(sequence, len(shared), shared[0]))
+        sequence += len(shared)
+    return answers
+
+
+def _by_operation(runs: tuple[PayloadRun, ...], faults: Iterable[RowFault]) -> dict[int, list[RowError]]:
+    """Sort faults, which are in row order, to the operations that own the rows, beside what the leader found."""
     found: dict[int, list[RowError]] = {}
-    number, start = 0, 0
-    for fault in faults:
-        while fault.row >= start + requests[number].row_count:
-            start += requests[number].row_count
-            number += 1
-        place = fault.row - start
-        # The owned rows are what was sent without the rows that did not fit the schema.
-        for error in requests[number].errors:
-            place += error.row <= place
-        found.setdefault(number, []).append(RowError(place, fault.code))
+    waiting = deque(faults)
+    number = row = 0
+    for run in runs if waiting or any(run.errors for run in runs) else ():
+        for place, error in run.errors:
+            found.setdefault(number + place, []).append(error)
+        for count in run.row_counts:
+            unfit = found.get(number, ())
+            while waiting and waiting[0].row < row + count:
+                fault = waiting.popleft()
+                place = fault.row - row
+                # The owned rows are what was sent without the rows that did not fit the schema.
+                for error in unfit:
+                    place += error.row <= place
+                found[number] = [*found.get(number, ()), RowError(place, fault.code)]
+            number, row = number + 1, row + count
+    for errors in found.values():
+        errors.sort(key=lambda error: error.row)
     return found
 
 

@@ -4,7 +4,7 @@ What one turn brought in becomes one log entry (``batcher``). An entry that has 
 its callers; one that was replaced, or whose fate this replica cannot learn, tells them to retry
 under the same identity, which has one effect wherever it is retried."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from stelae.host.apply import Answered
@@ -14,7 +14,7 @@ from stelae.spi.consensus import Proposal, Propose
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
-from stelae.spi.write import OpResult, WriteReply, WriteRequest, digest_of, refused
+from stelae.spi.write import Answer, WriteReply, WriteRequest, WriteRun, digests_of, refused
 
 WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
 
@@ -25,20 +25,21 @@ _REPLACED = NotLeader(None, "the entry was replaced")
 class _Request:
     """One request on its way; answered once, whole."""
 
-    __slots__ = ("done", "open", "results", "undecided")
+    __slots__ = ("answers", "done", "open", "undecided")
 
     def __init__(self, done: WriteDone, operations: int) -> None:
         self.done = done
-        self.results: list[tuple[int, OpResult]] = []
+        self.answers: list[Answer] = []
         self.undecided = operations
         self.open = True
 
-    def decide(self, sequence: int, result: OpResult) -> None:
-        self.results.append((sequence, result))
-        self.undecided -= 1
+    def decide(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            self.answers.append(answer)
+            self.undecided -= answer.count
         if not self.undecided and self.open:
             self.open = False
-            self.done(WriteReply(self.results))
+            self.done(WriteReply(self.answers))
 
     def fail(self, error: StelaeError) -> None:
         if self.open:
@@ -69,7 +70,7 @@ class WritePath:
 
         One that was applied before gets its first answer at once, also when the schema has changed
         since. One that cannot be taken as a whole is refused in the reply; the others stand."""
-        if not request.ops:
+        if not request.runs:
             done(CallerError("a write request without operations"))
             return
         try:
@@ -78,20 +79,28 @@ class WritePath:
         except (ClockError, Overloaded) as error:
             done(error if isinstance(error, Overloaded) else Unavailable(str(error)))
             return
-        pending = _Request(done, len(request.ops))
-        for op in request.ops:
-            digest = digest_of(op.body)
-            answer = self._results.answer(request.client_id, op.sequence, digest)
+        pending = _Request(done, sum(len(run.ops) for run in request.runs))
+        for run in request.runs:
+            self._take(request, run, digests_of(run), pending)
+
+    def _take(self, request: WriteRequest, run: WriteRun, digests: tuple[int, ...], pending: _Request) -> None:
+        """Take a run whole; or, if some of it is known or unfit, operation by operation."""
+        client_id, first, count = request.client_id, run.first_sequence, len(digests)
+        alone = count == 1
+        answer = self._results.answer(client_id, first, digests[0]) if alone else None
+        if answer is None and (alone or not self._results.knows(client_id, range(first, first + count))):
             try:
-                if answer is None:
-                    self._check_schema(request.schema_version)
-                    self._batcher.add(
-                        request.client_id, request.first_incomplete, op.sequence, digest, op.body, pending
-                    )
+                self._check_schema(request.schema_version)
+                self._batcher.add(client_id, request.first_incomplete, run, digests, pending)
+                return
             except CallerError as error:
                 answer = refused(error)
-            if answer is not None:
-                pending.decide(op.sequence, answer)
+        if alone and answer is not None:
+            pending.decide([Answer(first, 1, answer)])
+            return
+        for place, op in enumerate(run.ops):
+            one = WriteRun(first + place, run.kind, run.columns, [op])
+            self._take(request, one, digests[place : place + 1], pending)
 
     def _check_schema(self, version: int) -> None:
         known = self._batcher.schema.version
@@ -136,8 +145,8 @@ class WritePath:
             for owner in owners:
                 owner.fail(_REPLACED)
             return
-        for owner, request, answer in zip(owners, applied.payload.requests, applied.answers, strict=True):
-            owner.decide(request.sequence, answer)
+        for owner, answers in zip(owners, applied.answers, strict=True):
+            owner.decide(answers)
 
     def fail_all(self, error: StelaeError) -> None:
         """Tell every caller to retry elsewhere."""

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from stelae.client.client import Tablet
 from stelae.local.acks import AckTimes
-from stelae.spi.write import OpBody, OpKind, OpResult, encode_body
+from stelae.spi.write import OpKind, OpResult
 
 IN_FLIGHT_MAX = 64
 ROWS_PER_OPERATION = 10
@@ -89,8 +87,7 @@ class Load:
         rows = list(self._rows[first : first + ROWS_PER_OPERATION])
         self._next += len(rows)
         self._in_flight += 1
-        body: msgspec.Raw = encode_body(OpBody(OpKind.INSERT, rows))
-        future = self._tablet.write_encoded(body, timeout_s=WRITE_TIMEOUT_S)
+        future = self._tablet.write(OpKind.INSERT, rows, timeout_s=WRITE_TIMEOUT_S)
         future.add_done_callback(lambda done: self._answered(first, len(rows), done))
 
     def _answered(self, first: int, count: int, done: asyncio.Future[OpResult]) -> None:

@@ -50,7 +50,7 @@ class LoopTurns:
         self._schedule()
 
     def defer_last(self, call: Callable[[], None]) -> None:
-        """Run at the end of this turn, after all that was deferred."""
+        """Run at the end of this turn, after all that was deferred, and behind what is last already."""
         self._last.append(call)
         self._schedule()
 

@@ -7,19 +7,22 @@ row errors of their operation, and nobody else's rows notice. Operations that ar
 checked and passed on untouched."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from stelae.rows.building import describe_misfit, misfits
+from stelae.rows.declared import check_declared
 from stelae.rows.keys import encode_keys
+from stelae.rows.operations import decode_rows
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.log import ENTRY_BYTES_MAX
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload, encode_payload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload, encode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout, Schema
-from stelae.spi.write import OpKind, RowCode, RowError, decode_body
+from stelae.spi.write import OpKind, RowCode, RowError, WriteRun
 
 # Sizes are estimated in Arrow. A payload that is all but full and one more operation fit an entry.
 OP_BYTES_MAX = ENTRY_BYTES_MAX // 2  #: Largest single operation.
@@ -33,39 +36,39 @@ _NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE
 _KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
 
 
-class _Run(msgspec.Struct):
-    """Consecutive operations of one kind: rows to be built, or one ``group`` that is ready."""
+class _Part(msgspec.Struct):
+    """Consecutive rows of one kind: to be built, or one ``group`` that is ready; whose, from run ``first_asked`` on."""
 
     kind: OpKind
     columns: tuple[int, ...] | None
     layout: Layout
-    first_request: int
+    first_asked: int
     rows: list[tuple[Any, ...]]
     group: OpGroup | None = None
 
 
 class _Draft:
-    """A payload in the making. Requests own as many rows as were sent until rows prove bad."""
+    """A payload in the making. Its runs own as many rows as were sent until rows prove bad."""
 
     def __init__(self) -> None:
         self.clients: dict[ClientId, list[int]] = {}
         """Number within the payload and highest ``first_incomplete`` of each client."""
-        self.requests: list[PayloadRequest] = []
+        self.asked: list[PayloadRun] = []
         self.tokens: list[Any] = []
-        self.runs: list[_Run] = []
+        self.parts: list[_Part] = []
         self.size_bytes = 0
 
-    def request(self, client_id: ClientId, first_incomplete: int, *fields: Any) -> None:
+    def ask(self, client_id: ClientId, first_incomplete: int, *fields: Any) -> None:
         client = self.clients.setdefault(client_id, [len(self.clients), first_incomplete])
         client[1] = max(client[1], first_incomplete)
-        self.requests.append(PayloadRequest(client[0], *fields))
+        self.asked.append(PayloadRun(client[0], *fields))
 
     def add_rows(self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any]) -> None:
-        last = self.runs[-1] if self.runs else None
+        last = self.parts[-1] if self.parts else None
         if last and last.kind is kind and last.columns == columns and last.group is None:
             last.rows += rows
         else:
-            self.runs.append(_Run(kind, columns, layout, len(self.requests), rows))
+            self.parts.append(_Part(kind, columns, layout, len(self.asked), rows))
 
 
 class Batcher:
@@ -80,62 +83,56 @@ class Batcher:
         self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], Layout] = {}
 
     def __len__(self) -> int:
-        return sum(len(draft.requests) for draft in self._drafts)
+        return sum(len(draft.asked) for draft in self._drafts)
 
     def add(
-        self,
-        client_id: ClientId,
-        first_incomplete: int,
-        sequence: int,
-        digest: int,
-        body: msgspec.Raw | bytes,
-        token: Any,
+        self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
     ) -> None:
-        """Take one operation; ``token`` comes back with the payload that holds it.
+        """Take a run of operations; ``token`` comes back with the payload that holds it.
 
-        ``CallerError``, and nothing is taken: malformed, too large, or of the wrong columns.
-        """
-        given = decode_body(body)
-        kind, columns, rows = given.kind, given.columns, given.rows
+        ``CallerError``, and nothing is taken: malformed, too large, or of the wrong columns."""
+        kind, columns = run.kind, run.columns
         if columns is None and kind in _KEY_ONLY:
             columns = self.schema.key
         layout = self._layouts.get((kind, columns)) or self._check_columns(kind, columns)
-        errors: tuple[RowError, ...] = ()
-        if isinstance(rows, bytes):
-            batch = _read_arrow(layout, rows)
+        given = decode_rows(run)
+        errors: tuple[tuple[int, RowError], ...] = ()
+        if isinstance(given, bytes):
+            batch = _read_arrow(layout, given)
             row_bytes = len(batch) * layout.row_bytes_min
-            draft = self._draft(max(batch.nbytes, len(rows), row_bytes))
-            group, errors = self._check_arrow(kind, columns, batch, rows)
-            draft.runs.append(_Run(kind, columns, layout, len(draft.requests), [], group))
-            count = group.row_count
+            draft = self._draft(max(batch.nbytes, len(given), row_bytes))
+            group, unfit = self._check_arrow(kind, columns, batch, given)
+            errors = tuple((0, error) for error in unfit)
+            draft.parts.append(_Part(kind, columns, layout, len(draft.asked), [], group))
+            counts: tuple[int, ...] = (group.row_count,)
         else:
-            count = len(rows)
-            draft = self._draft(len(memoryview(body)) + count * layout.row_bytes_min)
-            draft.add_rows(kind, columns, layout, rows)
-        draft.request(client_id, first_incomplete, sequence, count, digest, errors)
+            counts = tuple(map(len, given))
+            draft = self._draft(sum(map(len, run.ops)) + sum(counts) * layout.row_bytes_min)
+            draft.add_rows(kind, columns, layout, [*chain.from_iterable(given)])
+        draft.ask(client_id, first_incomplete, run.first_sequence, counts, digests, errors)
         draft.tokens.append(token)
 
     def build(self) -> list[tuple[bytes, Sequence[Any]]]:
         """Return payloads for everything taken since the last call, in that order; often one. Each is encoded and comes
-        with the callers' tokens, in order of its requests."""
+        with the callers' tokens, in order of its runs."""
         drafts, self._drafts = self._drafts, [_Draft()]
-        return [self._build(draft) for draft in drafts if draft.requests]
+        return [self._build(draft) for draft in drafts if draft.asked]
 
     def _build(self, draft: _Draft) -> tuple[bytes, Sequence[Any]]:
-        groups = [run.group or self._build_rows(run, draft.requests) for run in draft.runs]
+        groups = [part.group or self._build_rows(part, draft.asked) for part in draft.parts]
         payload = WritePayload(
             self.schema.version,
             tuple(PayloadClient(name, seen) for name, (_, seen) in draft.clients.items()),
-            tuple(draft.requests),
+            tuple(draft.asked),
             tuple(group for group in groups if group.row_count),
         )
         return encode_payload(payload), draft.tokens
 
     def _draft(self, size_bytes: int) -> _Draft:
         if size_bytes > OP_BYTES_MAX:
-            raise TooLarge("a write operation", size_bytes, OP_BYTES_MAX)
+            raise TooLarge("a write operation", size_bytes, OP_BYTES_MAX)  # a run of several is tried one by one
         draft = self._drafts[-1]
-        if draft.requests and draft.size_bytes + size_bytes > PAYLOAD_BYTES_MAX:
+        if draft.asked and draft.size_bytes + size_bytes > PAYLOAD_BYTES_MAX:
             draft = _Draft()
             self._drafts.append(draft)
         draft.size_bytes += size_bytes
@@ -171,22 +168,22 @@ class Batcher:
         group = OpGroup(kind, columns, len(fits), fits.to_ipc() if bad else data)
         return group, _row_errors(bad)
 
-    def _build_rows(self, run: _Run, requests: list[PayloadRequest]) -> OpGroup:
-        """Build the rows of a run into one batch; rows at fault become errors of requests."""
-        rows = run.rows
+    def _build_rows(self, part: _Part, asked: list[PayloadRun]) -> OpGroup:
+        """Build the rows of a part into one batch; rows at fault become errors of operations."""
+        rows = part.rows
         bad: dict[int, str] = {}
         if not rows:
-            return OpGroup(run.kind, run.columns, 0, b"")
+            return OpGroup(part.kind, part.columns, 0, b"")
         try:
-            batch = RowBatch.from_equal_rows(run.layout, rows)
+            batch = RowBatch.from_equal_rows(part.layout, rows)
         except SchemaMismatch:
-            bad = _find_bad(run.layout, rows)
+            bad = _find_bad(part.layout, rows)
             good = [row for place, row in enumerate(rows) if place not in bad]
-            batch = RowBatch.from_equal_rows(run.layout, good)
+            batch = RowBatch.from_equal_rows(part.layout, good)
         batch = self._drop_oversized(batch, bad)
         if bad:
-            _blame(run, requests, bad)
-        return OpGroup(run.kind, run.columns, len(batch), batch.to_ipc())
+            _blame(part, asked, bad)
+        return OpGroup(part.kind, part.columns, len(batch), batch.to_ipc())
 
     def _drop_oversized(self, batch: RowBatch, bad: dict[int, str]) -> RowBatch:
         """Drop rows with a key or a cell above its limit; the batch lacks ``bad`` already."""
@@ -200,7 +197,8 @@ class Batcher:
 
 def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
     try:
-        return RowBatch.from_ipc(layout, data, allow_nulls=True, bytes_max=OP_BYTES_MAX)
+        check_declared(data, "a record batch", OP_BYTES_MAX)
+        return RowBatch.from_ipc(layout, data, allow_nulls=True)
     except Corrupt as error:
         raise SchemaMismatch(f"rows in Arrow form do not fit their columns: {error}") from error
 
@@ -239,18 +237,20 @@ def _too_large(what: str, size_bytes: int, size_bytes_max: int) -> str:
     return f"{what} has {size_bytes} bytes; at most {size_bytes_max} are accepted"
 
 
-def _blame(run: _Run, requests: list[PayloadRequest], bad: dict[int, str]) -> None:
-    """Move the bad rows of a run from what its requests own to their errors."""
-    start, number = 0, run.first_request
-    while start < len(run.rows):
-        request = requests[number]
-        end = start + request.row_count
-        mine = {row - start: bad[row] for row in range(start, end) if row in bad}
-        if mine:
-            requests[number] = msgspec.structs.replace(
-                request, row_count=request.row_count - len(mine), errors=_row_errors(mine)
-            )
-        start, number = end, number + 1
+def _blame(part: _Part, asked: list[PayloadRun], bad: dict[int, str]) -> None:
+    """Move the bad rows of a part from what operations own to their errors."""
+    start, number = 0, part.first_asked
+    while start < len(part.rows):
+        run, counts = asked[number], []
+        errors: list[tuple[int, RowError]] = []
+        for place, count in enumerate(run.row_counts):
+            mine = {row - start: bad[row] for row in range(start, start + count) if row in bad}
+            errors += [(place, error) for error in _row_errors(mine)]
+            counts.append(count - len(mine))
+            start += count
+        if errors:
+            asked[number] = msgspec.structs.replace(run, row_counts=tuple(counts), errors=tuple(errors))
+        number += 1
 
 
 def _find_bad(layout: Layout, rows: Sequence[tuple[Any, ...]]) -> dict[int, str]:

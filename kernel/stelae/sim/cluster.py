@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.rows.keys import encode_key
+from stelae.rows.operations import operation, runs_of
 from stelae.sim.boot import SCHEMA, TABLET, Surroundings
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
@@ -23,17 +24,7 @@ from stelae.spi.errors import NotLeader, StelaeError
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
-from stelae.spi.write import (
-    OpBody,
-    OpKind,
-    OpResult,
-    WriteOp,
-    WriteReply,
-    WriteRequest,
-    decode_request,
-    encode_body,
-    encode_request,
-)
+from stelae.spi.write import OpKind, OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
 KINDS = {
     Action.INSERT: OpKind.INSERT,
@@ -173,7 +164,7 @@ class Cluster:
     ) -> list[tuple[Operation, Answer]]:
         if isinstance(result, StelaeError):
             return [(operation, self._retry(node, result)) for operation in operations]
-        by_sequence = dict(result.results)
+        by_sequence = {a.first_sequence + n: a.result for a in result.answers for n in range(a.count)}
         return [
             (operation, self._answer(node, by_sequence[operation.sequence]))
             for operation in operations
@@ -200,14 +191,14 @@ def _draw_node_ids(seed: int) -> list[NodeId]:
 
 
 def _request(operations: Sequence[Operation], first_incomplete: int) -> WriteRequest:
-    ops = []
-    for operation in operations:
-        row: tuple[int | str, ...] = (operation.key, operation.value)
-        if operation.action is Action.DELETE:
-            row = (operation.key,)
-        ops.append(WriteOp(operation.sequence, encode_body(OpBody(KINDS[operation.action], [row]))))
+    numbered = []
+    for asked in operations:
+        row: tuple[int | str, ...] = (asked.key, asked.value)
+        if asked.action is Action.DELETE:
+            row = (asked.key,)
+        numbered.append((asked.sequence, operation(KINDS[asked.action], [row])))
     client = ClientId(operations[0].client)
-    return WriteRequest(TABLET, client, first_incomplete, SCHEMA.version, ops)
+    return WriteRequest(TABLET, client, first_incomplete, SCHEMA.version, runs_of(numbered))
 
 
 def _value(store: TabletStore, key: int, at: int) -> str | None:
@@ -224,5 +215,5 @@ def _rows(store: TabletStore) -> dict[int, str]:
 
 
 def _answer_all(answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]) -> None:
-    for operation, found in answers:
-        answer(operation, found)
+    for asked, found in answers:
+        answer(asked, found)

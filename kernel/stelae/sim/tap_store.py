@@ -129,15 +129,15 @@ def _requests(entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
     faults = {fault.row: fault.code.name for fault in result.faults}
     found: list[AppliedRequest] = []
     row = 0
-    for number, request in enumerate(payload.requests):
-        rows = range(row, row + request.row_count)
+    operations = [(run, place) for run in payload.runs for place in range(len(run.digests))]
+    for number, (run, place) in enumerate(operations):
+        rows = range(row, row + run.row_counts[place])
         row = rows.stop
-        wrong = [error.code.name for error in request.errors]
+        wrong = [error.code.name for at, error in run.errors if at == place]
         wrong += [faults[r] for r in rows if r in faults]
-        client = payload.clients[request.client].client_id
+        client = payload.clients[run.client].client_id
+        sequence = run.first_sequence + place
         found.append(
-            AppliedRequest(
-                entry.op_id, number, client, request.sequence, number in entry.skip, wrong[0] if wrong else None
-            )
+            AppliedRequest(entry.op_id, number, client, sequence, number in entry.skip, wrong[0] if wrong else None)
         )
     return found

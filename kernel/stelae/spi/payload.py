@@ -1,10 +1,10 @@
-"""Payload of a ``WRITE`` log entry: many requests of many clients, their rows in Arrow.
+"""Payload of a ``WRITE`` log entry: many operations of many clients, their rows in Arrow.
 
 Layout, little-endian: magic ``SWP`` and a format version byte; length of the header in bytes (u32); the header in
 msgpack; then the record batches of the groups, each starting at a multiple of 8 so that Arrow reads it in place. The
 schema of a version is durable before its first use and is not repeated here.
 
-Rows are numbered from 0 through all groups in order; a request owns ``row_count`` rows behind its predecessor's."""
+Rows are numbered from 0 through all groups in order; an operation owns its count of rows behind its predecessor's."""
 
 import struct
 
@@ -29,17 +29,22 @@ class PayloadClient(msgspec.Struct, frozen=True, array_like=True):
     first_incomplete: int
 
 
-class PayloadRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One operation: whose, its number, how many rows it owns, and the hash of what was sent.
+class PayloadRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Consecutive operations of a client: the number of the first, how many rows each owns, and the hash of each.
 
-    ``errors`` are rows that the leader found not to fit: they are not among the rows of the entry. They count rows as
-    the client sent them; the owned rows are the others, in order."""
+    ``errors`` are rows that the leader found not to fit, by place of their operation: they are not among the rows of
+    the entry. They count rows as the client sent them; the owned rows are the others, in order."""
 
     client: int
-    sequence: int
-    row_count: int
-    digest: int
-    errors: tuple[RowError, ...] = ()
+    first_sequence: int
+    row_counts: tuple[int, ...]
+    digests: tuple[int, ...]
+    errors: tuple[tuple[int, RowError], ...] = ()
+
+    @property
+    def sequences(self) -> range:
+        """The numbers of its operations."""
+        return range(self.first_sequence, self.first_sequence + len(self.digests))
 
 
 class OpGroup(msgspec.Struct, frozen=True):
@@ -64,7 +69,7 @@ class WritePayload(msgspec.Struct, frozen=True):
 
     schema_version: int
     clients: tuple[PayloadClient, ...]
-    requests: tuple[PayloadRequest, ...]
+    runs: tuple[PayloadRun, ...]
     groups: tuple[OpGroup, ...]
 
     @property
@@ -83,7 +88,7 @@ class _Group(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Header(msgspec.Struct, frozen=True, array_like=True):
     schema_version: int
     clients: tuple[PayloadClient, ...]
-    requests: tuple[PayloadRequest, ...]
+    runs: tuple[PayloadRun, ...]
     groups: tuple[_Group, ...]
 
 
@@ -94,7 +99,7 @@ _DECODER = msgspec.msgpack.Decoder(_Header)
 def encode_payload(payload: WritePayload) -> bytes:
     """Return the body of a log entry. Equal payloads give equal bytes."""
     groups = tuple(_Group(g.kind, g.columns, g.row_count, len(g.body)) for g in payload.groups)
-    header = _ENCODER.encode(_Header(payload.schema_version, payload.clients, payload.requests, groups))
+    header = _ENCODER.encode(_Header(payload.schema_version, payload.clients, payload.runs, groups))
     parts: list[bytes | memoryview] = [_PREFIX.pack(_MAGIC, _VERSION, len(header))]
     for piece in (header, *(group.body for group in payload.groups)):
         parts += (piece, bytes(-len(piece) % _ALIGNMENT_BYTES))
@@ -114,7 +119,7 @@ def decode_payload(body: bytes) -> WritePayload:
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"header of a write payload: {error}") from error
     groups = _cut_groups(view, _PREFIX.size + header_bytes, header.groups)
-    return _checked(WritePayload(header.schema_version, header.clients, header.requests, groups))
+    return _checked(WritePayload(header.schema_version, header.clients, header.runs, groups))
 
 
 def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[OpGroup, ...]:
@@ -132,11 +137,13 @@ def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[O
 
 
 def _checked(payload: WritePayload) -> WritePayload:
-    clients = len(payload.clients)
-    for request in payload.requests:
-        if not 0 <= request.client < clients or request.row_count < 0 or request.sequence < 1:
-            raise Corrupt(f"impossible request {request} in a write payload"[:200])
-    owned = sum(request.row_count for request in payload.requests)
+    clients, owned = len(payload.clients), 0
+    for run in payload.runs:
+        operations = len(run.row_counts)
+        sound = 0 <= run.client < clients and run.first_sequence >= 1 and 0 < operations == len(run.digests)
+        if not sound or min(run.row_counts) < 0 or not all(0 <= place < operations for place, _ in run.errors):
+            raise Corrupt(f"impossible run {run} in a write payload"[:200])
+        owned += sum(run.row_counts)
     if owned != payload.row_count or any(group.row_count < 0 for group in payload.groups):
-        raise Corrupt(f"requests own {owned} rows of a write payload with {payload.row_count}")
+        raise Corrupt(f"operations own {owned} rows of a write payload with {payload.row_count}")
     return payload

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Self
 
-from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
+from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.schema import Column, Layout, data_type
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {
@@ -26,7 +26,7 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
     "date": (date, int),
     "timestamp": (datetime, int),
 }
-_MALFORMED = (OSError, EOFError, ValueError, OverflowError, struct.error)
+MALFORMED = (OSError, EOFError, ValueError, OverflowError, struct.error)
 _UNFIT = (ValueError, TypeError, ArithmeticError)
 # Half a step above the largest finite single: from here on a value would become infinite.
 _FLOAT_MAX = 3.4028235677973366e38
@@ -100,26 +100,21 @@ class RowBatch:
         return cls(layout, pa.RecordBatch.from_struct_array(struct))
 
     @classmethod
-    def from_ipc(
-        cls, layout: Layout, data: bytes | memoryview, *, allow_nulls: bool = False, bytes_max: int | None = None
-    ) -> Self:
-        """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere.
+    def from_ipc(cls, layout: Layout, data: bytes | memoryview, *, allow_nulls: bool = False) -> Self:
+        """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere, but for what a compressed
+        message may grow to (``stelae.rows.declared``).
 
         ``allow_nulls`` lets nulls pass in columns that are not nullable, for callers who look.
-        ``TooLarge`` when the values would take more than ``bytes_max``, known before they are
-        read; ``Corrupt`` when this is no record batch of the layout."""
+        ``Corrupt`` when this is no record batch of the layout."""
         import pyarrow as pa
 
         try:
-            message = pa.ipc.read_message(pa.py_buffer(data))
-            if bytes_max is not None and (declared := _declared_bytes(message)) > bytes_max:
-                raise TooLarge("a record batch", declared, bytes_max)
-            batch = pa.ipc.read_record_batch(message, layout.arrow)
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), layout.arrow)
             batch.validate(full=True)
-        except (pa.ArrowException, *_MALFORMED) as error:
+        except (pa.ArrowException, *MALFORMED) as error:
             raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
-        for place, column in enumerate(() if allow_nulls else layout.columns):
-            if not column.nullable and batch.column(place).null_count:
+        for column, array in zip(() if allow_nulls else layout.columns, batch.columns, strict=False):
+            if not column.nullable and array.null_count:
                 raise Corrupt(f"column {column.name!r} of a record batch holds nulls")
         return cls(layout, batch)
 
@@ -174,38 +169,6 @@ class RowBatch:
         mine = dict(zip(self.layout.ids, self.arrow.columns, strict=True))
         count = self.num_rows
         return RowBatch.from_arrays(layout, [mine[c.id] if c.id in mine else _filled(c, count) for c in layout.columns])
-
-
-def _declared_bytes(message: Any) -> int:
-    """Bytes that the buffers of an IPC message take in memory by what the message itself says.
-
-    Arrow allocates what a compressed buffer declares before it looks any further, and a message
-    may name the same bytes for many columns. Arrow has checked the shape of the metadata."""
-    if message.type != "record batch":
-        return 0
-    data, body = bytes(message.metadata), memoryview(message.body or b"")
-
-    def number(at: int, size_bytes: int = 4) -> int:
-        return int.from_bytes(data[at : at + size_bytes], "little")
-
-    def field(table: int, place: int) -> int:
-        """Where a field of a flatbuffer table stands; 0 if it is absent."""
-        vtable = (table - number(table)) % (1 << 32)
-        slot = 4 + 2 * place
-        offset = number(vtable + slot, 2) if slot < number(vtable, 2) else 0
-        return table + offset if offset else 0
-
-    header = field(number(0), 2)
-    batch = header + number(header)
-    compressed, buffers, total = field(batch, 3), field(batch, 2), 0
-    vector = buffers + number(buffers)
-    for offset, size in struct.iter_unpack("<qq", data[vector + 4 :][: 16 * number(vector)]):
-        if compressed and size >= 8:
-            # Minus one says that this buffer was left as it is.
-            declared = int.from_bytes(body[offset : offset + 8], "little", signed=True)
-            size = max(size, declared)
-        total += max(size, 0)
-    return total
 
 
 def _filled(column: Column, count: int) -> Any:

@@ -45,7 +45,7 @@ BATCH_ROWS_MAX = 8192  #: Most rows that a step of a cursor or compaction handle
 
 class ApplyEntry(msgspec.Struct, frozen=True):
     """One committed entry to apply: rows, or the schema that holds from here on. ``skip`` numbers the payload's
-    requests that were applied before or are refused: their rows are passed over, but keep their row numbers."""
+    operations that were applied before or are refused: their rows are passed over, but keep their row numbers."""
 
     op_id: OpId
     timestamp: int  #: Hybrid; never decreases with the index.

@@ -5,11 +5,12 @@ first incomplete)`` make an operation exactly-once: retried anywhere, any number
 answer. ``first_incomplete`` says that every lower sequence has been answered, so that its result may be forgotten.
 
 Small operations carry rows in msgpack, since one row as an Arrow batch costs a hundred times more; large ones an Arrow
-IPC message that nobody touches again. A body is encoded once, by the client, and hashed once, by the leader."""
+IPC message that nobody touches again. Rows are encoded once, by the client, and hashed once, by the leader; what a turn
+produced travels in runs of consecutive operations, and stays together through log, apply and answer."""
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import mmh3
 import msgspec
@@ -18,8 +19,6 @@ from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import ClientId, TabletId, client_id, tablet_id
 from stelae.spi.services import Buffer
 
-ROW_FORM_ROWS_MAX = 64  #: Operations of fewer rows travel in row form, others as Arrow.
-ROW_FORM_ROWS_LIMIT = 4096  #: Most rows that a server accepts in row form in one operation.
 OPS_MAX = 16_384  #: Most operations of one request: bounds what a message can make a server hold.
 
 
@@ -64,19 +63,13 @@ class OpResult(msgspec.Struct, frozen=True, array_like=True):
     detail: str = ""  #: What the refusal says to people.
 
 
-class OpBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Kind and rows of an operation: what its digest covers."""
+class WriteRun(msgspec.Struct, frozen=True, array_like=True):
+    """Operations of one kind that a client numbered in a row, so that what they share is told and looked at once."""
 
+    first_sequence: int
     kind: OpKind
-    rows: list[tuple[Any, ...]] | bytes  #: Tuples of plain values (decimals as text), or one Arrow IPC message.
-    columns: tuple[int, ...] | None = None  #: Ids of what the rows bring, in order; ``None``: whole schema (or key).
-
-
-class WriteOp(msgspec.Struct, frozen=True, array_like=True):
-    """One numbered operation; ``body`` is an encoded :class:`OpBody`."""
-
-    sequence: int
-    body: msgspec.Raw
+    columns: tuple[int, ...] | None  #: Ids of what the rows bring, in order; ``None``: whole schema (or key).
+    ops: list[msgspec.Raw]  #: Each an encoded list of rows: tuples of plain values; or one Arrow IPC message, alone.
 
 
 class WriteRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -86,18 +79,25 @@ class WriteRequest(msgspec.Struct, frozen=True, array_like=True):
     client_id: ClientId
     first_incomplete: int
     schema_version: int
-    ops: list[WriteOp]
+    runs: list[WriteRun]
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """The result that so many consecutive operations share."""
+
+    first_sequence: int
+    count: int
+    result: OpResult
 
 
 class WriteReply(msgspec.Struct, frozen=True, array_like=True):
-    """Answers by sequence, in any order; what is missing was not decided."""
+    """Answers, in any order; an operation that is missing was not decided."""
 
-    results: list[tuple[int, OpResult]]
+    answers: list[Answer]
 
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _ENCODER = msgspec.msgpack.Encoder()
-_BODY = msgspec.msgpack.Decoder(OpBody)
 _REQUEST = msgspec.msgpack.Decoder(WriteRequest)
 _REPLY = msgspec.msgpack.Decoder(WriteReply)
 
@@ -109,22 +109,11 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: Buffer, what: str)
         raise CallerError(f"malformed write {what}: {error}") from error
 
 
-def encode_body(body: OpBody) -> msgspec.Raw:
-    """Encode an operation once; the same bytes serve every retry."""
-    return msgspec.Raw(_ENCODER.encode(body))
-
-
-def decode_body(raw: msgspec.Raw | bytes) -> OpBody:
-    """Read an operation; ``CallerError``: malformed, or too many rows for the row form."""
-    body = _decode(_BODY, memoryview(raw), "operation")
-    if len(body.rows) > ROW_FORM_ROWS_LIMIT and not isinstance(body.rows, bytes):
-        raise CallerError(f"{len(body.rows)} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow")
-    return body
-
-
-def digest_of(raw: msgspec.Raw | bytes) -> int:
-    """Return the 64-bit hash of an encoded body: tells a retry from another use of its id."""
-    return mmh3.mmh3_x64_128_utupledigest(raw)[0]
+def digests_of(run: WriteRun) -> tuple[int, ...]:
+    """Return a 64-bit hash of each operation's kind, columns and rows: tells a retry from another use of its id."""
+    seed = mmh3.hash(_ENCODER.encode((run.kind, run.columns)), signed=False)
+    hashed = mmh3.mmh3_x64_128_utupledigest
+    return tuple([hashed(op, seed)[0] for op in run.ops])
 
 
 def refused(error: StelaeError) -> OpResult:
@@ -138,16 +127,19 @@ encode_reply: Callable[[WriteReply], bytes] = _ENCODER.encode
 
 
 def decode_request(data: Buffer) -> WriteRequest:
-    """Read a request, bodies encoded still; ``CallerError``: malformed, or out of range."""
+    """Read a request, rows encoded still; ``CallerError``: malformed, or out of range."""
     request = _decode(_REQUEST, data, "request")
     tablet_id(request.tablet_id)
     client_id(request.client_id)
-    if len(request.ops) > OPS_MAX:
-        raise CallerError(f"{len(request.ops)} operations in one request; at most {OPS_MAX}")
+    counts = [len(run.ops) for run in request.runs]
+    if sum(counts) > OPS_MAX:
+        raise CallerError(f"{sum(counts)} operations in one request; at most {OPS_MAX}")
     if not 1 <= request.first_incomplete < 1 << 63:
         raise CallerError(f"first incomplete {request.first_incomplete} is out of range")
-    if not all(1 <= op.sequence < 1 << 63 for op in request.ops):
+    if not all(1 <= run.first_sequence < (1 << 63) - count for run, count in zip(request.runs, counts, strict=True)):
         raise CallerError("a sequence is out of range: they count from 1")
+    if not all(counts):
+        raise CallerError("a run without operations")
     return request
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from stelae.client.client import Tablet
-from stelae.spi.write import OpBody, OpKind, OpResult, encode_body
+from stelae.spi.write import OpKind, OpResult
 from stelae_bench.rows import RowSource
 
 TIMEOUT_S = 20.0
@@ -70,8 +70,7 @@ class ClosedLoop:
 
     def _send(self) -> None:
         began = time.monotonic()
-        body: msgspec.Raw = encode_body(OpBody(OpKind.INSERT, [self._rows.next()]))
-        future = self._tablet.write_encoded(body, timeout_s=TIMEOUT_S)
+        future = self._tablet.write(OpKind.INSERT, [self._rows.next()], timeout_s=TIMEOUT_S)
         future.add_done_callback(partial(self._answered, began))
 
     def _answered(self, began: float, done: asyncio.Future[OpResult]) -> None:

@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any
 
 from stelae.rows.keys import encode_keys
+from stelae.rows.operations import rows_of
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
@@ -34,7 +35,7 @@ class Writer:
         self.values_bytes = 0
 
     def write(self, entry: ApplyEntry, schemas: Mapping[int, Schema], current: Schema) -> tuple[RowFault, ...]:
-        """Apply the rows of an entry, but for those of skipped requests; return the faults.
+        """Apply the rows of an entry, but for those of skipped operations; return the faults.
 
         Raises:
             Corrupt: rows that cannot be read; nothing of the entry was applied.
@@ -42,7 +43,7 @@ class Writer:
         payload = entry.change
         assert isinstance(payload, WritePayload)
         readable = [self._read(group, payload.schema_version, schemas) for group in payload.groups]
-        skip = _skipped_rows(payload, entry.skip)
+        skip = rows_of(payload, entry.skip)
         faults: list[RowFault] = []
         start = 0
         for group, (rows, keys) in zip(payload.groups, readable, strict=True):
@@ -173,14 +174,3 @@ class _Step:
             merged.append(tuple(o if s is None else new[s] for o, s in zip(old, sources, strict=True)))
             self.writer.put(key, self.timestamp, self.index, part, len(merged) - 1)
         return faults
-
-
-def _skipped_rows(payload: WritePayload, skip: frozenset[int]) -> set[int]:
-    rows: set[int] = set()
-    if skip:
-        start = 0
-        for number, request in enumerate(payload.requests):
-            if number in skip:
-                rows.update(range(start, start + request.row_count))
-            start += request.row_count
-    return rows

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-import msgspec
 import pytest
 
 from stelae.spi.errors import DeadlineExceeded
-from stelae.spi.write import OpKind, OpResult, RowCode, RowError, decode_body
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError
 from stelae_bench.closed_loop import ClosedLoop, Sample
 from stelae_bench.rows import RowSource
 
 FINE = OpResult(1)
+Row = tuple[Any, ...]
 
 
 class Tablet:
@@ -23,14 +24,14 @@ class Tablet:
     def __init__(self, answer: Callable[[int], OpResult | Exception]) -> None:
         self._answer = answer
         self._open: deque[tuple[int, asyncio.Future[OpResult]]] = deque()
-        self.bodies: list[msgspec.Raw] = []
+        self.sent: list[tuple[OpKind, list[Row]]] = []
         self.in_flight_max = 0
 
-    def write_encoded(self, body: msgspec.Raw, *, timeout_s: float) -> asyncio.Future[OpResult]:
+    def write(self, kind: OpKind, rows: list[Row], *, timeout_s: float) -> asyncio.Future[OpResult]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[OpResult] = loop.create_future()
-        self._open.append((len(self.bodies), future))
-        self.bodies.append(body)
+        self._open.append((len(self.sent), future))
+        self.sent.append((kind, rows))
         self.in_flight_max = max(self.in_flight_max, len(self._open))
         loop.call_later(0.0005, self._settle)
         return future
@@ -59,15 +60,14 @@ def run(
 def test_as_many_as_asked_for_are_in_flight_and_all_are_answered_in_the_end(in_flight: int) -> None:
     tablet, rows, sample = run(in_flight)
     assert tablet.in_flight_max == in_flight
-    assert len(sample.latencies_ms) == len(tablet.bodies) == rows.count > in_flight
+    assert len(sample.latencies_ms) == len(tablet.sent) == rows.count > in_flight
     assert sample.problems == []
 
 
 def test_each_write_is_one_new_row_in_a_call_of_its_own() -> None:
     tablet, _, _ = run(4)
-    bodies = [decode_body(body) for body in tablet.bodies]
-    assert {(body.kind, len(body.rows)) for body in bodies} == {(OpKind.INSERT, 1)}
-    assert [body.rows[0][0] for body in bodies] == list(range(len(bodies)))
+    assert {(kind, len(given)) for kind, given in tablet.sent} == {(OpKind.INSERT, 1)}
+    assert [given[0][0] for _, given in tablet.sent] == list(range(len(tablet.sent)))
 
 
 def test_time_goes_from_the_first_write_to_the_last_answer() -> None:
@@ -85,7 +85,7 @@ def test_time_goes_from_the_first_write_to_the_last_answer() -> None:
 )
 def test_the_first_problem_ends_the_round_and_is_told(answer: OpResult | Exception, words: str) -> None:
     tablet, _, sample = run(4, lambda number: answer if number == 10 else FINE)
-    assert len(tablet.bodies) < 30
-    assert len(sample.latencies_ms) == len(tablet.bodies) - 1
+    assert len(tablet.sent) < 30
+    assert len(sample.latencies_ms) == len(tablet.sent) - 1
     (problem,) = sample.problems
     assert problem.startswith(words)

@@ -10,11 +10,12 @@ import pytest
 
 from stelae.client.client import Client, Tablet
 from stelae.client.leader import LeaderTracker
+from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
-from stelae.spi.write import ROW_FORM_ROWS_MAX, OpBody, OpKind, decode_body, decode_request
+from stelae.spi.write import OpKind, WriteRun, decode_request
 
 NODE = NodeId("a" * 32)
 SCHEMA = Schema.from_plain(
@@ -26,17 +27,17 @@ class SilentMessenger:
     """Keeps what is sent, answers nothing."""
 
     def __init__(self) -> None:
-        self.bodies: list[OpBody] = []
+        self.runs: list[WriteRun] = []
 
     def call(self, _to: NodeId, _kind: str, frames: Sequence[bytes], **_: Any) -> Any:
-        self.bodies += [decode_body(op.body) for op in decode_request(frames[0]).ops]
+        self.runs += decode_request(frames[0]).runs
         return asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-def sent(write: Callable[[Tablet], Any]) -> list[OpBody]:
+def sent(write: Callable[[Tablet], Any]) -> list[WriteRun]:
     """What a client sends in one turn in which ``write`` is called."""
     messenger = SilentMessenger()
 
@@ -46,7 +47,15 @@ def sent(write: Callable[[Tablet], Any]) -> list[OpBody]:
         await asyncio.sleep(0)
 
     asyncio.run(turn())
-    return messenger.bodies
+    return messenger.runs
+
+
+def arrow_of(kind: OpKind, given: list[tuple[Any, ...]]) -> bytes:
+    """The Arrow message as which rows travel."""
+    (run,) = sent(lambda tablet: tablet.write(kind, given))
+    message = decode_rows(run)
+    assert isinstance(message, bytes) and run.columns is None
+    return message
 
 
 def rows(count: int) -> list[tuple[Any, ...]]:
@@ -55,22 +64,28 @@ def rows(count: int) -> list[tuple[Any, ...]]:
 
 def test_few_rows_travel_in_row_form() -> None:
     few = rows(ROW_FORM_ROWS_MAX - 1)
-    assert sent(lambda tablet: tablet.write(OpKind.INSERT, few)) == [OpBody(OpKind.INSERT, few)]
+    (run,) = sent(lambda tablet: tablet.write(OpKind.INSERT, few))
+    assert (run.kind, run.columns, decode_rows(run)) == (OpKind.INSERT, None, [few])
+
+
+def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
+    def write(tablet: Tablet) -> None:
+        for kind in (OpKind.INSERT, OpKind.INSERT, OpKind.UPSERT):
+            tablet.write(kind, rows(1))
+
+    found = [(run.first_sequence, run.kind, len(run.ops)) for run in sent(write)]
+    assert found == [(1, OpKind.INSERT, 2), (3, OpKind.UPSERT, 1)]
 
 
 def test_many_rows_travel_as_one_arrow_batch_of_the_whole_schema() -> None:
     many = rows(ROW_FORM_ROWS_MAX)
-    (body,) = sent(lambda tablet: tablet.write(OpKind.UPSERT, many))
-    assert isinstance(body.rows, bytes) and body.columns is None
-    assert RowBatch.from_ipc(SCHEMA.layout, body.rows).to_rows() == many
+    assert RowBatch.from_ipc(SCHEMA.layout, arrow_of(OpKind.UPSERT, many)).to_rows() == many
 
 
 @pytest.mark.parametrize("kind", [OpKind.DELETE, OpKind.DELETE_IGNORE])
 def test_many_deletes_travel_as_one_arrow_batch_of_the_key(kind: OpKind) -> None:
     keys = [(n,) for n in range(ROW_FORM_ROWS_MAX)]
-    (body,) = sent(lambda tablet: tablet.write(kind, keys))
-    assert isinstance(body.rows, bytes) and body.columns is None
-    assert RowBatch.from_ipc(SCHEMA.key_layout, body.rows).to_rows() == keys
+    assert RowBatch.from_ipc(SCHEMA.key_layout, arrow_of(kind, keys)).to_rows() == keys
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import pytest
 
 from stelae.client.leader import LeaderTracker
 from stelae.client.writer import TabletWriter
+from stelae.rows.operations import operation
 from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, NodeId, TabletId
-from stelae.spi.write import OpBody, OpKind, encode_body
+from stelae.spi.write import OpKind
 
 NODES = [NodeId("a"), NodeId("b")]
 AT_ONCE_S = 1e-9
@@ -44,7 +45,7 @@ async def refused(error: StelaeError) -> tuple[str, NodeId]:
         rng=random.Random(1),
     )
     with pytest.raises(DeadlineExceeded) as caught:
-        await writer.write(encode_body(OpBody(OpKind.INSERT, [(1,)])), AT_ONCE_S)
+        await writer.write(operation(OpKind.INSERT, [(1,)]), AT_ONCE_S)
     return str(caught.value), tracker.current
 
 

@@ -10,6 +10,7 @@ import random
 import sys
 from typing import Any
 
+import msgspec
 from fake_engines import FakeBatcher, FakeStore, FakeWal, SoloConsensus
 from fake_machine import FakeClock, FakeMachine, FakeMetrics
 
@@ -22,14 +23,12 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import (
-    OpBody,
     OpKind,
-    WriteOp,
     WriteReply,
     WriteRequest,
+    WriteRun,
     decode_reply,
     decode_request,
-    encode_body,
     encode_reply,
     encode_request,
 )
@@ -121,7 +120,7 @@ async def write(address: str, key: int) -> WriteReply:
         client_id=ClientId("c"),
         first_incomplete=1,
         schema_version=SCHEMA.version,
-        ops=[WriteOp(1, encode_body(OpBody(OpKind.INSERT, [(key,)])))],
+        runs=[WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(msgspec.msgpack.encode([(key,)]))])],
     )
     try:
         node = await messenger.connect(address)
@@ -145,7 +144,7 @@ async def run() -> dict[str, Any]:
         await node.stop()
     ours = [name for name in sys.modules if name.partition(".")[0].startswith("stelae")]
     return {
-        "errors": [result.refusal or len(result.errors) for _, result in reply.results],
+        "errors": [answer.result.refusal or len(answer.result.errors) for answer in reply.answers],
         "rows": rows,
         "crashed": repr(node.crashed),
         "packages": sorted({".".join(name.split(".")[:2]) for name in ours}),

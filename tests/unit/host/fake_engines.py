@@ -29,13 +29,13 @@ from stelae.spi.consensus import (
 )
 from stelae.spi.ids import ClientId, LogId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload, encode_payload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload, encode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
 from stelae.spi.wal import Append, Durable, LogState, Outcome, WalEngine
-from stelae.spi.write import OpKind, decode_body
+from stelae.spi.write import OpKind, WriteRun
 
 Fake = TypeVar("Fake", bound=type[Any])
 
@@ -235,34 +235,28 @@ class FakeBatcher:
     def __init__(self, schema: Schema, key_bytes_max: int | None) -> None:
         self.schema = schema
         self._clients: set[PayloadClient] = set()
-        self._requests: list[PayloadRequest] = []
+        self._runs: list[PayloadRun] = []
         self._rows: list[tuple[Any, ...]] = []
         self._tokens: list[Any] = []
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._runs)
 
     def add(
-        self,
-        client_id: ClientId,
-        first_incomplete: int,
-        sequence: int,
-        digest: int,
-        body: msgspec.Raw | bytes,
-        token: Any,
+        self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
     ) -> None:
-        given = decode_body(body)
-        assert given.kind is OpKind.INSERT and isinstance(given.rows, list)
+        assert run.kind is OpKind.INSERT
+        given = [msgspec.msgpack.decode(op, type=list[tuple[Any, ...]]) for op in run.ops]
         self._clients.add(PayloadClient(client_id, first_incomplete))
-        self._requests.append(PayloadRequest(0, sequence, len(given.rows), digest))
-        self._rows += given.rows
+        self._runs.append(PayloadRun(0, run.first_sequence, tuple(map(len, given)), digests))
+        self._rows += [row for rows in given for row in rows]
         self._tokens.append(token)
 
     def build(self) -> list[tuple[bytes, list[Any]]]:
         rows = RowBatch.from_equal_rows(self.schema.layout, self._rows)
         group = OpGroup(OpKind.INSERT, None, len(rows), rows.to_ipc())
         (client,) = self._clients
-        payload = WritePayload(self.schema.version, (client,), tuple(self._requests), (group,))
+        payload = WritePayload(self.schema.version, (client,), tuple(self._runs), (group,))
         built = (encode_payload(payload), self._tokens)
-        self._clients, self._requests, self._rows, self._tokens = set(), [], [], []
+        self._clients, self._runs, self._rows, self._tokens = set(), [], [], []
         return [built]

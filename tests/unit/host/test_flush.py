@@ -21,6 +21,7 @@ from stelae.host.results import ResultsTable
 from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.rows.batcher import Batcher
+from stelae.rows.operations import operation, runs_of
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import ConsensusEngine, TabletConfig
@@ -30,7 +31,7 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import Clock, Files, Metrics, Workers
 from stelae.spi.wal import WalEngine
-from stelae.spi.write import OpBody, OpKind, digest_of, encode_body
+from stelae.spi.write import OpKind, WriteRun, digests_of
 from stelae_wal_segmented import SegmentedWal
 from tests.conformance.durable_store import DurableStore
 
@@ -74,11 +75,17 @@ class Services:
     workers: Workers
 
 
+def insert(index: int) -> WriteRun:
+    """The client's operation of this number: it inserts a row of this number."""
+    (run,) = runs_of([(index, operation(OpKind.INSERT, [(index,)]))])
+    return run
+
+
 def write_entry(index: int) -> Entry:
     """An entry that inserts the row ``index`` for the client's operation of that number."""
     batcher = Batcher(SCHEMA)
-    body = encode_body(OpBody(OpKind.INSERT, [(index,)]))
-    batcher.add(CLIENT, 1, index, digest_of(body), body, None)
+    run = insert(index)
+    batcher.add(CLIENT, 1, run, digests_of(run), None)
     ((payload, _),) = batcher.build()
     return Entry(OpId(1, index), EntryKind.WRITE, index << 12, payload)
 
@@ -199,8 +206,7 @@ def test_an_operation_that_was_flushed_is_not_applied_again_after_a_restart() ->
     node = Node.create()
     node.run(10, frozenset({10}), [])
     found = Node(node.disk.clone()).recovered()
-    body = encode_body(OpBody(OpKind.INSERT, [(5,)]))
-    answer = found.results.answer(CLIENT, 5, digest_of(body))
+    answer = found.results.answer(CLIENT, 5, *digests_of(insert(5)))
     assert answer is not None and answer.timestamp == 5 << 12 and not answer.errors
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from unittest.mock import MagicMock
 
+import msgspec
+
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Applied, PeerAlive, Persisted, StepDown, Tick
+from stelae.spi.consensus import Applied, PeerAlive, Persisted, Role, StepDown, Tick
 from tests.unit.host.test_replica_failure import LAST, LOG, STATUS
 
 NOW_US = 7
@@ -22,22 +24,86 @@ class Turns:
         self.core.next_deadline.return_value = None
         self.core.can_wait.side_effect = lambda event: isinstance(event, Persisted)
         self._due: list[Callable[[], None]] = []
+        self._last: list[Callable[[], None]] = []
         turns = MagicMock()
         turns.now_us.return_value = NOW_US
         turns.defer.side_effect = self._due.append
+        turns.defer_last.side_effect = self._last.append
         ports = MagicMock(turns=turns)
         ports.heartbeats.peers_alive.return_value = []
         self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
         writes = MagicMock()
         writes.take_proposals.return_value = None
-        self.replica.wire(MagicMock(), MagicMock(applied=LAST), writes, MagicMock(), MagicMock())
+        self.executor = MagicMock(idle=True)
+        self.applier = MagicMock(applied=LAST)
+        self.replica.wire(self.executor, self.applier, writes, MagicMock(), MagicMock())
 
     def run(self) -> list[list[object]]:
         """Run the turns that are due; return what each stepped."""
         self.core.step.reset_mock()
-        while self._due:
-            self._due.pop(0)()
+        while self._due or self._last:
+            (self._due or self._last).pop(0)()
         return [call.args[0] for call in self.core.step.call_args_list]
+
+    def to_apply(self) -> list[int]:
+        """Up to where the store was told to apply since the last call; 0 tells it nothing new."""
+        told = [call.args[0] for call in self.applier.commit_to.call_args_list]
+        self.applier.commit_to.reset_mock()
+        return [index for index in told if index]
+
+    def follow(self) -> None:
+        """Be a follower from now on."""
+        self.replica.status = msgspec.structs.replace(STATUS, role=Role.FOLLOWER)
+        self.core.status.return_value = self.replica.status
+
+
+def test_a_leader_applies_what_is_committed_at_once_for_its_callers_wait() -> None:
+    turns = Turns()
+    turns.replica.committed(7)
+    assert turns.to_apply() == [7]
+
+
+def test_a_follower_applies_once_what_came_along_is_durable_and_acknowledged() -> None:
+    turns = Turns()
+    turns.follow()
+    turns.executor.idle = False
+    turns.replica.committed(7)
+    turns.replica.deliver(StepDown())
+    turns.run()
+    assert turns.to_apply() == []
+    turns.executor.idle = True
+    turns.replica.deliver(Persisted(1))
+    assert turns.to_apply() == [], "what the link owes leaves first"
+    turns.run()
+    assert turns.to_apply() == [7]
+
+
+def test_a_follower_that_is_never_done_applies_what_was_committed_one_message_ago() -> None:
+    turns = Turns()
+    turns.follow()
+    turns.executor.idle = False
+    for index in (7, 8, 9):
+        turns.replica.committed(index)
+    assert turns.to_apply() == [7, 8]
+
+
+def test_a_follower_without_anything_to_make_durable_applies_at_the_end_of_its_turn() -> None:
+    turns = Turns()
+    turns.follow()
+    turns.replica.committed(7)
+    turns.replica.deliver(StepDown())
+    turns.run()
+    assert turns.to_apply() == [7]
+
+
+def test_a_replica_that_stopped_applies_nothing_more() -> None:
+    turns = Turns()
+    turns.follow()
+    turns.replica.committed(7)
+    turns.replica.deliver(Persisted(1))
+    turns.replica.stop()
+    turns.run()
+    assert turns.to_apply() == []
 
 
 def test_an_event_that_can_wait_brings_no_turn_and_stands_before_the_time_of_the_next_one() -> None:

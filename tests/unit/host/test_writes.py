@@ -13,12 +13,13 @@ from stelae.host.apply import Answered
 from stelae.host.results import ResultsTable
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
+from stelae.rows.operations import operation, runs_of
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import PayloadClient, WritePayload, decode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.store import RowFault
-from stelae.spi.write import OpBody, OpKind, OpResult, RowCode, RowError, WriteOp, WriteReply, WriteRequest, encode_body
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError, WriteReply, WriteRequest, WriteRun
 
 PLAIN = {"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
 
@@ -38,8 +39,8 @@ class World:
         self.path = WritePath(Batcher(schema), count(1), self.results, lambda: self.now)
 
     def write(self, *operations: tuple[int, Any], version: int = 1, client: str = "c") -> None:
-        ops = [WriteOp(n, encode_body(OpBody(OpKind.INSERT, [(key,)]))) for n, key in operations]
-        request = WriteRequest(TabletId("t"), ClientId(client), 1, version, ops)
+        runs = runs_of((n, operation(OpKind.INSERT, [(key,)])) for n, key in operations)
+        request = WriteRequest(TabletId("t"), ClientId(client), 1, version, runs)
         self.path.add(request, self.replies.append)
 
     def append(self) -> list[tuple[OpId, bytes]]:
@@ -57,15 +58,16 @@ class World:
         for op_id, body in entries:
             payload = decode_payload(body)
             admission = self.results.admit(payload, 100 + op_id.index)
-            answers = self.results.record(admission, faults)
-            self.path.answered(Answered(op_id, payload, answers))
+            self.path.answered(Answered(op_id, self.results.record(admission, faults)))
 
     def answers(self) -> list[tuple[int, OpResult]]:
         """The answers of the one reply that has come."""
         (reply,) = self.replies
         self.replies.clear()
         assert isinstance(reply, WriteReply)
-        return sorted(reply.results, key=lambda pair: pair[0])
+        return sorted(
+            ((a.first_sequence + n, a.result) for a in reply.answers for n in range(a.count)), key=lambda pair: pair[0]
+        )
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_a_request_may_mix_retries_and_new_operations(world: World) -> None:
     world.write((1, 10), (2, 20))
     assert world.replies == []
     ((op_id, body),) = entries = world.append()
-    assert [r.sequence for r in decode_payload(body).requests] == [2]
+    assert [r.first_sequence for r in decode_payload(body).runs] == [2]
     world.apply(entries)
     assert world.answers() == [(1, OpResult(101)), (2, OpResult(100 + op_id.index))]
 
@@ -143,7 +145,7 @@ def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world
         ClientId("c"),
         1,
         1,
-        [WriteOp(1, msgspec.Raw(b"\xc0")), WriteOp(2, encode_body(OpBody(OpKind.INSERT, [(1,)])))],
+        [WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc0"), operation(OpKind.INSERT, [(1,)]).rows])],
     )
     world.path.add(request, world.replies.append)
     world.apply(world.append())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload, decode_payload, encode_payload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload, decode_payload, encode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, RowCode, RowError
@@ -30,14 +30,18 @@ def payload() -> WritePayload:
     return WritePayload(
         4,
         (PayloadClient(ClientId("alice"), 3), PayloadClient(ClientId("bob"), 1)),
-        (PayloadRequest(0, 3, 2, 2**64 - 1), PayloadRequest(1, 1, 1, 5, (error,)), PayloadRequest(0, 4, 1, 6)),
+        (
+            PayloadRun(0, 3, (1, 1), (2**64 - 1, 4)),
+            PayloadRun(1, 1, (1,), (5,), ((0, error),)),
+            PayloadRun(0, 5, (1,), (6,)),
+        ),
         (OpGroup(OpKind.UPSERT, None, 3, whole.to_ipc()), OpGroup(OpKind.DELETE, (1,), 1, keys.to_ipc())),
     )
 
 
 def test_a_payload_comes_back_whole() -> None:
     back = decode_payload(encode_payload(payload()))
-    assert (back.schema_version, back.clients, back.requests) == (4, payload().clients, payload().requests)
+    assert (back.schema_version, back.clients, back.runs) == (4, payload().clients, payload().runs)
     assert [(g.kind, g.columns, g.row_count) for g in back.groups] == [
         (OpKind.UPSERT, None, 3),
         (OpKind.DELETE, (1,), 1),
@@ -92,11 +96,16 @@ def _with_header(header: Any) -> bytes:
 @pytest.mark.parametrize(
     "header",
     [
-        [1, [], [[0, 1, 0, 0, []]], []],
-        [1, [["c", 1]], [[-1, 1, 0, 0, []]], []],
-        [1, [["c", 1]], [[0, 0, 0, 0, []]], []],
-        [1, [["c", 1]], [[0, 1, -1, 0, []]], [[0, None, -1, 0]]],
-        [1, [["c", 1]], [[0, 1, 5, 0, []]], []],
+        [1, [], [[0, 1, [0], [0], []]], []],
+        [1, [["c", 1]], [[-1, 1, [0], [0], []]], []],
+        [1, [["c", 1]], [[0, 0, [0], [0], []]], []],
+        [1, [["c", 1]], [[0, 1, [-1], [0], []]], [[0, None, -1, 0]]],
+        [1, [["c", 1]], [[0, 1, [1, -1], [0, 0], []]], []],
+        [1, [["c", 1]], [[0, 1, [5], [0], []]], []],
+        [1, [["c", 1]], [[0, 1, [], [], []]], []],
+        [1, [["c", 1]], [[0, 1, [0], [0, 0], []]], []],
+        [1, [["c", 1]], [[0, 1, [0], [0], [[1, [0, 3, ""]]]]], []],
+        [1, [["c", 1]], [[0, 1, [0], [0], [[-1, [0, 3, ""]]]]], []],
         [1, [], [], [[0, None, 1, 0]]],
         [1, [], [], [[0, None, 0, -8]]],
         [1, [], [], [[0, None, 0, 2**62]]],

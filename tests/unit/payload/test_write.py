@@ -9,74 +9,88 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, decode_rows, operation, runs_of
 from stelae.spi.errors import BadIdentifier, CallerError
 from stelae.spi.ids import ClientId, TabletId
 from stelae.spi.write import (
     OPS_MAX,
-    ROW_FORM_ROWS_LIMIT,
-    OpBody,
+    Answer,
     OpKind,
     OpResult,
     RowCode,
     RowError,
     StaleSequence,
-    WriteOp,
     WriteReply,
     WriteRequest,
-    decode_body,
+    WriteRun,
     decode_reply,
     decode_request,
-    digest_of,
-    encode_body,
+    digests_of,
     encode_reply,
     encode_request,
     refused,
 )
 
+VECTOR = 0xD4C85FB988912722
+
+
+def run_of(*operations: Any) -> WriteRun:
+    """Operations in one run, of rows in row form or of an Arrow message."""
+    return WriteRun(1, OpKind.INSERT, None, [operation(OpKind.INSERT, rows).rows for rows in operations])
+
+
+def decode_op(data: bytes) -> Any:
+    """Decode the rows of one operation."""
+    return decode_rows(WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(data)]))
+
+
 ROW = (1, "a", None, 1.5, True, b"x", "1.50", 18000)
 
 
 def request(**changes: Any) -> WriteRequest:
-    body = encode_body(OpBody(OpKind.UPSERT, [ROW], (1, 2)))
-    good = WriteRequest(TabletId("t"), ClientId("c"), 1, 3, [WriteOp(5, body)])
+    run = WriteRun(5, OpKind.UPSERT, (1, 2), [operation(OpKind.UPSERT, [ROW]).rows])
+    good = WriteRequest(TabletId("t"), ClientId("c"), 1, 3, [run])
     return msgspec.structs.replace(good, **changes)
 
 
-def test_a_request_comes_back_with_its_bodies_still_encoded() -> None:
+def none(first: int, count: int = 1) -> WriteRun:
+    """Operations that say nothing."""
+    return WriteRun(first, OpKind.INSERT, None, [msgspec.Raw(b"\x90")] * count)
+
+
+def test_a_request_comes_back_with_its_rows_still_encoded() -> None:
     back = decode_request(encode_request(request()))
     assert (back.tablet_id, back.client_id, back.first_incomplete) == ("t", "c", 1)
-    assert (back.schema_version, [op.sequence for op in back.ops]) == (3, [5])
-    assert decode_body(back.ops[0].body) == OpBody(OpKind.UPSERT, [ROW], (1, 2))
+    (run,) = back.runs
+    assert (back.schema_version, run.first_sequence, run.kind, run.columns) == (3, 5, OpKind.UPSERT, (1, 2))
+    assert decode_rows(run) == [[ROW]]
 
 
-def test_a_body_may_carry_arrow_bytes_instead_of_rows() -> None:
-    body = OpBody(OpKind.INSERT, b"arrow")
-    assert decode_body(encode_body(body)) == body
-
-
-def test_the_digest_tells_bodies_apart_and_survives_the_way() -> None:
-    one = encode_body(OpBody(OpKind.INSERT, [(1, "a")]))
-    carried = decode_request(encode_request(request(ops=[WriteOp(1, one)]))).ops[0].body
-    assert digest_of(carried) == digest_of(one) == digest_of(bytes(one))
+def test_the_digest_tells_operations_apart_and_survives_the_way_and_other_company() -> None:
+    one = operation(OpKind.INSERT, [(1, "a")])
     others = [
-        OpBody(OpKind.UPSERT, [(1, "a")]),
-        OpBody(OpKind.INSERT, [(1, "b")]),
-        OpBody(OpKind.INSERT, [(1, "a")], (1, 2)),
+        operation(OpKind.UPSERT, [(1, "a")]),
+        operation(OpKind.INSERT, [(1, "b")]),
+        operation(OpKind.INSERT, [(1, "a")], (1, 2)),
     ]
-    digests = {digest_of(encode_body(body)) for body in others} | {digest_of(one)}
-    assert len(digests) == 4
-    assert all(0 <= digest < 1 << 64 for digest in digests)
+    runs = runs_of(enumerate([one, one, *others], start=1))
+    carried = decode_request(encode_request(request(runs=runs))).runs
+    found = [digest for run in carried for digest in digests_of(run)]
+    assert found == [digest for n, op in enumerate([one, one, *others]) for digest in digests_of(runs_of([(n, op)])[0])]
+    assert found[0] == found[1] and len({*found}) == 4
+    assert all(0 <= digest < 1 << 64 for digest in found)
 
 
 def test_digest_vector() -> None:
-    assert digest_of(b"stelae") == 0x4C67BF9A9D769B6A
+    assert digests_of(WriteRun(9, OpKind.UPSERT, (1, 2), [msgspec.Raw(b"stelae")])) == (VECTOR,)
 
 
 def test_a_reply_comes_back() -> None:
     errors = (RowError(3, RowCode.NOT_FOUND), RowError(4, RowCode.BAD_VALUE, "column 'a'"))
-    reply = WriteReply([(1, OpResult(7)), (2, OpResult(7, errors)), (3, refused(StaleSequence()))])
+    results = (OpResult(7), OpResult(7, errors), refused(StaleSequence()))
+    reply = WriteReply([Answer(1 + 5 * n, 5, result) for n, result in enumerate(results)])
     assert decode_reply(encode_reply(reply)) == reply
-    assert reply.results[2][1].refusal == "STALE_SEQUENCE"
+    assert reply.answers[2].result.refusal == "STALE_SEQUENCE"
 
 
 @pytest.mark.parametrize(
@@ -86,10 +100,13 @@ def test_a_reply_comes_back() -> None:
         {"client_id": ""},
         {"first_incomplete": 0},
         {"first_incomplete": 1 << 63},
-        {"ops": [WriteOp(0, msgspec.Raw(b"\xc0"))]},
-        {"ops": [WriteOp(-4, msgspec.Raw(b"\xc0"))]},
-        {"ops": [WriteOp(1, msgspec.Raw(b"\xc0"))] * (OPS_MAX + 1)},
-        {"ops": 5},
+        {"runs": [none(0)]},
+        {"runs": [none(-4)]},
+        {"runs": [none((1 << 63) - 4, 5)]},
+        {"runs": [none(1, 0)]},
+        {"runs": [none(1, OPS_MAX + 1)]},
+        {"runs": [none(1)] * (OPS_MAX + 1)},
+        {"runs": 5},
         {"schema_version": "one"},
     ],
 )
@@ -100,39 +117,61 @@ def test_a_request_out_of_range_is_refused(changes: dict[str, Any]) -> None:
 
 
 def test_too_many_rows_in_row_form_are_refused() -> None:
-    body = encode_body(OpBody(OpKind.INSERT, [(1,)] * (ROW_FORM_ROWS_LIMIT + 1)))
+    few, many = ([(1,)] * count for count in (1, ROW_FORM_ROWS_LIMIT + 1))
     with pytest.raises(CallerError, match="Arrow"):
-        decode_body(body)
+        decode_rows(run_of(few, many))
+
+
+def test_an_arrow_message_is_a_run_of_its_own() -> None:
+    assert decode_rows(run_of(b"arrow")) == b"arrow"
+    with pytest.raises(CallerError, match="run of its own"):
+        decode_rows(run_of([(1,)], b"arrow"))
+
+
+def test_operations_become_as_few_runs_as_their_numbers_kinds_and_columns_allow() -> None:
+    insert, delete, some = (
+        operation(*what) for what in ((OpKind.INSERT, []), (OpKind.DELETE, []), (OpKind.UPDATE, []))
+    )
+    other = operation(OpKind.UPDATE, [], (1,))
+    numbered = [(1, insert), (2, insert), (4, insert), (5, delete), (6, delete), (7, some), (8, other), (9, other)]
+    found = [(run.first_sequence, run.kind, run.columns, len(run.ops)) for run in runs_of(numbered)]
+    assert found == [
+        (1, OpKind.INSERT, None, 2),
+        (4, OpKind.INSERT, None, 1),
+        (5, OpKind.DELETE, None, 2),
+        (7, OpKind.UPDATE, None, 1),
+        (8, OpKind.UPDATE, (1,), 2),
+    ]
 
 
 @given(st.binary(max_size=80))
 def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
-    for decode in (decode_request, decode_reply, decode_body):
+    for decode in (decode_request, decode_reply, decode_op):
         with pytest.raises(CallerError):
             decode(data)
 
 
-@pytest.mark.parametrize("value", [[], [9, []], [0, 5], [0, [5]], [0, [[1]], [[1]]], {}, None])
-def test_bodies_of_another_shape_are_refused(value: Any) -> None:
+@pytest.mark.parametrize("value", [5, [5], [[1], 5], {}, None, "text"])
+def test_operations_of_another_shape_are_refused(value: Any) -> None:
     with pytest.raises(CallerError):
-        decode_body(msgspec.msgpack.encode(value))
+        decode_op(msgspec.msgpack.encode(value))
 
 
 def test_deep_nesting_is_refused() -> None:
     deep = b"\x91" * 100_000
-    for decode in (decode_request, decode_reply, decode_body):
+    for decode in (decode_request, decode_reply, decode_op):
         with pytest.raises(CallerError):
             decode(deep)
     with pytest.raises(CallerError):
-        decode_body(b"\x92\x00\x91\x91" + deep)
+        decode_op(b"\x91\x91" + deep)
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
     data = encode_request(request(client_id="cccc"))
     for decode, message in (
         (decode_request, data.replace(b"cccc", b"c\xff\xffc")),
-        (decode_body, bytes(encode_body(OpBody(OpKind.INSERT, [("aaaa",)]))).replace(b"aaaa", b"\xff" * 4)),
-        (decode_reply, encode_reply(WriteReply([(1, OpResult(0, (), "aaaa"))])).replace(b"aaaa", b"\xff" * 4)),
+        (decode_op, bytes(operation(OpKind.INSERT, [("aaaa",)]).rows).replace(b"aaaa", b"\xff" * 4)),
+        (decode_reply, encode_reply(WriteReply([Answer(1, 1, OpResult(0, (), "aaaa"))])).replace(b"aaaa", b"\xff" * 4)),
     ):
         with pytest.raises(CallerError):
             decode(message)

@@ -15,18 +15,18 @@ from stelae.host import results as module
 from stelae.host.results import CLIENT_AGE_MAX, RESULT_AGE_MAX, ResultsTable
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import PayloadClient, PayloadRequest, WritePayload
+from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload
 from stelae.spi.store import RowFault
-from stelae.spi.write import OpResult, RowCode, RowError
+from stelae.spi.write import Answer, OpResult, RowCode, RowError
 
 
 def payload(*requests: tuple[str, int, int], first: dict[str, int] | None = None, rows: int = 1) -> WritePayload:
-    """Requests as (client, sequence, digest), each of so many rows."""
+    """Operations as (client, sequence, digest), each a run of its own, of so many rows."""
     names = list(dict.fromkeys(client for client, _, _ in requests))
     return WritePayload(
         1,
         tuple(PayloadClient(ClientId(name), (first or {}).get(name, 1)) for name in names),
-        tuple(PayloadRequest(names.index(c), s, rows, d) for c, s, d in requests),
+        tuple(PayloadRun(names.index(c), s, (rows,), (d,)) for c, s, d in requests),
         (),
     )
 
@@ -35,7 +35,18 @@ def applied(
     table: ResultsTable, entry: WritePayload, timestamp: int, *faults: RowFault
 ) -> tuple[set[int], list[OpResult]]:
     admission = table.admit(entry, timestamp)
-    return set(admission.skip), table.record(admission, faults)
+    return set(admission.skip), flat(table.record(admission, faults))
+
+
+def flat(answers: list[list[Answer]]) -> list[OpResult]:
+    """One result for each operation."""
+    return [answer.result for run in answers for answer in run for _ in range(answer.count)]
+
+
+def run(first: int, digests: Sequence[int], client: str = "a", first_incomplete: int = 1) -> WritePayload:
+    """One run of operations of one row each."""
+    asked = PayloadRun(0, first, (1,) * len(digests), tuple(digests))
+    return WritePayload(1, (PayloadClient(ClientId(client), first_incomplete),), (asked,), ())
 
 
 def refusals(answers: Sequence[OpResult]) -> list[str]:
@@ -59,8 +70,8 @@ def test_a_retry_within_one_entry_or_one_group_shares_the_answer() -> None:
     two = table.admit(payload(("a", 1, 7), ("a", 2, 9)), 20)
     assert (set(one.skip), set(two.skip)) == ({1}, {0})
     wrong = OpResult(10, (RowError(0, RowCode.ALREADY_PRESENT),))
-    assert table.record(one, [RowFault(0, RowCode.ALREADY_PRESENT)]) == [wrong, wrong]
-    assert table.record(two, []) == [wrong, OpResult(20)]
+    assert flat(table.record(one, [RowFault(0, RowCode.ALREADY_PRESENT)])) == [wrong, wrong]
+    assert flat(table.record(two, [])) == [wrong, OpResult(20)]
 
 
 def test_another_payload_under_a_taken_id_is_an_error_and_not_applied() -> None:
@@ -117,10 +128,9 @@ def test_faults_go_to_the_rows_as_their_client_sent_them() -> None:
         1,
         (PayloadClient(ClientId("a"), 1),),
         (
-            PayloadRequest(0, 1, 2, 0),
-            PayloadRequest(0, 2, 0, 0, bad[:1]),
-            PayloadRequest(0, 3, 3, 0, bad),
-            PayloadRequest(0, 4, 1, 0),
+            PayloadRun(0, 1, (2, 0), (0, 0), ((1, bad[0]),)),
+            PayloadRun(0, 3, (3,), (0,), tuple((0, error) for error in bad)),
+            PayloadRun(0, 4, (1,), (0,)),
         ),
         (),
     )
@@ -200,6 +210,50 @@ def test_a_leader_answers_what_is_known_and_nothing_that_is_not_recorded_yet() -
     assert [f.refusal for f in found if f is not None] == ["PAYLOAD_MISMATCH", "STALE_SEQUENCE"]
 
 
+def test_a_run_is_answered_as_one_where_its_operations_share_a_result() -> None:
+    table = ResultsTable()
+    fine = table.admit(run(1, [7] * 5), 10)
+    assert table.record(fine, []) == [[Answer(1, 5, OpResult(10))]]
+    faulty = table.admit(run(6, [7] * 4), 20)
+    wrong = OpResult(20, (RowError(0, RowCode.NOT_FOUND),))
+    told = [Answer(6, 2, OpResult(20)), Answer(8, 1, wrong), Answer(9, 1, OpResult(20))]
+    assert table.record(faulty, [RowFault(2, RowCode.NOT_FOUND)]) == [told]
+    again = table.admit(run(6, [7] * 4), 30)
+    assert (set(again.skip), table.record(again, [])) == ({0, 1, 2, 3}, [told])
+
+
+def test_of_a_run_that_was_taken_in_part_the_rest_is_taken() -> None:
+    table = ResultsTable()
+    table.record(table.admit(run(2, [7, 7]), 10), [])
+    mixed = table.admit(run(1, [7, 7, 8, 7]), 20)
+    assert set(mixed.skip) == {1, 2}
+    answers = flat(table.record(mixed, [RowFault(3, RowCode.NOT_FOUND)]))
+    assert refusals(answers) == ["", "", "PAYLOAD_MISMATCH", ""]
+    assert [answer.timestamp for answer in answers] == [20, 10, 0, 20]
+    assert [len(answer.errors) for answer in answers] == [0, 0, 0, 1]
+
+
+def test_a_run_that_begins_below_what_its_client_has_seen_is_stale_up_to_there() -> None:
+    table = ResultsTable()
+    skip, answers = applied(table, run(1, [7] * 4, first_incomplete=3), 10)
+    assert (skip, refusals(answers)) == ({0, 1}, ["STALE_SEQUENCE"] * 2 + [""] * 2)
+
+
+def test_a_leader_knows_a_run_when_it_knows_any_of_it() -> None:
+    table = ResultsTable()
+    client = ClientId("a")
+    assert not table.knows(client, range(1, 9))
+    table.record(table.admit(run(4, [7, 7]), 10), [])
+    assert [table.knows(client, range(*ends)) for ends in ((1, 4), (1, 5), (5, 9), (6, 9))] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    table.record(table.admit(run(6, [7], first_incomplete=6), 20), [])
+    assert table.knows(client, range(5, 6)) and not table.knows(ClientId("b"), range(1, 9))
+
+
 def test_an_open_admission_cannot_be_dumped() -> None:
     table = ResultsTable()
     admission = table.admit(payload(("a", 1, 7)), 10)
@@ -219,7 +273,11 @@ def random_history(seed: int, count: int = 60) -> list[tuple[WritePayload, int]]
             for _ in range(1 + int(rng.random() * 5))
         ]
         first = {f"c{n}": 1 + int(rng.random() ** 3 * 20) for n in range(4)}
-        history.append((payload(*requests, first=first), now))
+        if rng.random() < 0.5:
+            history.append((payload(*requests, first=first), now))
+        else:
+            digests = [int(rng.random() * 2) for _ in range(1 + int(rng.random() * 6))]
+            history.append((run(requests[0][1], digests, requests[0][0], first[requests[0][0]]), now))
     return history
 
 
@@ -254,9 +312,9 @@ def test_no_id_is_ever_applied_twice(seed: int) -> None:
         if timestamp > CLIENT_AGE_MAX:
             break
         admission = table.admit(entry, timestamp)
-        for number, request in enumerate(entry.requests):
+        named = [(entry.clients[asked.client].client_id, s) for asked in entry.runs for s in asked.sequences]
+        for number, identity in enumerate(named):
             if number not in admission.skip:
-                identity = (entry.clients[request.client].client_id, request.sequence)
                 assert identity not in taken
                 taken.add(identity)
         table.record(admission, [])

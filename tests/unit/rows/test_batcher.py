@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from stelae.rows.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, OP_BYTES_MAX, Batcher
+from stelae.rows.operations import operation, runs_of
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpBody, OpKind, RowCode, digest_of, encode_body
+from stelae.spi.write import OpKind, RowCode, WriteRun, digests_of
 
 SCHEMA = Schema.from_plain(
     {
@@ -31,7 +33,7 @@ ALL = (1, 2, 3, 4, 5)
 
 
 class Requests:
-    """Adds operations to a batcher as numbered requests of clients."""
+    """Adds operations to a batcher, each as a run of its own."""
 
     def __init__(self, schema: Schema = SCHEMA, key_bytes_max: int | None = None) -> None:
         self.batcher = Batcher(schema, key_bytes_max)
@@ -46,15 +48,17 @@ class Requests:
         first_incomplete: int = 1,
     ) -> None:
         self.sequence += 1
-        body = encode_body(OpBody(kind, rows, columns))
-        digest = digest_of(body)
-        token = f"token {self.sequence}"
-        self.batcher.add(ClientId(client), first_incomplete, self.sequence, digest, body, token)
+        (run,) = runs_of([(self.sequence, operation(kind, rows, columns))])
+        self.add_run(run, client, first_incomplete)
+
+    def add_run(self, run: WriteRun, client: str = "c", first_incomplete: int = 1) -> None:
+        token = f"token {run.first_sequence}"
+        self.batcher.add(ClientId(client), first_incomplete, run, digests_of(run), token)
 
     def one(self) -> WritePayload:
         ((body, tokens),) = self.batcher.build()
         payload = decode_payload(body)
-        assert tokens == [f"token {r.sequence}" for r in payload.requests]
+        assert tokens == [f"token {r.first_sequence}" for r in payload.runs]
         return payload
 
 
@@ -78,7 +82,11 @@ def test_requests_of_many_clients_share_one_batch() -> None:
     assert len(requests.batcher) == 3
     payload = requests.one()
     assert [(c.client_id, c.first_incomplete) for c in payload.clients] == [("a", 3), ("b", 2)]
-    assert [(r.client, r.sequence, r.row_count) for r in payload.requests] == [(0, 1, 1), (1, 2, 2), (0, 3, 1)]
+    assert [(r.client, r.first_sequence, r.row_counts) for r in payload.runs] == [
+        (0, 1, (1,)),
+        (1, 2, (2,)),
+        (0, 3, (1,)),
+    ]
     assert [g.row_count for g in payload.groups] == [4]
     assert [r[0] for r in rows_of(payload)] == [1, 2, 3, 4]
     assert len(requests.batcher) == 0
@@ -110,8 +118,8 @@ def test_bad_rows_become_errors_of_their_own_request_and_the_rest_stands() -> No
     requests.add(OpKind.INSERT, [row(7, b"bytes"), row(8)], client="d")
     payload = requests.one()
     assert [r[0] for r in rows_of(payload)] == [1, 3, 5, 6, 8]
-    assert [r.row_count for r in payload.requests] == [2, 2, 0, 1]
-    errors = [[(e.row, e.code, e.detail) for e in r.errors] for r in payload.requests]
+    assert [r.row_counts for r in payload.runs] == [(2,), (2,), (0,), (1,)]
+    errors = [[(e.row, e.code, e.detail) for _, e in r.errors] for r in payload.runs]
     bad = RowCode.BAD_VALUE
     assert errors == [
         [(1, bad, "column 'id': expected int64, got str 'two'"), (3, bad, "expected 5 values, got 4")],
@@ -124,26 +132,47 @@ def test_bad_rows_become_errors_of_their_own_request_and_the_rest_stands() -> No
     ]
 
 
+def test_bad_rows_within_a_run_become_errors_of_their_own_operation() -> None:
+    requests = Requests()
+    inserts = [[row(1)], [row("x"), row(2)], [], [row(3), row(4), row(None)], [row(5)]]
+    (run,) = runs_of((n, operation(OpKind.INSERT, rows)) for n, rows in enumerate(inserts, start=8))
+    requests.add(OpKind.INSERT, [row("y")])
+    requests.add_run(run, "other")
+    payload = requests.one()
+    assert [r[0] for r in rows_of(payload)] == [1, 2, 3, 4, 5]
+    assert [(r.first_sequence, r.row_counts) for r in payload.runs] == [(1, (0,)), (8, (1, 1, 0, 2, 1))]
+    assert [[(place, e.row) for place, e in r.errors] for r in payload.runs] == [[(0, 0)], [(1, 0), (3, 2)]]
+
+
+def test_a_run_above_the_limit_of_one_operation_is_left_to_be_tried_one_by_one() -> None:
+    half = [row(1, "x" * (OP_BYTES_MAX // 2))]
+    (run,) = runs_of((n, operation(OpKind.INSERT, half)) for n in (1, 2))
+    requests = Requests()
+    with pytest.raises(TooLarge):
+        requests.add_run(run)
+    assert len(requests.batcher) == 0
+
+
 def test_a_request_whose_rows_are_all_bad_is_recorded_without_rows() -> None:
     requests = Requests()
     requests.add(OpKind.INSERT, [row("x")])
     payload = requests.one()
     assert payload.groups == ()
-    assert [(r.row_count, len(r.errors)) for r in payload.requests] == [(0, 1)]
+    assert [(r.row_counts, len(r.errors)) for r in payload.runs] == [((0,), 1)]
 
 
 def test_a_request_without_rows_is_recorded() -> None:
     requests = Requests()
     requests.add(OpKind.INSERT, [])
     payload = requests.one()
-    assert (payload.groups, [r.row_count for r in payload.requests]) == ((), [0])
+    assert (payload.groups, [r.row_counts for r in payload.runs]) == ((), [(0,)])
 
 
 def test_only_the_first_errors_come_with_words() -> None:
     requests = Requests()
     requests.add(OpKind.INSERT, [row("x") for _ in range(100)])
-    (request,) = requests.one().requests
-    assert [bool(e.detail) for e in request.errors] == [True] * ERROR_DETAILS_MAX + [False] * 84
+    (run,) = requests.one().runs
+    assert [bool(e.detail) for _, e in run.errors] == [True] * ERROR_DETAILS_MAX + [False] * 84
 
 
 def test_arrow_rows_are_passed_on_untouched() -> None:
@@ -154,7 +183,7 @@ def test_arrow_rows_are_passed_on_untouched() -> None:
     requests.add(OpKind.INSERT, [row(501)])
     payload = requests.one()
     assert [bytes(g.body) == data for g in payload.groups] == [False, True, False]
-    assert [r.row_count for r in payload.requests] == [1, 100, 1]
+    assert [r.row_counts for r in payload.runs] == [(1,), (100,), (1,)]
     assert [r[0] for r in rows_of(payload)] == [500, *range(100), 501]
 
 
@@ -167,8 +196,8 @@ def test_nulls_in_arrow_rows_become_errors_where_none_may_be() -> None:
     requests.add(OpKind.UPSERT, RowBatch.from_equal_rows(loose.layout, rows).to_ipc())
     payload = requests.one()
     assert [r[0] for r in rows_of(payload)] == [0, 2, 4]
-    (request,) = payload.requests
-    assert [(e.row, e.detail) for e in request.errors] == [
+    (run,) = payload.runs
+    assert [(e.row, e.detail) for _, e in run.errors] == [
         (1, "column 'must': expected bool, got null"),
         (3, "column 'must': expected bool, got null"),
     ]
@@ -208,7 +237,7 @@ def test_columns_that_do_not_fit_the_kind_are_refused(kind: OpKind, columns: tup
 
 def test_malformed_operations_are_refused() -> None:
     with pytest.raises(CallerError):
-        Batcher(SCHEMA).add(ClientId("c"), 1, 1, 0, b"\xc1", None)
+        Requests().add_run(WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc1")]))
 
 
 def test_an_operation_above_the_limit_is_refused_with_both_sizes() -> None:
@@ -230,8 +259,8 @@ def test_what_is_too_much_for_one_entry_becomes_several_in_order(monkeypatch: py
     assert [r[0] for payload in payloads for r in rows_of(payload)] == [*range(30)]
     assert [t for _, tokens in built for t in tokens] == [f"token {n}" for n in range(1, 31)]
     for payload in payloads:
-        owners = [payload.clients[r.client].client_id for r in payload.requests]
-        assert owners == [f"c{(r.sequence - 1) % 3}" for r in payload.requests]
+        owners = [payload.clients[r.client].client_id for r in payload.runs]
+        assert owners == [f"c{(r.first_sequence - 1) % 3}" for r in payload.runs]
 
 
 NAMED = Schema.from_plain(
@@ -257,10 +286,10 @@ def taken(
     requests.add(OpKind.UPSERT, data)
     payload = requests.one()
     found = [row[0] for group in payload.groups for row in group.rows(NAMED).to_rows()]
-    first, mine = payload.requests
-    assert (first.row_count, first.errors, mine.row_count) == (1, (), len(found) - 1)
-    assert all(e.code is RowCode.BAD_VALUE for e in mine.errors)
-    return found[1:], [(e.row, e.detail) for e in mine.errors]
+    first, mine = payload.runs
+    assert (first.row_counts, first.errors, mine.row_counts) == ((1,), (), (len(found) - 1,))
+    assert all(e.code is RowCode.BAD_VALUE for _, e in mine.errors)
+    return found[1:], [(e.row, e.detail) for _, e in mine.errors]
 
 
 @in_both_forms

@@ -8,7 +8,7 @@ import pytest
 
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRequest, WritePayload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry
 from stelae.spi.write import OpKind, RowCode
@@ -184,12 +184,12 @@ class ApplyChecks:
 
 def _damaged() -> WritePayload:
     group = OpGroup(OpKind.UPSERT, None, 1, b"\xff" * 64)
-    clients, requests = (PayloadClient("c", 1),), (PayloadRequest(0, 1, 1, 0),)  # type: ignore[arg-type]
-    return WritePayload(1, clients, requests, (group,))
+    clients, runs = (PayloadClient("c", 1),), (PayloadRun(0, 1, (1,), (0,)),)  # type: ignore[arg-type]
+    return WritePayload(1, clients, runs, (group,))
 
 
 def _of_unknown_version(replica: Replica) -> WritePayload:
     change = replica.entry(insert((9, "x", 9))).change
     replica.log.pop()
     assert isinstance(change, WritePayload)
-    return WritePayload(77, change.clients, change.requests, change.groups)
+    return WritePayload(77, change.clients, change.runs, change.groups)

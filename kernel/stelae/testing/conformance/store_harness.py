@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from stelae.rows.batcher import Batcher
+from stelae.rows.operations import operation, runs_of
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.ids import ZERO, ClientId, OpId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
-from stelae.spi.write import OpBody, OpKind, RowCode, digest_of, encode_body
+from stelae.spi.write import OpKind, RowCode, digests_of
 from stelae.testing.conformance.store_model import Op, Row
 
 SCHEMA = Schema.from_plain(
@@ -38,9 +39,8 @@ _DIRECTORY = "/data/t"
 def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
     """Build what one entry carries, as a leader would, and read it back as a follower does."""
     batcher = Batcher(schema)
-    for sequence, op in enumerate(ops, start=1):
-        body = encode_body(OpBody(op.kind, [*op.rows], op.columns))
-        batcher.add(ClientId("c"), 1, sequence, digest_of(body), body, None)
+    for run in runs_of((at, operation(op.kind, [*op.rows], op.columns)) for at, op in enumerate(ops, start=1)):
+        batcher.add(ClientId("c"), 1, run, digests_of(run), None)
     ((payload, _),) = batcher.build()
     return decode_payload(payload)
 

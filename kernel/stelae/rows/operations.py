@@ -1,0 +1,83 @@
+"""Operations as clients make them and as batchers and stores read them.
+
+A client encodes the rows of an operation once, with its kind and columns beside them; what follows each other in
+sequence and is of one kind travels as one ``WriteRun``."""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from stelae.spi.errors import CallerError
+from stelae.spi.payload import WritePayload
+from stelae.spi.write import OpKind, WriteRun
+
+ROW_FORM_ROWS_MAX = 64  #: Operations of fewer rows travel in row form, others as Arrow.
+ROW_FORM_ROWS_LIMIT = 4096  #: Most rows that a server accepts in row form in one operation.
+
+Rows = list[tuple[Any, ...]]
+
+_ENCODER = msgspec.msgpack.Encoder()
+_OPERATIONS = msgspec.msgpack.Decoder(list[Rows | bytes])
+
+
+class Operation(msgspec.Struct, frozen=True, gc=False):
+    """One operation, ready to be sent any number of times; ``rows`` are encoded."""
+
+    kind: OpKind
+    rows: msgspec.Raw
+    columns: tuple[int, ...] | None = None  #: Ids of what the rows bring, in order; ``None``: whole schema (or key).
+
+
+def operation(
+    kind: OpKind, rows: Sequence[tuple[Any, ...]] | bytes, columns: tuple[int, ...] | None = None
+) -> Operation:
+    """Encode an operation: rows as tuples of plain values (decimals as text), or one Arrow IPC message."""
+    return Operation(kind, msgspec.Raw(_ENCODER.encode(rows)), columns)
+
+
+def runs_of(numbered: Iterable[tuple[int, Operation]]) -> list[WriteRun]:
+    """Group numbered operations, in their order, into as few runs as possible."""
+    runs: list[WriteRun] = []
+    kind, columns, due = None, None, 0
+    ops: list[msgspec.Raw] = []
+    for sequence, op in numbered:
+        if sequence != due or op.kind is not kind or op.columns != columns:
+            kind, columns, ops = op.kind, op.columns, []
+            runs.append(WriteRun(sequence, op.kind, columns, ops))
+        ops.append(op.rows)
+        due = sequence + 1
+    return runs
+
+
+def decode_rows(run: WriteRun) -> list[Rows] | bytes:
+    """Read the rows of each operation of a run, or the Arrow message of the only one.
+
+    ``CallerError``: malformed, too many rows for the row form, or an Arrow message among others."""
+    try:
+        found = _OPERATIONS.decode(_ENCODER.encode(run.ops))
+    except (ValueError, RecursionError) as error:
+        raise CallerError(f"malformed write operation: {error}") from error
+    decoded: list[Rows] = []
+    for rows in found:
+        if isinstance(rows, bytes):
+            if len(found) > 1:
+                raise CallerError("an operation in Arrow form is a run of its own")
+            return rows
+        if len(rows) > ROW_FORM_ROWS_LIMIT:
+            raise CallerError(f"{len(rows)} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow")
+        decoded.append(rows)
+    return decoded
+
+
+def rows_of(payload: WritePayload, operations: Collection[int]) -> set[int]:
+    """Return the rows that some operations own, which are numbered through all runs of a payload in order."""
+    rows: set[int] = set()
+    start = 0
+    counts = chain.from_iterable(run.row_counts for run in payload.runs) if operations else ()
+    for number, count in enumerate(counts):
+        if number in operations:
+            rows.update(range(start, start + count))
+        start += count
+    return rows
