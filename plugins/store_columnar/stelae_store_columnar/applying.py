@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.rows.operations import rows_of
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
@@ -197,14 +198,8 @@ class Applier:
 
 
 def skipped_rows(payload: WritePayload, skip: frozenset[int]) -> set[int]:
-    """Return the numbers of the rows of some requests."""
-    rows: set[int] = set()
-    start = 0
-    for number, request in enumerate(payload.requests if skip else ()):
-        if number in skip:
-            rows.update(range(start, start + request.row_count))
-        start += request.row_count
-    return rows
+    """Return the numbers of the rows of some operations."""
+    return rows_of(payload, skip)
 
 
 def _no_rows(group: OpGroup, schema: Schema) -> RowBatch:
