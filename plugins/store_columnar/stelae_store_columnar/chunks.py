@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from stelae.rows.key_order import Comparable, KeyOrder
-from stelae_store_columnar.parts import STEP_BYTES, STEP_ROWS, Fence, Part
+from stelae.rows.key_order import Comparable
+from stelae_store_columnar.parts import Cut, Fence, Part
 from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.versions import STAMP_MAX, Versions, combined
 
-_FENCE_ROWS = 2048  #: A reader may cut a chunk at every so many-th key.
+_FENCES = 8  #: Where several chunks overlap, each proposes so many cuts for the rows of one step.
 
 
 class Chunk:
@@ -38,15 +38,16 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.versions)
 
-    def fences(self, low: Comparable | None, high: Comparable | None, order: KeyOrder) -> list[Fence]:
+    def fences(self, low: Comparable | None, high: Comparable | None, cut: Cut) -> list[Fence]:
         """Return keys at which a reader may cut, each with the share of a step that lies before it."""
         keys = self._sorted()
         start, end = keys.left(low, 0), keys.left(high, len(keys))
-        row_weight = max(1 / STEP_ROWS, self.size_bytes / len(self) / STEP_BYTES)
-        found = [(keys.at(place), _FENCE_ROWS * row_weight) for place in range(start + _FENCE_ROWS, end, _FENCE_ROWS)]
+        apart = max(1, cut.rows // _FENCES)
+        weight = cut.share(1, self.size_bytes / len(self))
+        found = [(keys.at(place), apart * weight) for place in range(start + apart, end, apart)]
         if start < end:
-            rest = end - start - _FENCE_ROWS * len(found)
-            found.append((order.after(keys.at(end - 1)), rest * row_weight))
+            rest = end - start - apart * len(found)
+            found.append((cut.order.after(keys.at(end - 1)), rest * weight))
         return found
 
     def parts(self, low: Comparable | None, high: Comparable | None) -> Sequence[Part]:

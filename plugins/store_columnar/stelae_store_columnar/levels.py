@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.rows.key_order import Comparable
 from stelae_store_columnar.block import Block
-from stelae_store_columnar.parts import STEP_BYTES, STEP_ROWS, Fence, Part
+from stelae_store_columnar.parts import Cut, Fence, Part
 from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.versions import Versions
 
@@ -27,11 +27,6 @@ class Piece:
         self.index = block.index.pieces[number]
         self.clipped = start is not None and start > self.index.first
         self.first: Comparable = start if self.clipped else self.index.first
-
-    @property
-    def weight(self) -> float:
-        """The share of a step that it makes up."""
-        return max(self.index.rows / STEP_ROWS, self.index.size_bytes / STEP_BYTES)
 
 
 class Live:
@@ -50,6 +45,11 @@ class Live:
     def last(self) -> Comparable:
         """The greatest key."""
         return self.block.index.last
+
+    @property
+    def stamp_max(self) -> int:
+        """The highest timestamp of its versions."""
+        return max(piece.index.stamp_max for piece in self.pieces)
 
     @property
     def rows(self) -> int:
@@ -86,9 +86,10 @@ class Level:
         place = bisect_left(self._lasts, first)
         return place < len(self.pieces) and bool(self._firsts[place] <= last)
 
-    def fences(self, low: Comparable | None, high: Comparable | None, order: KeyOrder) -> list[Fence]:
+    def fences(self, low: Comparable | None, high: Comparable | None, cut: Cut) -> list[Fence]:
         """Propose the ends of row groups."""
-        return [(order.after(piece.index.last), piece.weight) for piece in self.between(low, high)]
+        found = [piece.index for piece in self.between(low, high)]
+        return [(cut.order.after(index.last), cut.share(index.rows, index.size_bytes)) for index in found]
 
     def parts(self, low: Comparable | None, high: Comparable | None) -> Sequence[Part]:
         """Return row groups, the outermost cut to the range."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
-from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.rows.key_order import Comparable
 from stelae.spi.schema import Schema
 from stelae_store_columnar.block import Block, BlockReader
 from stelae_store_columnar.block_writer import BlockWriter
@@ -17,8 +17,10 @@ from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.directory import BlockDirectory
 from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.levels import Level, Levels, Live
-from stelae_store_columnar.parts import STEP_ROWS, Interval, Source, steps
+from stelae_store_columnar.parts import Cut, Interval, Source, steps
 from stelae_store_columnar.versions import needed
+
+_CRUMBS_MIN = 4  #: Fewer small blocks are not worth writing again.
 
 
 class Merger:
@@ -28,23 +30,24 @@ class Merger:
         self._directory = directory
         self._reader = reader
         self._config = config
-
-    @property
-    def _order(self) -> KeyOrder:
-        return self._reader.order
+        self._cut = Cut(reader.order, config.row_group_rows)
 
     def flushed(self, sources: Sequence[Source], levels: Levels, schema: Schema, floor: int) -> Levels:
         """Write out what is in memory; return the levels with it. Blocks that meet no others are settled at once."""
         settled, fresh = [*levels.settled.blocks], [level.blocks[0] for level in levels.fresh]
         bottom = not levels.blocks
         for live in self._write(sources, (None, None), schema, floor, bottom):
-            (fresh if levels.overlaps(live.first, live.last) else settled).append(live)
+            # By whole blocks: the key gap between two row groups of one is no place for another.
+            meets = any(other.overlaps(live.first, live.last) for other in levels.blocks)
+            (fresh if meets else settled).append(live)
         return Levels(settled, fresh)
 
-    def wants_round(self, levels: Levels) -> bool:
-        """Whether a round is under way, or worth beginning."""
+    def wants_round(self, levels: Levels, floor: int) -> bool:
+        """Whether a round is under way, or worth beginning: many blocks overlap, or nobody can see what one hides."""
         fresh = levels.fresh
-        return bool(_begun(levels)) or len(fresh) >= self._config.fresh_blocks_min
+        if not fresh or _begun(levels) or len(fresh) >= self._config.fresh_blocks_min:
+            return bool(fresh)
+        return floor >= fresh[0].blocks[0].stamp_max
 
     def pieces_due(self, levels: Levels) -> int:
         """Return how many pieces a flush has to do itself, lest the fresh blocks become too many."""
@@ -83,18 +86,43 @@ class Merger:
 
     def rewritten(self, levels: Levels, live: Live, schema: Schema, floor: int) -> Levels:
         """Write a piece of a settled block again without its garbage; return the levels after it."""
-        low, end = live.first, self._order.after(live.last)
+        low, end = live.first, self._cut.order.after(live.last)
         high = self._end_of_piece([Level((live,))], low, end)
         new = self._write([Level((live,))], (low, end if high is None else high), schema, floor, True)
         others = [other for other in levels.settled.blocks if other is not live]
         rest = [] if high is None else _begin_at([live], high)
         return Levels([*others, *new, *rest], [level.blocks[0] for level in levels.fresh])
 
+    def crumbs(self, levels: Levels) -> Sequence[Live]:
+        """Return neighbouring settled blocks that together make up one of ordinary size; none: there are no such."""
+        found: list[Live] = []
+        for live in (*levels.settled.blocks, None):
+            if live is not None and self._fits([*found, live]):
+                found.append(live)
+                continue
+            if len(found) >= _CRUMBS_MIN and 2 * max(one.rows for one in found) <= sum(one.rows for one in found):
+                return found
+            found = [] if live is None or not self._fits([live]) else [live]
+        return ()
+
+    def swept(self, levels: Levels, crumbs: Sequence[Live], schema: Schema, floor: int) -> Levels:
+        """Put neighbouring settled blocks together; return the levels after it."""
+        others = [live for live in levels.settled.blocks if live not in crumbs]
+        new = self._write([Level(crumbs)], (None, None), schema, floor, True)
+        return Levels([*others, *new], [level.blocks[0] for level in levels.fresh])
+
+    def _fits(self, lives: Sequence[Live]) -> bool:
+        """Whether blocks can become one in one piece."""
+        rows = sum(live.rows for live in lives)
+        size_bytes = sum(live.block.index.file_bytes for live in lives)
+        limit = min(self._config.compact_rows, self._config.block_rows_max)
+        return rows <= limit and 2 * size_bytes <= self._config.block_bytes_max
+
     def _end_of_piece(self, sources: Sequence[Source], low: Comparable, high: Comparable | None) -> Comparable | None:
         """The key before which a piece ends; ``None``: it takes all there is."""
-        fences = [fence for source in sources for fence in source.fences(low, high, self._order)]
+        fences = [fence for source in sources for fence in source.fences(low, high, self._cut)]
         fences.sort(key=itemgetter(0))
-        limit = self._config.compact_rows / STEP_ROWS
+        limit = self._config.compact_rows / self._cut.rows
         share = 0.0
         for key, weight in fences[:-1]:
             share += weight
@@ -106,7 +134,7 @@ class Merger:
         ids, types = schema.layout.ids, types_of(schema, schema.layout.ids)
         writer = BlockWriter(self._reader.files, schema, self._config, self._directory.next_path)
         try:
-            for step in steps(sources, *span, self._order):
+            for step in steps(sources, *span, self._cut):
                 parts = [part.read(ids, again=False) for source in sources for part in source.parts(*step)]
                 if parts:
                     writer.add(needed(parts, floor, bottom, types))

@@ -7,17 +7,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae_store_columnar.versions import Versions
 
-STEP_ROWS = 16_384  #: Rows of a step, about.
-STEP_BYTES = 64 << 20  #: Bytes of a step, about: texts may be long.
+STEP_BYTES = 64 << 20  #: Bytes of a step, about, where texts are long.
 
 Fence: TypeAlias = tuple[Comparable, float]
-"""A key that nothing straddles, and the share of a step (by rows or bytes) between it and the fence before."""
+"""A key at which to cut, and the share of a step between it and the fence before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a range is cut into steps: about ``rows`` in each."""
+
+    order: KeyOrder
+    rows: int
+
+    def share(self, rows: float, size_bytes: float) -> float:
+        """Return how much of a step some rows are."""
+        return max(rows / self.rows, size_bytes / STEP_BYTES)
 
 
 class Part(ABC):
@@ -40,7 +52,7 @@ class Part(ABC):
 class Source(Protocol):
     """Versions in key order, older or newer as a whole than those of another source, key by key."""
 
-    def fences(self, low: Comparable | None, high: Comparable | None, order: KeyOrder) -> list[Fence]:
+    def fences(self, low: Comparable | None, high: Comparable | None, cut: Cut) -> list[Fence]:
         """Propose where to cut a range; ``None`` is no bound."""
 
     def parts(self, low: Comparable | None, high: Comparable | None) -> Sequence[Part]:
@@ -51,11 +63,9 @@ Interval: TypeAlias = tuple[Comparable | None, Comparable | None]
 """Keys from the first, inclusive, to the second, exclusive."""
 
 
-def steps(
-    sources: Sequence[Source], low: Comparable | None, high: Comparable | None, order: KeyOrder
-) -> list[Interval]:
-    """Cut a range into steps of about one ``STEP_ROWS`` or ``STEP_BYTES`` each, in key order."""
-    fences = [fence for source in sources for fence in source.fences(low, high, order)]
+def steps(sources: Sequence[Source], low: Comparable | None, high: Comparable | None, cut: Cut) -> list[Interval]:
+    """Cut a range into steps, in key order."""
+    fences = [fence for source in sources for fence in source.fences(low, high, cut)]
     fences.sort(key=itemgetter(0))
     found: list[Interval] = []
     share = 0.0

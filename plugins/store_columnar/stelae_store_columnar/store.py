@@ -36,6 +36,7 @@ from stelae_store_columnar.levels import Levels
 from stelae_store_columnar.lookup import Lookup
 from stelae_store_columnar.manifest import Manifest, decode_manifest, known_schemas
 from stelae_store_columnar.memory import MemoryPart
+from stelae_store_columnar.parts import Cut
 from stelae_store_columnar.snapshot import ColumnarSnapshot
 from stelae_store_columnar.upkeep import Upkeep
 from stelae_store_columnar.view import State, View
@@ -59,6 +60,7 @@ class ColumnarStore(TabletStore):
         self._schemas = schemas
         schema = schemas[manifest.schema_version or max(schemas)]
         self._order = key_order(schema)
+        self._cut = Cut(self._order, config.row_group_rows)
         self._reader = BlockReader(files, DecodedCache(config.cache_bytes), self._order, schema.key_layout)
         self._directory = BlockDirectory(files, directory, manifest.next_number)
         self._upkeep = Upkeep(self._directory, self._reader, config)
@@ -223,7 +225,7 @@ class ColumnarStore(TabletStore):
 
     def _view(self, at: int | None) -> View:
         # First the state, then the floor: what the state lacks was dropped behind a floor that holds already.
-        view = View(self._state, at, self._order)
+        view = View(self._state, at, self._cut)
         if at is not None:
             self._refuse_below_floor(at)
         return view

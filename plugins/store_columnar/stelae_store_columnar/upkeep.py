@@ -56,17 +56,20 @@ class Upkeep:
         if chunks:
             levels = self._merger.flushed(chunks, levels, schema, floor)
         for _ in range(self._merger.pieces_due(levels)):
-            if not self._merger.wants_round(levels):
+            if not self._merger.wants_round(levels, floor):
                 break
             levels = self._merger.merged(levels, schema, floor)
         return levels
 
     def compacted(self, levels: Levels, schema: Schema, floor: int) -> Levels | None:
         """Do one piece of merging, or of dropping what the floor has made superfluous; ``None``: nothing to do."""
-        if self._merger.wants_round(levels):
+        if self._merger.wants_round(levels, floor):
             return self._merger.merged(levels, schema, floor)
         live = self._merger.garbage(levels, floor)
-        return None if live is None else self._merger.rewritten(levels, live, schema, floor)
+        if live is not None:
+            return self._merger.rewritten(levels, live, schema, floor)
+        crumbs = self._merger.crumbs(levels)
+        return self._merger.swept(levels, crumbs, schema, floor) if crumbs else None
 
     def without_garbage(self, memory: MemoryPart, levels: Levels, schema: Schema, floor: int) -> MemoryPart:
         """Return what is in memory without what nobody can see behind the floor."""
@@ -94,9 +97,7 @@ class Upkeep:
             settled=tuple(map(self._named, levels.settled.blocks)),
             fresh=tuple(self._named(level.blocks[0]) for level in levels.fresh),
         )
-        if self._proposed.manifest and flushed == self._proposed.flushed and not self._differs(manifest):
-            return None
-        if not self._proposed.manifest and not levels.blocks and flushed == self._proposed.flushed:
+        if flushed == self._committed.flushed and not self._differs(manifest):
             return None
         live = {self._directory.number_of(live.block.path): live.block for live in levels.blocks}
         self._blocks.update(live)
@@ -126,9 +127,9 @@ class Upkeep:
         return LiveBlock(self._directory.number_of(live.block.path), live.start)
 
     def _differs(self, manifest: Manifest) -> bool:
-        """Whether other blocks are live, or another schema is in force, than was proposed last."""
-        last = decode_manifest(self._proposed.manifest, "")
-        now, before = (
-            (m.schema_version, [one.version for one in m.schemas], m.settled, m.fresh) for m in (manifest, last)
-        )
+        """Whether other blocks are live, or another schema is in force, than was committed last."""
+        if not self._committed.manifest:
+            return bool(manifest.settled or manifest.fresh)
+        last = decode_manifest(self._committed.manifest, "")
+        now, before = ((one.schema_version, one.settled, one.fresh) for one in (manifest, last))
         return now != before

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.rows.key_order import Comparable
 from stelae.spi.ids import OpId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout, Schema
@@ -16,7 +16,7 @@ from stelae_store_columnar.chunks import Chunk
 from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.fitting import Fitting
 from stelae_store_columnar.levels import Levels, PiecePart
-from stelae_store_columnar.parts import Interval, Part, Source, steps
+from stelae_store_columnar.parts import Cut, Interval, Part, Source, steps
 from stelae_store_columnar.versions import Versions, in_order, visible
 
 _AHEAD = 4  #: Neighbouring row groups that are decoded in one call.
@@ -37,10 +37,11 @@ class State:
 class View:
     """The rows of a state as of a timestamp; ``None``: all that is applied."""
 
-    def __init__(self, state: State, at: int | None, order: KeyOrder) -> None:
+    def __init__(self, state: State, at: int | None, cut: Cut) -> None:
         self.state = state
         self.at = at
-        self.order = order
+        self.order = cut.order
+        self._cut = cut
         self.schema = state.schema
         self._sources: tuple[Source, ...] = (*state.levels.sources, *state.chunks)
 
@@ -53,7 +54,7 @@ class View:
         """Cut a range into steps, in key order."""
         if low is not None and high is not None and low >= high:
             return []
-        return steps(self._sources, low, high, self.order)
+        return steps(self._sources, low, high, self._cut)
 
     def parts(self, step: Interval) -> list[Part]:
         """Return what the sources have in a step, oldest first."""
