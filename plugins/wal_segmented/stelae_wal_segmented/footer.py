@@ -148,10 +148,12 @@ def read_window(file: File, nonce: int, summary: Summary, index: int, stop: int)
     at = summary.end + HEAD_BYTES + number * _PAGE_BYTES
     length = _pages_size(min(summary.count - begin, PAGE_ENTRIES))
     page = _decode_page(file.pread(length, at), nonce)
-    if page is None or len(page) != (length - _CRC.size) // 8 or not _within(page, summary.end):
+    behind = min(stop - summary.first, begin + PAGE_ENTRIES) - begin
+    offsets = page[position : behind + 1].tolist() if page is not None else []
+    if len(offsets) != behind + 1 - position or not _within(offsets, summary.end):
         fact = f"the footer's page with the entries from {summary.first + begin} on fails its checksum"
         raise Corrupt(fact, path=file.path, offset=at)
-    return page[position : min(stop - summary.first, begin + PAGE_ENTRIES) - begin + 1].tolist()
+    return offsets
 
 
 def page_start(summary: Summary, index: int) -> int:
@@ -174,9 +176,9 @@ def _decode_page(data: bytes, nonce: int) -> array[int] | None:
     return _unpacked(body)
 
 
-def _within(page: array[int], end: int) -> bool:
+def _within(marked: list[int], end: int) -> bool:
     """Say whether offsets ascend inside the segment's data."""
-    offsets = [marked & ~LEADS for marked in page]
+    offsets = [offset & ~LEADS for offset in marked]
     ascend = all(map(lt, offsets, offsets[1:]))
     return ascend and offsets[0] >= SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES and offsets[-1] <= end
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -169,8 +170,7 @@ def decode_group_header(data: bytes, nonce: int) -> GroupHeader | None:
     return GroupHeader(synced, hint, replace_from, count)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryHeader:
+class EntryHeader(NamedTuple):
     """What stands before an entry's body.
 
     Attributes:

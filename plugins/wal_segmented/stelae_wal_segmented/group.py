@@ -24,6 +24,7 @@ from stelae_wal_segmented.format import (
 from stelae_wal_segmented.index import LEADS
 
 _CRC = struct.Struct("<I")
+_KINDS = {kind.value: kind for kind in EntryKind}
 
 
 class EncodedGroup(NamedTuple):
@@ -105,7 +106,7 @@ def kind_of(number: int, path: str, offset: int) -> EntryKind:
     Raises:
         Corrupt: a number that this release does not know, in an entry whose checksum holds.
     """
-    try:
-        return EntryKind(number)
-    except ValueError as error:
-        raise Corrupt(f"entry kind {number} is unknown", path=path, offset=offset) from error
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise Corrupt(f"entry kind {number} is unknown", path=path, offset=offset)
+    return kind

@@ -15,7 +15,7 @@ from stelae.spi.services import File
 from stelae_wal_segmented.footer import page_start, read_window
 from stelae_wal_segmented.format import GROUP_HEADER_BYTES, decode_group_header
 from stelae_wal_segmented.group import decode_entry
-from stelae_wal_segmented.index import LEADS, fitting
+from stelae_wal_segmented.index import LEADS, Summary, fitting
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.segment import Segment
 
@@ -55,62 +55,85 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
     entries: list[Entry] = []
     left = bytes_max
     while first < end and (left > 0 or not entries):
-        piece = find(log, first, end, left)
+        place = _place_of(log, first, end)
         try:
-            with closing(log.setting.files.open(piece.segment.path)) as file:
-                for entry in read_piece(file, piece):
+            with closing(log.setting.files.open(place.segment.path)) as file:
+                piece = _piece_at(log, place, file, left)
+                for entry in _verified(log, file, piece) if piece is not None else ():
                     left -= entry.size_bytes
                     if left < 0 and entries:
                         return entries
                     entries.append(entry)
                     first += 1
         except FileNotFoundError:
-            check_collected(log, piece.segment)
-        except Corrupt as error:
-            _judge(log, piece, error)
-            raise
+            check_collected(log, place.segment)
     return entries
 
 
-def find(log: TabletLog, first: int, end: int, bytes_max: int) -> Piece:
-    """Say where the entries from ``first`` on stand, as far as they are in one segment, and not
-    more than a page of its index.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The segment that has the entries from ``first`` on, below ``stop``.
+
+    ``offsets`` are those of a window, unless they are in the footer; then ``summary`` is of that
+    footer, and ``turns`` tells whether it still was the same when its page had been read."""
+
+    segment: Segment
+    first: int
+    stop: int
+    offsets: list[int] | None
+    summary: Summary | None
+    turns: int
+
+
+def _place_of(log: TabletLog, first: int, end: int) -> _Place:
+    """Say where the entries from ``first`` on stand, as far as they are in one segment.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
     """
-    while True:
-        with log.lock:
-            if first <= log.base.base.index:
-                raise Compacted(log.base.base)
-            if end > log.last.index + 1:
-                raise _past_the_end(log, end - 1)
-            segment, behind = log.chain.place_of(first, log.last.index)
-            stop, turns = min(end, behind), segment.turns
-            if segment.index is not None:
-                return _piece(segment, first, segment.index.window(first, stop), bytes_max)
-            summary = segment.summary
-        assert summary is not None, "an index is in memory or in the footer"
+    with log.lock:
+        if first <= log.base.base.index:
+            raise Compacted(log.base.base)
+        if end > log.last.index + 1:
+            raise _past_the_end(log, end - 1)
+        segment, behind = log.chain.place_of(first, log.last.index)
+        stop = min(end, behind)
+        offsets = segment.index.window(first, stop) if segment.index is not None else None
+        return _Place(segment, first, stop, offsets, segment.summary, segment.turns)
+
+
+def _piece_at(log: TabletLog, place: _Place, file: File, bytes_max: int) -> Piece | None:
+    """Return what to read there; ``None`` if the segment changed meanwhile: look again.
+
+    Raises:
+        Corrupt: the footer is not as it was written; the log is damaged from that page on.
+        StorageError: the file cannot be read.
+    """
+    segment, offsets = place.segment, place.offsets
+    if offsets is None:
+        assert place.summary is not None, "an index is in memory or in the footer"
         try:
-            with closing(log.setting.files.open(segment.path)) as file:
-                offsets = read_window(file, segment.header.nonce, summary, first, stop)
-        except FileNotFoundError:
-            check_collected(log, segment)
-            continue
+            offsets = read_window(file, segment.header.nonce, place.summary, place.first, place.stop)
         except Corrupt as error:
-            if segment.turns != turns:
-                continue
+            if segment.turns != place.turns:
+                return None
             with log.lock:
-                last_good = log.op_id_at(max(page_start(summary, first) - 1, log.base.base.index))
+                last_good = log.op_id_at(max(page_start(place.summary, place.first) - 1, log.base.base.index))
             log.note_damage(error, last_good)
             raise
-        if segment.turns == turns:
-            return _piece(segment, first, offsets, bytes_max)
-
-
-def _piece(segment: Segment, first: int, offsets: list[int], bytes_max: int) -> Piece:
+        if segment.turns != place.turns:
+            return None
     count = fitting(offsets, bytes_max)
-    return Piece(segment, first, offsets[:count], offsets[count] & ~LEADS)
+    return Piece(segment, place.first, offsets[:count], offsets[count] & ~LEADS)
+
+
+def _verified(log: TabletLog, file: File, piece: Piece) -> Iterator[Entry]:
+    """As ``read_piece``; takes note of damage."""
+    try:
+        yield from read_piece(file, piece)
+    except Corrupt as error:
+        _judge(log, piece, error)
+        raise
 
 
 def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
