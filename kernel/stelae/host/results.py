@@ -60,7 +60,6 @@ class _Client(msgspec.Struct):
     results: dict[int, _Kept] = {}
 
     def knows(self, sequences: range) -> bool:
-        """Whether one of these was taken or is stale."""
         return sequences.start < self.floor or not self.results.keys().isdisjoint(sequences)
 
     def prune(self, first_incomplete: int) -> None:
@@ -168,12 +167,14 @@ class ResultsTable:
         self._open -= 1
         fine = OpResult(admission.timestamp)
         found = _by_operation(admission.runs, faults)
-        results = []
+        if not found and not admission.skip:
+            for kept in admission.kept:
+                kept.result = fine
+            return [[Answer(run.first_sequence, len(run.digests), fine)] for run in admission.runs]
         for number, kept in enumerate(admission.kept):
             if kept.result is None:
                 kept.result = OpResult(fine.timestamp, tuple(found[number])) if number in found else fine
-            results.append(kept.result)
-        waiting = iter(results)
+        waiting = (kept.result or fine for kept in admission.kept)
         return [_answers(run.first_sequence, islice(waiting, len(run.digests))) for run in admission.runs]
 
     def dump(self) -> bytes:

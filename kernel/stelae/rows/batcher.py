@@ -16,6 +16,7 @@ from stelae.rows.building import describe_misfit, misfits
 from stelae.rows.declared import check_declared
 from stelae.rows.keys import encode_keys
 from stelae.rows.operations import decode_rows
+from stelae.rows.typed import TypedRows
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.log import ENTRY_BYTES_MAX
@@ -44,6 +45,7 @@ class _Part(msgspec.Struct):
     layout: Layout
     first_asked: int
     rows: list[tuple[Any, ...]]
+    typed: TypedRows | None = None  #: What read the rows, if they are of their columns' types.
     group: OpGroup | None = None
 
 
@@ -63,12 +65,15 @@ class _Draft:
         client[1] = max(client[1], first_incomplete)
         self.asked.append(PayloadRun(client[0], *fields))
 
-    def add_rows(self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any]) -> None:
+    def add_rows(
+        self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any], typed: TypedRows | None
+    ) -> None:
         last = self.parts[-1] if self.parts else None
         if last and last.kind is kind and last.columns == columns and last.group is None:
             last.rows += rows
+            last.typed = typed and last.typed
         else:
-            self.parts.append(_Part(kind, columns, layout, len(self.asked), rows))
+            self.parts.append(_Part(kind, columns, layout, len(self.asked), rows, typed))
 
 
 class Batcher:
@@ -80,7 +85,7 @@ class Batcher:
         self.schema = schema
         self._key_bytes_max = min(key_bytes_max or KEY_BYTES_MAX, KEY_BYTES_MAX)
         self._drafts = [_Draft()]
-        self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], Layout] = {}
+        self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], tuple[Layout, TypedRows]] = {}
 
     def __len__(self) -> int:
         return sum(len(draft.asked) for draft in self._drafts)
@@ -94,8 +99,9 @@ class Batcher:
         kind, columns = run.kind, run.columns
         if columns is None and kind in _KEY_ONLY:
             columns = self.schema.key
-        layout = self._layouts.get((kind, columns)) or self._check_columns(kind, columns)
-        given = decode_rows(run)
+        layout, typed = self._layouts.get((kind, columns)) or self._check_columns(kind, columns)
+        fitting = typed.decode(run)
+        given = fitting or decode_rows(run)
         errors: tuple[tuple[int, RowError], ...] = ()
         if isinstance(given, bytes):
             batch = _read_arrow(layout, given)
@@ -103,12 +109,12 @@ class Batcher:
             draft = self._draft(max(batch.nbytes, len(given), row_bytes))
             group, unfit = self._check_arrow(kind, columns, batch, given)
             errors = tuple((0, error) for error in unfit)
-            draft.parts.append(_Part(kind, columns, layout, len(draft.asked), [], group))
+            draft.parts.append(_Part(kind, columns, layout, len(draft.asked), [], group=group))
             counts: tuple[int, ...] = (group.row_count,)
         else:
             counts = tuple(map(len, given))
             draft = self._draft(sum(map(len, run.ops)) + sum(counts) * layout.row_bytes_min)
-            draft.add_rows(kind, columns, layout, [*chain.from_iterable(given)])
+            draft.add_rows(kind, columns, layout, [*chain.from_iterable(given)], typed if fitting else None)
         draft.ask(client_id, first_incomplete, run.first_sequence, counts, digests, errors)
         draft.tokens.append(token)
 
@@ -138,7 +144,7 @@ class Batcher:
         draft.size_bytes += size_bytes
         return draft
 
-    def _check_columns(self, kind: OpKind, columns: tuple[int, ...] | None) -> Layout:
+    def _check_columns(self, kind: OpKind, columns: tuple[int, ...] | None) -> tuple[Layout, TypedRows]:
         schema, layout = self.schema, self.schema.project(columns)
         given = set(layout.ids)
         lacking = set(schema.key) - given
@@ -149,9 +155,10 @@ class Batcher:
             raise SchemaMismatch(f"{kind.name.lower()} needs values for the columns {names}")
         if kind in _KEY_ONLY and len(given) > len(schema.key):
             raise SchemaMismatch(f"{kind.name.lower()} takes the key columns and no others")
+        found = layout, TypedRows(layout)
         if len(self._layouts) < LAYOUTS_MAX:
-            self._layouts[kind, columns] = layout
-        return layout
+            self._layouts[kind, columns] = found
+        return found
 
     def _check_arrow(
         self, kind: OpKind, columns: tuple[int, ...] | None, batch: RowBatch, data: bytes
@@ -175,7 +182,7 @@ class Batcher:
         if not rows:
             return OpGroup(part.kind, part.columns, 0, b"")
         try:
-            batch = RowBatch.from_equal_rows(part.layout, rows)
+            batch = part.typed.build(rows) if part.typed else RowBatch.from_equal_rows(part.layout, rows)
         except SchemaMismatch:
             bad = _find_bad(part.layout, rows)
             good = [row for place, row in enumerate(rows) if place not in bad]

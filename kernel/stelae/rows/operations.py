@@ -5,7 +5,7 @@ sequence and is of one kind travels as one ``WriteRun``."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -59,16 +59,19 @@ def decode_rows(run: WriteRun) -> list[Rows] | bytes:
         found = _OPERATIONS.decode(_ENCODER.encode(run.ops))
     except (ValueError, RecursionError) as error:
         raise CallerError(f"malformed write operation: {error}") from error
-    decoded: list[Rows] = []
-    for rows in found:
-        if isinstance(rows, bytes):
-            if len(found) > 1:
-                raise CallerError("an operation in Arrow form is a run of its own")
-            return rows
-        if len(rows) > ROW_FORM_ROWS_LIMIT:
-            raise CallerError(f"{len(rows)} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow")
-        decoded.append(rows)
-    return decoded
+    if len(found) == 1 and isinstance(found[0], bytes):
+        return found[0]
+    if bytes in map(type, found):
+        raise CallerError("an operation in Arrow form is a run of its own")
+    return check_rows(cast("list[Rows]", found))
+
+
+def check_rows(operations: list[Rows]) -> list[Rows]:
+    """Return the rows of operations as they are; ``CallerError``: one has too many for the row form."""
+    longest = max(map(len, operations))
+    if longest > ROW_FORM_ROWS_LIMIT:
+        raise CallerError(f"{longest} rows in row form; at most {ROW_FORM_ROWS_LIMIT}: send them as Arrow")
+    return operations
 
 
 def rows_of(payload: WritePayload, operations: Collection[int]) -> set[int]:
