@@ -13,8 +13,9 @@ import pytest
 
 from stelae.machine.files import RealFile, RealFiles
 from stelae.spi.errors import Full
+from stelae.spi.ids import LogId
 from stelae.testing.wal_native import NativeHarness
-from stelae_wal_lmdb import LmdbConfig, LmdbWal, startup
+from stelae_wal_lmdb import LmdbConfig, LmdbWal, engine, startup
 from stelae_wal_lmdb.check import Report, check
 
 SMALL = LmdbConfig(
@@ -184,3 +185,16 @@ def without_meta_sync() -> None:
 def without_names() -> None:
     """Plant a bug: no directory is synced."""
     RealFiles.sync_directory = lambda self, path: None  # type: ignore[method-assign]
+
+
+def with_numbers_used_again() -> None:
+    """Plant a bug: a log gets the number of the one that was dropped before it, whose entries are still there."""
+    drop = LmdbWal.drop
+
+    def drops(self: LmdbWal, log: LogId) -> None:
+        number = self._logs[log].number
+        drop(self, log)
+        self._next_number = number
+
+    LmdbWal.drop = drops  # type: ignore[method-assign]
+    engine.purge = lambda env, log, entries_max: None

@@ -18,7 +18,7 @@ import pytest
 from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed
-from stelae.testing.conformance.wal import WalNative
+from stelae.testing.conformance.wal import WalNative, WalScale
 from stelae.testing.conformance.wal_crashes import Life, a_full_life, check_after_crash
 from stelae.testing.conformance.wal_damage import judge
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
@@ -363,3 +363,9 @@ class TestOnRealDisk(LmdbChecks):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> LmdbHarness:
         return LmdbHarness(str(tmp_path))
+
+
+class TestScale(WalScale):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> LmdbHarness:
+        return LmdbHarness(str(tmp_path), LmdbConfig())

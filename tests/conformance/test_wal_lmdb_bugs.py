@@ -3,6 +3,7 @@ that has to find it."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from stelae.host.log_writer import LogWriter
 from stelae.spi.errors import Full
-from stelae.spi.ids import OpId
+from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Durable, Failed
 from stelae_wal_lmdb import LmdbWal, append, engine, format, marker, reader, removal, startup, walk
 from stelae_wal_lmdb.check import Report
 from stelae_wal_lmdb.environment import Environment
+from tests.conformance import lmdb_disk, wal_plants
 from tests.conformance.lmdb_disk import LmdbHarness
 from tests.conformance.test_wal_lmdb import LmdbChecks
 
@@ -28,6 +31,14 @@ class Bug:
     owner: Any
     name: str
     replacement: Any
+    check: Callable[..., None]
+
+
+@dataclass(frozen=True)
+class ChildBug:
+    """A function that plants a bug in the children that live and judge, and the check that has to fail for it."""
+
+    plant: Callable[[], None]
     check: Callable[..., None]
 
 
@@ -80,9 +91,41 @@ def _collects_all(env: Environment, log: Any, txn: Any, target: int, entries_max
     return [format.key(log.number, index) for index in range(log.record.base.index + 1, last.index + 1)], last
 
 
+def _encodes_no_base(number: int, record: format.Record) -> bytes:
+    forgotten = dataclasses.replace(record, base=ZERO)
+    return format.encode_record(number, forgotten)
+
+
 Suite = LmdbChecks
 
+CHILD_BUGS = {
+    "commit returns before the sync": ChildBug(
+        lmdb_disk.without_sync, Suite.test_power_lost_at_any_call_keeps_what_was_acknowledged,
+    ),
+    "the page that makes a commit true is not synced": ChildBug(
+        lmdb_disk.without_meta_sync, Suite.test_power_lost_without_sync_takes_back_a_suffix_and_sync_ends_that,
+    ),
+    "no directory is synced": ChildBug(
+        lmdb_disk.without_names, Suite.test_power_lost_at_any_call_keeps_what_was_acknowledged,
+    ),
+    "a log gets the number of one whose entries are still there": ChildBug(
+        lmdb_disk.with_numbers_used_again, Suite.test_power_lost_while_a_name_is_used_again_brings_nothing_back,
+    ),
+}  # fmt: skip
+
 BUGS = {
+    "the base is not recorded when entries go": Bug(
+        removal, "encode_record", _encodes_no_base,
+        Suite.test_an_emptied_log_goes_on_behind_its_base,
+    ),
+    "a log that is refused fails its neighbours": Bug(
+        LmdbWal, "commit", wal_plants.fails_the_neighbours(LmdbWal),
+        Suite.test_appends_that_do_not_fit_are_refused_and_change_nothing,
+    ),
+    "of those who wait the first is told": Bug(
+        LogWriter, "_settle", wal_plants.tells_the_first_waiter,
+        Suite.test_a_failure_reaches_every_waiter_of_its_log_and_no_other_log,
+    ),
     "an entry is acknowledged and not kept": Bug(
         append, "_put", _forgets_the_last_entry,
         Suite.test_a_process_that_dies_after_any_step_leaves_what_was_acknowledged,
@@ -151,3 +194,13 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_
         bug.check(LmdbChecks(), LmdbHarness(str(tmp_path)))
     print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")
     KEPT.clear()
+
+
+@pytest.mark.parametrize("name", CHILD_BUGS)
+def test_a_bug_planted_in_the_recorded_process_is_found(name: str, tmp_path: Path) -> None:
+    bug = CHILD_BUGS[name]
+    harness = LmdbHarness(str(tmp_path), setup=(f"{bug.plant.__module__}:{bug.plant.__name__}",))
+    with pytest.raises(AssertionError) as caught:
+        bug.check(LmdbChecks(), harness)
+    assert "power lost at call" in str(caught.value)
+    print(f"{name}: {bug.check.__name__}: {str(caught.value)[:200]}")

@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
+from stelae.host.log_writer import LogWriter
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.services import Buffer
-from stelae.testing.conformance.wal import WalBasics, WalConformance
+from stelae.testing.conformance.wal import WalBasics, WalConformance, WalScale
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal, group, log, reader, recovery, scan, segment, writer
 from stelae_wal_segmented.base import Base
 from stelae_wal_segmented.decisions import Found
 from stelae_wal_segmented.index import SegmentIndex
+from stelae_wal_segmented.marker import NonceSource
+from tests.conformance import wal_plants
 
 SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
 """Small segments, so that every scenario rolls."""
@@ -38,17 +41,26 @@ class TestOnRealDisk(WalBasics):
         return RealHarness(SegmentedWal, str(tmp_path), SMALL)
 
 
+class TestScale(WalScale):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> WalHarness:
+        return RealHarness(SegmentedWal, str(tmp_path))
+
+
 # -- the suite bites -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A named replacement of one function, and the check that has to fail because of it."""
+    """A named replacement of one function, and the check that has to fail because of it.
+
+    ``beside`` holds replacements that are harmless by themselves, and without which the bug would not show."""
 
     owner: Any
     name: str
     replacement: Callable[..., Any]
     check: Callable[[WalConformance, VirtualHarness], None]
+    beside: Sequence[tuple[Any, str, Callable[..., Any]]] = ()
 
 
 _pwritev = VirtualFile.pwritev
@@ -118,6 +130,13 @@ def _collects_too_much(self: segment.Chain, upto: int, last: int) -> tuple[int, 
     return len(closed), last if len(closed) == len(self.segments) else self.segments[-1].first - 1
 
 
+_draw = NonceSource.draw
+
+
+def _draws_one_nonce(self: NonceSource, purpose: str) -> int:
+    return _draw(self, purpose) if purpose.endswith("/new") else 7
+
+
 Suite = WalConformance
 
 BUGS = {
@@ -173,14 +192,27 @@ BUGS = {
         segment.Chain, "collectable", _collects_too_much,
         Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
     ),
+    "a stale segment is recycled": Bug(
+        NonceSource, "draw", _draws_one_nonce,
+        Suite.test_a_name_used_again_shows_nothing_of_the_log_before, beside=wal_plants.UsedSpace().plants(),
+    ),
+    "a log that is refused fails its neighbours": Bug(
+        SegmentedWal, "commit", wal_plants.fails_the_neighbours(SegmentedWal),
+        Suite.test_appends_that_do_not_fit_are_refused_and_change_nothing,
+    ),
+    "of those who wait the first is told": Bug(
+        LogWriter, "_settle", wal_plants.tells_the_first_waiter,
+        Suite.test_a_failure_reaches_every_waiter_of_its_log_and_no_other_log,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = BUGS[name]
-    assert callable(getattr(bug.owner, bug.name)), "the bug no longer applies"
-    monkeypatch.setattr(bug.owner, bug.name, bug.replacement)
+    for owner, attribute, replacement in [*bug.beside, (bug.owner, bug.name, bug.replacement)]:
+        assert callable(getattr(owner, attribute)), "the bug no longer applies"
+        monkeypatch.setattr(owner, attribute, replacement)
     with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
         bug.check(WalConformance(), VirtualHarness(SegmentedWal, SMALL))
     print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")

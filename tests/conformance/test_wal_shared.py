@@ -13,17 +13,30 @@ from typing import Any
 
 import pytest
 
+from stelae.host.log_writer import LogWriter
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import OpId
 from stelae.spi.services import Buffer
-from stelae.spi.wal import Failed
-from stelae.testing.conformance.wal import WalBasics, WalConformance
+from stelae.testing.conformance.wal import WalBasics, WalConformance, WalScale
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
-from stelae_wal_shared import SharedConfig, SharedWal, control, format, group, reader, replay, scan, tail, upkeep
+from stelae_wal_shared import (
+    SharedConfig,
+    SharedWal,
+    control,
+    format,
+    group,
+    marker,
+    reader,
+    replay,
+    scan,
+    tail,
+    upkeep,
+)
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.recovery import _Recovery
 from stelae_wal_shared.tablet_log import TabletLog
+from tests.conformance import wal_plants
 
 SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
 """Small segments, so that every scenario rolls."""
@@ -52,6 +65,12 @@ class TestOnRealDisk(WalBasics):
         return RealHarness(SharedWal, str(tmp_path), SMALL)
 
 
+class TestScale(WalScale):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> WalHarness:
+        return RealHarness(SharedWal, str(tmp_path))
+
+
 # -- the suite bites -------------------------------------------------------------------------------
 
 
@@ -65,7 +84,6 @@ class Bug:
 
 
 _pwritev = VirtualFile.pwritev
-_commit = Committer.commit
 _write_control = control.write_control
 _decode_record = group.decode_record
 _move = TabletLog.move
@@ -118,12 +136,6 @@ def _forgets_the_base(book: Any, tail: Any, committer: Any, log: TabletLog, kind
         _write_control(book, tail, committer, log, kind, *rest)
 
 
-def _fails_the_neighbours(self: Committer, given: Any, *, sync: bool) -> Any:
-    outcomes = _commit(self, given, sync=sync)
-    failed = [outcome for outcome in outcomes.values() if isinstance(outcome, Failed)]
-    return {name: failed[0] if failed else outcome for name, outcome in outcomes.items()}
-
-
 def _fails_everybody(self: Committer, error: Any, logs: list[TabletLog]) -> Any:
     return _fail_all(self, error, list(self._book.logs.values()))
 
@@ -149,6 +161,10 @@ def _settles_without_sync(self: tail.Tail) -> None:
     self._book.settle()
     if self.writer is not None:
         self.writer.synced = self.writer.end
+
+
+def _draws_one_nonce(self: marker.Marker) -> int:
+    return 7
 
 
 Suite = WalConformance
@@ -189,7 +205,7 @@ BUGS = {
         Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
     ),
     "a log that is refused fails its neighbours": Bug(
-        [(Committer, "commit", _fails_the_neighbours)],
+        [(SharedWal, "commit", wal_plants.fails_the_neighbours(SharedWal))],
         Suite.test_appends_that_do_not_fit_are_refused_and_change_nothing,
     ),
     "a failed sync fails logs that were not written": Bug(
@@ -211,6 +227,14 @@ BUGS = {
     "a footer is written before what it vouches for is durable": Bug(
         [(tail.Tail, "sync", _settles_without_sync)],
         Suite.test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that,
+    ),
+    "a stale segment is recycled": Bug(
+        [*wal_plants.UsedSpace().plants(), (marker.Marker, "draw_nonce", _draws_one_nonce)],
+        Suite.test_a_name_used_again_shows_nothing_of_the_log_before,
+    ),
+    "of those who wait the first is told": Bug(
+        [(LogWriter, "_settle", wal_plants.tells_the_first_waiter)],
+        Suite.test_a_failure_reaches_every_waiter_of_its_log_and_no_other_log,
     ),
 }  # fmt: skip
 

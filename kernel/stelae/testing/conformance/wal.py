@@ -3,26 +3,28 @@
 For an engine whose I/O all goes through ``Files`` (capability ``fake_files``)::
 
     class TestMyWal(WalConformance):
-        @pytest.fixture def harness(self) -> VirtualHarness:
+        @pytest.fixture
+        def harness(self) -> VirtualHarness:
             return VirtualHarness(MyWal, MyWal.Config(...small sizes...))
 
 For an engine whose library does its own input and output, ``WalNative`` with a ``NativeHarness``: it kills the
 engine's process, and loses power at every call that was recorded of it; what this machine cannot show is printed
 as *not proven here*.
 
-``WalBasics`` alone runs on any disk, also on a ``RealHarness``. Choose sizes so small that the
-scenarios of some hundred entries roll files: what never happens in a test is not tested.
-"""
+``WalBasics`` alone runs on any disk, also on a ``RealHarness``; ``WalScale``, a million entries, should, once.
+Choose sizes so small that the scenarios of some hundred entries roll files: what never happens in a test is not
+tested."""
 
 from __future__ import annotations
 
 from stelae.testing.conformance.wal_basics import WalBasics
 from stelae.testing.conformance.wal_histories import WalHistories
 from stelae.testing.conformance.wal_native import WalNative
+from stelae.testing.conformance.wal_scale import WalScale
 
 
 class WalConformance(WalHistories):
     """Everything that a log engine has to do: basics, crashes, damage, failures, histories."""
 
 
-__all__ = ["WalBasics", "WalConformance", "WalNative"]
+__all__ = ["WalBasics", "WalConformance", "WalNative", "WalScale"]

@@ -10,6 +10,8 @@ from stelae.spi.errors import CallerError, Compacted, Locked, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
+from stelae.testing.conformance.wal_drawn import live_as_drawn
+from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
@@ -107,6 +109,9 @@ class WalBasics:
         assert found == entry(65_432, 65_001, 1)
         engine.close()
 
+    def test_histories_that_are_drawn_agree_with_the_model(self, harness: WalHarness) -> None:
+        live_as_drawn(harness)
+
     # -- replacement (W6) ------------------------------------------------------------------------
 
     def test_reads_give_only_the_winner_of_each_index(self, harness: WalHarness) -> None:
@@ -173,6 +178,27 @@ class WalBasics:
         check_holds(engine, model)
         engine = reopened(harness, engine)
         check_holds(engine, model)
+        engine.close()
+
+    def test_a_failure_reaches_every_waiter_of_its_log_and_no_other_log(self, harness: WalHarness) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        waiters = Waiters(engine, LOG, OTHER)
+        waiters.append(LOG, "a", entries(1, 2))
+        waiters.append(OTHER, "x", entries(1, 1))
+        waiters.append(LOG, "b", entries(3, 1))
+        waiters.append(LOG, "c", entries(9, 1))  # leaves a gap: the whole group of this log does not fit
+        waiters.run(lambda: waiters.append(LOG, "d", entries(10, 1)))
+        waiters.check_all_failed(LOG, "abcd", ZERO)
+        assert waiters.told["x"] == [Durable(OpId(1, 1))]
+        assert waiters.repair(LOG) == ZERO
+        waiters.append(LOG, "e", entries(1, 2))
+        waiters.append(OTHER, "y", entries(2, 1))
+        waiters.run()
+        assert (waiters.told["e"], waiters.told["y"]) == ([Durable(OpId(1, 2))], [Durable(OpId(1, 2))])
+        for log in (LOG, OTHER):
+            check_holds(engine, Model(ZERO, list(entries(1, 2))), log)
         engine.close()
 
     def test_unknown_logs_are_refused_and_dropping_one_is_harmless(self, harness: WalHarness) -> None:

@@ -137,6 +137,15 @@ def a_full_life() -> list[Step]:
     ]
 
 
+def a_name_used_again() -> list[Step]:
+    """A name is used by one log after the other, each shorter than the one before."""
+    steps: list[Step] = [create(LOG, ZERO), append(a=Append(entries=entries(1, 2)))]
+    for life in range(1, 4):
+        given = Append(entries=entries(1, 20 - 5 * life, term=life, size_bytes=400))
+        steps += [create(OTHER, ZERO), append(b=given), *([drop_other] if life < 3 else [])]
+    return steps
+
+
 def operations_of(harness: VirtualHarness, steps: list[Step]) -> int:
     """How many disk operations a scenario takes, the opening included."""
     twin = harness.fork(0)
@@ -336,6 +345,14 @@ class WalCrashes(WalBasics):
             engine = twin.open()
             assert not engine.logs()
             engine.close()
+
+    def test_a_name_used_again_shows_nothing_of_the_log_before(self, harness: VirtualHarness) -> None:
+        total = operations_of(harness, a_name_used_again())
+        for operations in range(total + 1):
+            for twin, survival in _forks(harness):
+                life = crash_at(twin, a_name_used_again(), operations)
+                twin.crash(survival=survival)
+                check_after_crash(twin, life)
 
     def test_setting_aside_can_be_repeated_after_a_crash_until_it_is_done(self, harness: VirtualHarness) -> None:
         engine = harness.open()

@@ -3,12 +3,15 @@ the other logs go on (W8, durability rule 7)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_damage import WalDamage
+from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import Survival, VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
 
@@ -64,6 +67,28 @@ class WalFailures(WalDamage):
             limit_room(twin, None)
             commit(engine, _next(found))
             engine.close()
+
+    def test_a_disk_that_fails_fails_every_waiter_of_its_log(self, harness: VirtualHarness) -> None:
+        self._fail_waiters(harness.fork(0), lambda twin: limit_room(twin, 0))
+        self._fail_waiters(harness.fork(1), lambda twin: twin.disk.faults.fail_syncs(count=99))
+
+    def _fail_waiters(self, harness: VirtualHarness, fail: Callable[[VirtualHarness], None]) -> None:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        commit(engine, Append(entries=entries(1, 3)))
+        waiters = Waiters(engine, LOG, OTHER)
+        fail(harness)
+        waiters.append(LOG, "a", entries(4, 1, size_bytes=9000))
+        waiters.append(LOG, "b", entries(5, 3))
+        waiters.run(lambda: waiters.append(LOG, "c", entries(8, 1)))
+        waiters.check_all_failed(LOG, "abc", OpId(1, 3))
+        harness.disk.faults.heal()
+        waiters.append(OTHER, "x", entries(1, 1))
+        waiters.run()
+        assert waiters.told["x"] == [Durable(OpId(1, 1))]
+        check_holds(engine, Model(ZERO, list(entries(1, 3))))
+        harness.crash(engine)
 
     def test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated(self, harness: VirtualHarness) -> None:
         engine = harness.open()

@@ -36,7 +36,7 @@ SCENARIOS = "stelae.testing.recorder.scenario"
 HISTORIES = (1, 2)
 RECOVERIES = 6
 KILLS = (40, 65, 90, 115)
-WRONG_MAX = 5
+WRONG_MAX = 3
 
 
 def not_proven(row: str, why: str) -> NoReturn:
@@ -69,7 +69,7 @@ class WalNative(WalBasics):
         self._lose_power(harness, "unsynced_life")
 
     def test_power_lost_while_a_name_is_used_again_brings_nothing_back(self, harness: NativeHarness) -> None:
-        self._lose_power(harness, "dropped_and_created_again")
+        self._lose_power(harness, "name_used_again")
 
     def test_power_lost_while_setting_aside_leaves_the_log_here_or_whole_there(self, harness: NativeHarness) -> None:
         self._lose_power(harness, "set_aside_life", also=f"{SCENARIOS}:check_quarantine")

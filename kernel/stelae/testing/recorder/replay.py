@@ -45,7 +45,7 @@ def states(recording: Recording, seed: int) -> Iterator[State]:
     """Every state that is looked at, in the order of the calls. The same seed draws the same."""
     rng, seen = random.Random(seed), set()
     for count, stage, disk in moments(recording):
-        for image in _images(disk, rng):
+        for image in images(disk, rng):
             known = (stage.done, stage.begun, image.digest())
             if known not in seen:
                 seen.add(known)
@@ -74,7 +74,8 @@ def stage_after(mark: calls.Mark) -> Stage:
     return Stage(int(number) + (word == "done"), word == "begin")
 
 
-def _images(disk: RecordedDisk, rng: random.Random) -> Iterator[Image]:
+def images(disk: RecordedDisk, rng: random.Random) -> Iterator[Image]:
+    """What a crash may leave of a disk, as far as it is looked at; some may be equal."""
     count = disk.pieces()
     if count <= EXHAUSTIVE_PIECES_MAX:
         yield from (disk.image_keeping(kept) for kept in itertools.product((False, True), repeat=count))

@@ -20,11 +20,11 @@ from stelae.testing.conformance.wal_crashes import (
     Life,
     Step,
     a_full_life,
+    a_name_used_again,
     append,
     collect,
     cool,
     create,
-    drop_other,
     unsynced,
 )
 from stelae.testing.wal_harness import RealHarness, VirtualHarness
@@ -143,13 +143,9 @@ def unsynced_life() -> list[Step]:
     ]
 
 
-def dropped_and_created_again() -> list[Step]:
-    """A name is used by one log after the other, each shorter than the one before."""
-    steps: list[Step] = [create(LOG, ZERO), append(a=Append(entries=entries(1, 2)))]
-    for life in range(1, 4):
-        given = Append(entries=entries(1, 20 - 5 * life, term=life, size_bytes=400))
-        steps += [create(OTHER, ZERO), append(b=given), *([drop_other] if life < 3 else [])]
-    return [*steps, reopen]
+def name_used_again() -> list[Step]:
+    """A name is used by one log after the other."""
+    return [*a_name_used_again(), reopen]
 
 
 def set_aside_life() -> list[Step]:

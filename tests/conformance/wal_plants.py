@@ -1,0 +1,64 @@
+"""Bugs that can be planted beneath any log engine, or above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stelae.host.log_writer import LogWriter
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk_file import VirtualFile
+from stelae.spi.ids import LogId
+from stelae.spi.wal import Failed, Outcome, WalEngine
+
+_preallocate = VirtualFile.preallocate
+_remove = VirtualDisk.remove
+_settle = LogWriter._settle
+
+
+SEGMENT_BYTES_MIN = 1000
+"""What is shorter is no segment with entries, but a marker, a base, a lock, or space that nothing used yet."""
+
+
+class UsedSpace:
+    """A disk on which space that is reserved holds the segment that was removed last, as recycled ones do."""
+
+    def __init__(self) -> None:
+        self._removed = b""
+
+    def plants(self) -> Sequence[tuple[Any, str, Callable[..., Any]]]:
+        """What to replace, by owner and name."""
+
+        def remove(disk: VirtualDisk, path: str) -> None:
+            found = disk.tree().get(path, b"")
+            if len(found.strip(b"\0")) >= SEGMENT_BYTES_MIN:
+                self._removed = found
+            _remove(disk, path)
+
+        def preallocate(file: VirtualFile, size: int) -> None:
+            before = file.size()
+            _preallocate(file, size)
+            if used := self._removed[before:size]:
+                file._contents.write(used, before)
+
+        return [(VirtualDisk, "remove", remove), (VirtualFile, "preallocate", preallocate)]
+
+
+def fails_the_neighbours(engine_type: type[WalEngine]) -> Callable[..., dict[LogId, Outcome]]:
+    """A ``commit`` whose outcome is the same for all logs of the group as soon as one failed."""
+    commit = engine_type.commit
+
+    def planted(self: WalEngine, group: Any, *, sync: bool) -> dict[LogId, Outcome]:
+        outcomes = commit(self, group, sync=sync)
+        failed = [outcome for outcome in outcomes.values() if isinstance(outcome, Failed)]
+        return {log: failed[0] if failed else outcome for log, outcome in outcomes.items()}
+
+    return planted
+
+
+def tells_the_first_waiter(self: LogWriter, state: Any, slots: Any, outcome: Outcome, completions: list[Any]) -> None:
+    """Of all that wait for a log that failed, the first one hears of it."""
+    before = len(completions)
+    _settle(self, state, slots, outcome, completions)
+    if isinstance(outcome, Failed):
+        del completions[before + 1 :]
