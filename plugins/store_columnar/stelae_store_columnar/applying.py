@@ -19,11 +19,10 @@ from stelae.rows.operations import rows_of
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Layout, Schema
+from stelae.spi.schema import Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, RowCode
 from stelae_store_columnar.file_layout import types_of
-from stelae_store_columnar.fitting import Fitting
 from stelae_store_columnar.lookup import Lookup
 from stelae_store_columnar.memory import MemoryPart
 from stelae_store_columnar.versions import Versions
@@ -63,14 +62,10 @@ def readable(payload: WritePayload, schemas: Mapping[int, Schema], order: KeyOrd
 class Applier:
     """Writes the groups of one entry into the part in memory."""
 
-    def __init__(
-        self, memory: MemoryPart, lookup: Lookup, schema: Schema, fitting: Fitting, order: KeyOrder, stamp: int
-    ) -> None:
+    def __init__(self, memory: MemoryPart, lookup: Lookup, schema: Schema, stamp: int) -> None:
         self._memory = memory
         self._lookup = lookup
         self._schema = schema
-        self._fitting = fitting
-        self._order = order
         self._stamp = stamp
 
     def write(self, groups: Sequence[Readable], skip: set[int]) -> tuple[RowFault, ...]:
@@ -88,7 +83,7 @@ class Applier:
             if places:
                 faults += [RowFault(start + places[row], code) for row, code in self._step(rest)]
             start += count
-        self._memory.settle(types_of(self._schema, self._schema.layout.ids))
+        self._memory.settle(types_of(self._schema))
         return tuple(faults)
 
     def _step(self, group: Readable) -> list[tuple[int, RowCode]]:
@@ -117,8 +112,8 @@ class Applier:
         taken: list[int] = []
         refused: list[int] = []
         seen: set[Comparable] = set()
-        for row, place in enumerate(self._lookup.find(keys)):
-            if place is not None or keys[row] in seen:
+        for row, live in enumerate(self._lookup.find(keys)):
+            if live or keys[row] in seen:
                 refused.append(row)
             else:
                 taken.append(row)
@@ -134,8 +129,8 @@ class Applier:
         taken: list[int] = []
         refused: list[int] = []
         seen: set[Comparable] = set()
-        for row, place in enumerate(self._lookup.find(keys)):
-            if place is None or keys[row] in seen:
+        for row, live in enumerate(self._lookup.find(keys)):
+            if not live or keys[row] in seen:
                 refused.append(row)
             else:
                 taken.append(row)
@@ -162,38 +157,40 @@ class Applier:
         keys = group.keys.to_pylist()
         found = self._lookup.find(keys)
         updating = group.kind in _UPDATES
-        refused = [row for row, place in enumerate(found) if place is None] if updating else []
         last = {key: row for row, key in enumerate(keys)}
-        taken = sorted(row for row in last.values() if not updating or found[row] is not None)
-        if taken:
-            rest = group if len(taken) == len(keys) else _taken(group, taken)
-            rows = self._completed(rest.rows, [found[row] for row in taken])
-            kept = [keys[row] for row in taken]
-            self._append(rows, rest.keys, kept, max(group.row_bytes, self._schema.layout.row_bytes_min))
-        return _faults(group.kind, refused, RowCode.NOT_FOUND)
-
-    def _completed(self, rows: RowBatch, places: Sequence[Any]) -> RowBatch:
-        """Whole rows of what was given and what was there."""
-        layout = self._schema.layout
-        given = dict(zip(rows.layout.ids, rows.arrow.columns, strict=True))
-        absent = Layout(tuple(column for column in layout.columns if column.id not in given))
-        if absent.columns:
-            old = self._lookup.values(places, absent, self._fitting)
-            given.update(zip(absent.ids, old.arrow.columns, strict=True))
-        return RowBatch.from_arrays(layout, [given[column_id] for column_id in layout.ids])
+        rows = [*last.values()] if len(last) == len(keys) else sorted(last.values())
+        live = [row for row in rows if found[row]]
+        if live:
+            rest = group if len(live) == len(keys) else _taken(group, live)
+            self._append(rest.rows, rest.keys, [keys[row] for row in live], group.row_bytes)
+        if updating:
+            return _faults(group.kind, [row for row, here in enumerate(found) if not here], RowCode.NOT_FOUND)
+        new = [row for row in rows if not found[row]]
+        if new:
+            rest = group if len(new) == len(keys) else _taken(group, new)
+            whole = rest.rows.select(self._schema.layout)
+            self._append(whole, rest.keys, [keys[row] for row in new], self._schema.layout.row_bytes_min)
+        return []
 
     def _append(self, rows: RowBatch, keys: Any, values: Sequence[Comparable], row_bytes: int) -> None:
         versions = self._versions(rows, keys)
         self._memory.append(versions, values, row_bytes * len(values), self._stamp, gone=False, bottom=False)
 
     def _versions(self, rows: RowBatch, keys: Any) -> Versions:
-        count = len(rows)
+        """Versions of rows; partial ones if the rows lack columns."""
+        count, schema = len(rows), self._schema
+        columns = dict(zip(rows.layout.ids, rows.arrow.columns, strict=True))
+        given = frozenset(columns).intersection(schema.layout.ids)
+        partial = None
+        if len(given) < len(schema.columns):
+            partial = pa.repeat(pa.scalar(self._memory.sets.number(given), pa.int32()), count)
         return Versions(
             keys,
             pa.repeat(pa.scalar(self._stamp, pa.int64()), count),
             None,
-            pa.repeat(pa.scalar(self._schema.version, pa.int32()), count),
-            dict(zip(rows.layout.ids, rows.arrow.columns, strict=True)),
+            pa.repeat(pa.scalar(schema.version, pa.int32()), count),
+            columns,
+            partial,
         )
 
 

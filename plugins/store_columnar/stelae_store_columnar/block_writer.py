@@ -37,7 +37,7 @@ class BlockWriter:
         self._schema = schema
         self._config = config
         self._next_path = next_path
-        self._types = types_of(schema, schema.layout.ids)
+        self._types = types_of(schema)
         self._waiting: list[Versions] = []
         self._waiting_rows = 0
         self._encoder: _Encoder | None = None

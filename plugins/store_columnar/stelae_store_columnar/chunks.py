@@ -17,17 +17,16 @@ _FENCES = 8  #: Where several chunks overlap, each proposes so many cuts for the
 
 
 class Chunk:
-    """Immutable versions in log order, the first of which has the number ``base``.
+    """Immutable versions in log order.
 
     ``ascending``: their keys never fall, so that log order is key order. Sorting is done by the first reader, on its
     thread; two readers at once do it twice and get the same."""
 
-    __slots__ = ("_keys", "_order", "ascending", "base", "first", "last", "size_bytes", "versions")
+    __slots__ = ("_keys", "_order", "ascending", "first", "last", "size_bytes", "versions")
 
     def __init__(
-        self, base: int, versions: Versions, bounds: tuple[Comparable, Comparable], ascending: bool, size_bytes: int
+        self, versions: Versions, bounds: tuple[Comparable, Comparable], ascending: bool, size_bytes: int
     ) -> None:
-        self.base = base
         self.versions = versions
         self.first, self.last = bounds
         self.ascending = ascending
@@ -94,7 +93,6 @@ def merged(chunks: Sequence[Chunk], types: Mapping[int, Any]) -> Chunk:
     ascending = all(chunk.ascending for chunk in chunks)
     ascending = ascending and all(a.last < b.first for a, b in pairwise(chunks))
     return Chunk(
-        chunks[0].base,
         combined([chunk.versions for chunk in chunks], types),
         (min(chunk.first for chunk in chunks), max(chunk.last for chunk in chunks)),
         ascending,

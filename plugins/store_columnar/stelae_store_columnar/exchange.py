@@ -14,9 +14,8 @@ from stelae.rows.key_order import KeyOrder
 from stelae.spi.errors import Corrupt
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
-from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.memory import MemoryPart
-from stelae_store_columnar.versions import STAMP_MAX, Versions, combined, needed, same_as_next, visible
+from stelae_store_columnar.versions import STAMP_MAX, Versions, combined, same_as_next
 from stelae_store_columnar.view import View
 
 WINDOW_ROWS = 1 << 20  #: Versions that an export holds at a time to bring them in order of timestamp.
@@ -27,19 +26,19 @@ def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None)
     schema = view.schema
     layout, key_layout = schema.project(columns), schema.key_layout
     ids = tuple(dict.fromkeys((*layout.ids, *key_layout.ids)))
-    types = types_of(schema, ids)
+    resolver = view.state.resolver(ids)
     for step in view.steps(None, None):
         parts = view.parts(step)
         if not parts or all(part.stamp_max <= after for part in parts):
             continue
-        versions = _until(view.history(parts, ids), until)
+        versions = _until(resolver.history([part.read(ids, again=False) for part in parts]), until)
         late = pc.greater(versions.stamps, _stamp(after))
         now = pc.and_(pc.invert(same_as_next(versions.keys)), late)
         gone = _deleted(versions)
         changed = versions.take(pc.indices_nonzero(pc.and_not(now, gone)))
         dropped = versions.take(pc.indices_nonzero(pc.and_(now, gone)))
         if len(dropped):
-            before = visible([versions], after, types)
+            before = resolver.visible([versions], after)
             dropped = dropped.take(pc.indices_nonzero(pc.is_in(dropped.keys, value_set=before.keys)))
         if len(changed) or len(dropped):
             rows, keys = view.state.fitting.batch(layout, changed), view.state.fitting.batch(key_layout, dropped)
@@ -48,7 +47,8 @@ def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None)
 
 def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
     """Return the versions that a view at or above the floor can see, oldest first, a window of time at a time."""
-    types = types_of(view.schema, view.schema.layout.ids)
+    ids = view.schema.layout.ids
+    resolver = view.state.resolver(ids)
     for low, high in _windows(view):
         found = []
         for step in view.steps(None, None):
@@ -56,11 +56,11 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
             if all(part.stamp_max < low for part in parts):
                 continue
             # A deletion at or below the floor hides nothing from whoever takes the export.
-            kept = needed([part.read([*types], again=False) for part in parts], floor, True, types)
+            kept = resolver.needed([part.read(ids, again=False) for part in parts], floor, True)
             inside = pc.and_(pc.greater_equal(kept.stamps, _stamp(low)), pc.less(kept.stamps, _stamp(high)))
             found.append(kept.take(pc.indices_nonzero(inside)))
         if found:
-            window = combined(found, types)
+            window = combined(found, resolver.types)
             yield from _pieces(view, window.take(pc.sort_indices(window.stamps)))
 
 

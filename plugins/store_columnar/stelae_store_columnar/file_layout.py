@@ -5,7 +5,6 @@ brings the key only. A table that has a column of the same name as one of ours m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +44,6 @@ def file_arrays(schema: Schema, versions: Versions) -> list[Any]:
     return [*columns, versions.stamps, deleted, versions.schemas]
 
 
-def types_of(schema: Schema, ids: Sequence[int]) -> dict[int, Any]:
-    """Return the Arrow types of some columns."""
-    return {column_id: schema.by_id[column_id].data_type.arrow() for column_id in ids}
+def types_of(schema: Schema) -> dict[int, Any]:
+    """Return the Arrow types of all columns."""
+    return {column.id: column.data_type.arrow() for column in schema.columns}

@@ -6,7 +6,7 @@ replica to replica, and what a column was called when a row was written does not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,17 +22,40 @@ class Fitting:
 
     def __init__(self, schema: Schema, schemas: Mapping[int, Schema]) -> None:
         self._schema = schema
+        self._schemas = dict(schemas)
         self._lacking: dict[int, frozenset[int]] = {}
         for column in schema.columns:
             lacking = frozenset(version for version, one in schemas.items() if column.id not in one.by_id)
-            if lacking and column.default is not None:
+            ever = any(column.id in one.by_id and one.by_id[column.id].default is not None for one in schemas.values())
+            if lacking and ever:
                 self._lacking[column.id] = lacking
+
+    def types(self, ids: Iterable[int]) -> dict[int, Any]:
+        """Return the Arrow types of some columns."""
+        return {column_id: self._schema.by_id[column_id].data_type.arrow() for column_id in ids}
 
     def as_it_stands(self, layout: Layout, versions: Collection[int]) -> bool:
         """Whether rows of some schema versions need no defaults in the columns of a layout."""
         if not self._lacking:
             return True
         return all(self._lacking.get(i, frozenset()).isdisjoint(versions) for i in layout.ids)
+
+    def inherited(self, column_id: int, own: Any, before: Any, values: Any) -> Any:
+        """Return values that partial versions, of schema versions ``own``, took from ones of versions ``before``.
+
+        Whoever wrote a partial version saw the default where the row was older than the column: the one that held
+        then, whatever it is now."""
+        lacking = self._lacking.get(column_id)
+        if lacking is None or not len(values):
+            return values
+        versions = pa.array(sorted(lacking), pa.int32())
+        late = pc.and_not(pc.is_in(before, value_set=versions), pc.is_in(own, value_set=versions))
+        if not late.true_count:
+            return values
+        for version in pc.unique(own.filter(late)).to_pylist():
+            mine = pc.and_(late, pc.equal(own, pa.scalar(version, pa.int32())))
+            values = pc.if_else(mine, default_of(self._schemas[version].by_id[column_id]), values)
+        return values
 
     def batch(self, layout: Layout, versions: Versions) -> RowBatch:
         """Return rows, none of them deleted, in a layout."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from operator import le
@@ -10,7 +9,8 @@ from typing import Any
 
 from stelae.rows.key_order import Comparable
 from stelae_store_columnar.chunks import Chunk, merged
-from stelae_store_columnar.newest import GONE, NewestVersions
+from stelae_store_columnar.newest import NewestVersions
+from stelae_store_columnar.resolving import ColumnSets
 from stelae_store_columnar.versions import Versions
 
 VERSION_BYTES = 24  #: Timestamp, key and marks of a version, besides its values.
@@ -25,6 +25,7 @@ class MemoryPart:
     def __init__(self) -> None:
         self.chunks: tuple[Chunk, ...] = ()
         self.newest = NewestVersions()
+        self.sets = ColumnSets()
         self._rows = 0
         self._values_bytes = 0
         self._superseded: deque[tuple[int, int]] = deque()
@@ -37,10 +38,15 @@ class MemoryPart:
         """Memory held, about."""
         return self._values_bytes + VERSION_BYTES * self._rows + self.newest.size_bytes
 
+    @property
+    def values_bytes(self) -> int:
+        """Memory that values hold, about."""
+        return self._values_bytes
+
     def append_run(self, versions: Versions, bounds: tuple[Comparable, Comparable], size_bytes: int) -> None:
         """Take rows with strictly rising keys in a gap; none is a deletion."""
-        self.newest.add_run(*bounds, self._rows, versions.keys)
-        self._append(Chunk(self._rows, versions, bounds, True, size_bytes))
+        self.newest.add_run(*bounds, versions.keys)
+        self._append(Chunk(versions, bounds, True, size_bytes))
 
     def append(
         self, versions: Versions, keys: Sequence[Comparable], size_bytes: int, stamp: int, *, gone: bool, bottom: bool
@@ -48,42 +54,40 @@ class MemoryPart:
         """Take versions whose ``keys`` are here as Python, too: all deletions, or none.
 
         ``stamp`` is the highest of their timestamps; at ``bottom`` a deletion has nothing to hide in blocks."""
-        superseded = self.newest.put(keys, self._rows, gone)
+        bounds = min(keys), max(keys)
+        superseded = self.newest.put(keys, *bounds, not gone)
         superseded += len(keys) if gone and bottom else 0
         if superseded:
             self._superseded.append((stamp, superseded))
-        ascending = all(map(le, keys, keys[1:]))
-        self._append(Chunk(self._rows, versions, (min(keys), max(keys)), ascending, size_bytes))
+        self._append(Chunk(versions, bounds, all(map(le, keys, keys[1:])), size_bytes))
 
     def garbage(self, floor: int) -> int:
         """Return how many versions no read at or above ``floor`` sees, about."""
         return sum(count for stamp, count in self._superseded if stamp <= floor)
 
-    def garbage_above(self, floor: int) -> Sequence[tuple[int, int]]:
-        """Return what will be garbage later: timestamps and counts."""
-        return [found for found in self._superseded if found[0] > floor]
-
-    def restore(self, versions: Versions, values_bytes: int, garbage: Sequence[tuple[int, int]]) -> None:
-        """Begin an empty part with sorted versions, several of one key among them."""
-        keys = versions.keys.to_pylist()
-        gone = [False] * len(keys) if versions.deleted is None else versions.deleted.to_pylist()
-        for place, key in enumerate(keys):
-            self.newest.put((key,), GONE if gone[place] else place, gone[place])
-        self._superseded.extend(garbage)
-        self._append(Chunk(0, versions, (keys[0], keys[-1]), True, values_bytes))
-
-    def locate(self, number: int) -> tuple[int, int]:
-        """Return the place of the chunk that holds a version, and the place within it."""
-        place = bisect_right(self.chunks, number, key=_base) - 1
-        return place, number - self.chunks[place].base
+    def without_garbage(self, kept: Versions, floor: int) -> MemoryPart:
+        """Return what is left when only some versions, sorted and none of them partial, are kept."""
+        rest = MemoryPart()
+        if not len(kept):
+            return rest
+        keys = kept.keys.to_pylist()
+        live = [True] * len(keys) if kept.deleted is None else [not gone for gone in kept.deleted.to_pylist()]
+        # Of several versions of a key the last is the newest.
+        newest = dict(zip(keys, live, strict=True))
+        for kind in (True, False):
+            chosen = [key for key, alive in newest.items() if alive is kind]
+            if chosen:
+                rest.newest.put(chosen, chosen[0], chosen[-1], kind)
+        rest._superseded.extend(found for found in self._superseded if found[0] > floor)
+        rest._append(Chunk(kept, (keys[0], keys[-1]), True, self._values_bytes * len(keys) // self._rows))
+        return rest
 
     def settle(self, types: Mapping[int, Any]) -> None:
         """Put small neighbours together, so that their number grows with the logarithm of the rows."""
         chunks = self.chunks
         while len(chunks) >= _FAN_IN:
             tail = chunks[-_FAN_IN:]
-            rows = sum(map(len, tail))
-            if rows > _MERGED_ROWS_MAX or len(tail[0]) >= _FAN_IN * len(tail[-1]):
+            if sum(map(len, tail)) > _MERGED_ROWS_MAX or len(tail[0]) >= _FAN_IN * len(tail[-1]):
                 break
             chunks = (*chunks[:-_FAN_IN], merged(tail, types))
         self.chunks = chunks
@@ -92,7 +96,3 @@ class MemoryPart:
         self.chunks = (*self.chunks, chunk)
         self._rows += len(chunk)
         self._values_bytes += chunk.size_bytes
-
-
-def _base(chunk: Chunk) -> int:
-    return chunk.base

@@ -6,19 +6,19 @@ is written twice. A round ends when the fresh blocks that it began with are used
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from stelae.rows.key_order import Comparable
-from stelae.spi.schema import Schema
 from stelae_store_columnar.block import Block, BlockReader
 from stelae_store_columnar.block_writer import BlockWriter
+from stelae_store_columnar.chunks import Chunk
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.directory import BlockDirectory
-from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.levels import Level, Levels, Live
 from stelae_store_columnar.parts import Cut, Interval, Source, steps
-from stelae_store_columnar.versions import needed
+from stelae_store_columnar.state import State
+from stelae_store_columnar.versions import Versions
 
 _CRUMBS_MIN = 4  #: Fewer small blocks are not worth writing again.
 
@@ -32,11 +32,11 @@ class Merger:
         self._config = config
         self._cut = Cut(reader.order, config.row_group_rows)
 
-    def flushed(self, sources: Sequence[Source], levels: Levels, schema: Schema, floor: int) -> Levels:
+    def flushed(self, state: State, floor: int) -> Levels:
         """Write out what is in memory; return the levels with it. Blocks that meet no others are settled at once."""
+        levels = state.levels
         settled, fresh = [*levels.settled.blocks], [level.blocks[0] for level in levels.fresh]
-        bottom = not levels.blocks
-        for live in self._write(sources, (None, None), schema, floor, bottom):
+        for live in self._write(state, floor, state.chunks, (None, None), not levels.blocks):
             # By whole blocks: the key gap between two row groups of one is no place for another.
             meets = any(other.overlaps(live.first, live.last) for other in levels.blocks)
             (fresh if meets else settled).append(live)
@@ -59,8 +59,9 @@ class Merger:
         pieces = waiting // self._config.compact_rows + 1
         return pieces if room < 1 else pieces // (room + 1)
 
-    def merged(self, levels: Levels, schema: Schema, floor: int) -> Levels:
+    def merged(self, state: State, floor: int) -> Levels:
         """Do one piece of a round, beginning one if none is under way; return the levels after it."""
+        levels = state.levels
         taking = _begun(levels) or [level.blocks[0] for level in levels.fresh]
         low = min(live.first for live in taking)
         for live in levels.settled.blocks:
@@ -69,7 +70,7 @@ class Merger:
         sources = [levels.settled, *(Level((live,)) for live in taking)]
         high = self._end_of_piece(sources, low, None)
         straddling = high is not None and any(live.first < high <= live.last for live in levels.settled.blocks)
-        new = self._write(sources, (low, high), schema, floor, not straddling)
+        new = self._write(state, floor, sources, (low, high), not straddling)
         settled = _from(levels.settled.blocks, low, high) + new
         fresh = [level.blocks[0] for level in levels.fresh]
         rest = [live for live in fresh if live not in taking]
@@ -84,11 +85,12 @@ class Merger:
                 return live
         return None
 
-    def rewritten(self, levels: Levels, live: Live, schema: Schema, floor: int) -> Levels:
+    def rewritten(self, state: State, live: Live, floor: int) -> Levels:
         """Write a piece of a settled block again without its garbage; return the levels after it."""
+        levels = state.levels
         low, end = live.first, self._cut.order.after(live.last)
         high = self._end_of_piece([Level((live,))], low, end)
-        new = self._write([Level((live,))], (low, end if high is None else high), schema, floor, True)
+        new = self._write(state, floor, [Level((live,))], (low, end if high is None else high), True)
         others = [other for other in levels.settled.blocks if other is not live]
         rest = [] if high is None else _begin_at([live], high)
         return Levels([*others, *new, *rest], [level.blocks[0] for level in levels.fresh])
@@ -105,10 +107,11 @@ class Merger:
             found = [] if live is None or not self._fits([live]) else [live]
         return ()
 
-    def swept(self, levels: Levels, crumbs: Sequence[Live], schema: Schema, floor: int) -> Levels:
+    def swept(self, state: State, crumbs: Sequence[Live], floor: int) -> Levels:
         """Put neighbouring settled blocks together; return the levels after it."""
+        levels = state.levels
         others = [live for live in levels.settled.blocks if live not in crumbs]
-        new = self._write([Level(crumbs)], (None, None), schema, floor, True)
+        new = self._write(state, floor, [Level(crumbs)], (None, None), True)
         return Levels([*others, *new], [level.blocks[0] for level in levels.fresh])
 
     def _fits(self, lives: Sequence[Live]) -> bool:
@@ -130,20 +133,34 @@ class Merger:
                 return key
         return None
 
-    def _write(self, sources: Sequence[Source], span: Interval, schema: Schema, floor: int, bottom: bool) -> list[Live]:
-        ids, types = schema.layout.ids, types_of(schema, schema.layout.ids)
-        writer = BlockWriter(self._reader.files, schema, self._config, self._directory.next_path)
+    def _write(self, state: State, floor: int, sources: Sequence[Source], span: Interval, bottom: bool) -> list[Live]:
+        writer = BlockWriter(self._reader.files, state.schema, self._config, self._directory.next_path)
         try:
-            for step in steps(sources, *span, self._cut):
-                parts = [part.read(ids, again=False) for source in sources for part in source.parts(*step)]
-                if parts:
-                    writer.add(needed(parts, floor, bottom, types))
+            for versions in whole_versions(state, sources, span, self._cut):
+                writer.add(state.resolver(state.schema.layout.ids).needed([versions], floor, bottom))
             written = writer.finish()
             self._directory.sync()
         except BaseException:
             writer.abandon()
             raise
         return [Live(Block(self._reader, path, index)) for path, index in written]
+
+
+def whole_versions(state: State, sources: Sequence[Source], span: Interval, cut: Cut) -> Iterator[Versions]:
+    """Return all versions of some sources in a range, step by step, none of them partial.
+
+    What partial versions in memory do not say stands in blocks below; only the steps that have such read those."""
+    ids = state.schema.layout.ids
+    resolver = state.resolver(ids)
+    partial = any(isinstance(source, Chunk) and source.versions.partial is not None for source in sources)
+    below = state.levels.sources if partial else ()
+    for step in steps((*below, *sources), *span, cut):
+        parts = [part.read(ids, again=False) for source in sources for part in source.parts(*step)]
+        under: list[Versions] = []
+        if any(part.partial is not None for part in parts):
+            under = [part.read(ids, again=False) for level in below for part in level.parts(*step)]
+        if parts:
+            yield resolver.completed(under, parts)
 
 
 def _begun(levels: Levels) -> list[Live]:

@@ -1,4 +1,4 @@
-"""Which keys have a version in memory, and the number of the newest one.
+"""Which keys have a version in memory, and whether the newest one is a deletion.
 
 Keys that come in as a rising run, in a gap between all others, are only noted as a range: whoever loads rows in key
 order never turns a key into Python. A range becomes entries of the dict when another batch meets it."""
@@ -11,74 +11,78 @@ from typing import Any
 
 from stelae.rows.key_order import Comparable
 
-GONE = -1  #: Stands for a deletion instead of a number.
-ENTRY_BYTES = 150  #: What a key costs in the dict: its slots, itself, its number.
+ENTRY_BYTES = 120  #: What a key costs in the dict: its slots, and itself.
 _TURN_ROWS = 8192  #: Keys turned into Python at a time, holding the interpreter.
 
 
 class NewestVersions:
-    """Numbers of versions by key. Used by the applying thread alone."""
+    """What is known of keys in memory. Used by the applying thread alone."""
 
     def __init__(self) -> None:
-        self._newest: dict[Comparable, int] = {}
+        self._live: dict[Comparable, bool] = {}
         self._bounds: tuple[Comparable, Comparable] | None = None
         self._firsts: list[Comparable] = []
         self._lasts: list[Comparable] = []
-        self._runs: list[tuple[int, Any]] = []
+        self._runs: list[Any] = []
 
     @property
     def size_bytes(self) -> int:
         """Memory held, about."""
-        return ENTRY_BYTES * len(self._newest)
+        return ENTRY_BYTES * len(self._live)
 
     def is_gap(self, first: Comparable, last: Comparable) -> bool:
         """Whether certainly no key is from ``first`` to ``last``."""
-        place = bisect_right(self._lasts, first)
-        if place and self._lasts[place - 1] == first:
+        if self._bounds is not None and first <= self._bounds[1] and last >= self._bounds[0]:
             return False
-        if place < len(self._firsts) and self._firsts[place] <= last:
-            return False
-        return self._bounds is None or last < self._bounds[0] or first > self._bounds[1]
+        place = bisect_left(self._lasts, first)
+        return place == len(self._firsts) or bool(self._firsts[place] > last)
 
-    def add_run(self, first: Comparable, last: Comparable, base: int, keys: Any) -> None:
-        """Take note of strictly rising keys in a gap, whose versions are numbered from ``base``."""
+    def add_run(self, first: Comparable, last: Comparable, keys: Any) -> None:
+        """Take note of rows with strictly rising keys in a gap."""
         place = bisect_left(self._firsts, first)
         self._firsts.insert(place, first)
         self._lasts.insert(place, last)
-        self._runs.insert(place, (base, keys))
+        self._runs.insert(place, keys)
 
-    def put(self, keys: Sequence[Comparable], base: int, gone: bool) -> int:
-        """Take note of versions numbered from ``base``; return how many supersede another one in memory."""
-        self.thaw(keys)
-        newest, before = self._newest, len(self._newest)
-        if gone:
-            newest.update(dict.fromkeys(keys, GONE))
-        else:
-            newest.update(zip(keys, range(base, base + len(keys)), strict=True))
-        low, high = min(keys), max(keys)
-        bounds = self._bounds
-        self._bounds = (low, high) if bounds is None else (min(low, bounds[0]), max(high, bounds[1]))
-        return len(keys) - (len(newest) - before)
+    def put(self, keys: Sequence[Comparable], low: Comparable, high: Comparable, live: bool) -> int:
+        """Take note of newest versions, the least key being ``low`` and the greatest ``high``.
 
-    def find(self, keys: Sequence[Comparable]) -> list[int | None]:
-        """Return the number of the newest version of each key, ``GONE``, or ``None``: not in memory."""
-        self.thaw(keys)
-        return [*map(self._newest.get, keys)]
+        Returns how many of them supersede another one in memory."""
+        self._thaw(keys, low, high)
+        before = len(self._live)
+        self._live.update(dict.fromkeys(keys, live))
+        self._widen(low, high)
+        return len(keys) - (len(self._live) - before)
 
-    def thaw(self, keys: Sequence[Comparable]) -> None:
+    def find(self, keys: Sequence[Comparable]) -> list[bool | None]:
+        """Say of each key whether its newest version is a row; ``None``: it has none in memory."""
+        if self._firsts:
+            self._thaw(keys, min(keys), max(keys))
+        return [*map(self._live.get, keys)]
+
+    def _thaw(self, keys: Sequence[Comparable], low: Comparable, high: Comparable) -> None:
         """Turn the ranges that some keys meet into entries of the dict."""
-        if not self._firsts:
+        start, end = bisect_left(self._lasts, low), bisect_right(self._firsts, high)
+        if start >= end:
             return
         met = set()
-        for key in keys:
-            place = bisect_right(self._firsts, key) - 1
-            if place >= 0 and key <= self._lasts[place]:
-                met.add(place)
+        if end - start < len(keys):
+            ordered = sorted(keys)
+            for place in range(start, end):
+                found = bisect_left(ordered, self._firsts[place])
+                if found < len(ordered) and ordered[found] <= self._lasts[place]:
+                    met.add(place)
+        else:
+            for key in keys:
+                place = bisect_left(self._lasts, key)
+                if place < end and self._firsts[place] <= key:
+                    met.add(place)
         for place in sorted(met, reverse=True):
-            base, run = self._runs.pop(place)
-            low, high = self._firsts.pop(place), self._lasts.pop(place)
-            bounds = self._bounds
-            self._bounds = (low, high) if bounds is None else (min(low, bounds[0]), max(high, bounds[1]))
-            for start in range(0, len(run), _TURN_ROWS):
-                turned = run.slice(start, _TURN_ROWS).to_pylist()
-                self._newest.update(zip(turned, range(base + start, base + start + len(turned)), strict=True))
+            self._widen(self._firsts.pop(place), self._lasts.pop(place))
+            run = self._runs.pop(place)
+            for turn in range(0, len(run), _TURN_ROWS):
+                self._live.update(dict.fromkeys(run.slice(turn, _TURN_ROWS).to_pylist(), True))
+
+    def _widen(self, low: Comparable, high: Comparable) -> None:
+        bounds = self._bounds
+        self._bounds = (low, high) if bounds is None else (min(low, bounds[0]), max(high, bounds[1]))

@@ -31,6 +31,13 @@ class SortedKeys:
         """Return one key."""
         return self.array[place].as_py()
 
+    def find(self, key: Comparable) -> int:
+        """Return the place of the first key equal to ``key``, -1 if there is none."""
+        place = self.left(key, 0)
+        if place == len(self.array):
+            return -1
+        return place if (self.at(place) if self._words is None else self._words[place]) == key else -1
+
     def left(self, key: Comparable | None, none: int) -> int:
         """Return the place of the first key at or above ``key``, the length if there is none; ``none`` for ``None``."""
         if key is None:

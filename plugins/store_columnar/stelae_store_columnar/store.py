@@ -38,8 +38,9 @@ from stelae_store_columnar.manifest import Manifest, decode_manifest, known_sche
 from stelae_store_columnar.memory import MemoryPart
 from stelae_store_columnar.parts import Cut
 from stelae_store_columnar.snapshot import ColumnarSnapshot
+from stelae_store_columnar.state import State
 from stelae_store_columnar.upkeep import Upkeep
-from stelae_store_columnar.view import State, View
+from stelae_store_columnar.view import View
 
 IMPORT_BYTES = 64 << 20
 """What an import holds in memory before it writes blocks."""
@@ -67,7 +68,9 @@ class ColumnarStore(TabletStore):
         self._memory = MemoryPart()
         self._floor = manifest.floor
         self._failed = ""
-        self._state = State(manifest.stamp, OpId(0, 0), Fitting(schema, schemas), schema, (), Levels())
+        self._state = State(
+            manifest.stamp, OpId(0, 0), schema, Fitting(schema, schemas), (), self._memory.sets, Levels()
+        )
 
     @classmethod
     def open(
@@ -121,7 +124,7 @@ class ColumnarStore(TabletStore):
 
     def flush(self) -> Edit | None:
         state = self._state
-        levels = self._upkeep.flushed(state.chunks, state.levels, state.schema, self._floor)
+        levels = self._upkeep.flushed(state, self._floor)
         self._memory = MemoryPart()
         self._become(levels=levels)
         return self._propose(state.applied)
@@ -129,7 +132,7 @@ class ColumnarStore(TabletStore):
     def compact(self) -> Edit | None:
         self._forget_in_memory()
         state = self._state
-        levels = self._upkeep.compacted(state.levels, state.schema, self._floor)
+        levels = self._upkeep.compacted(state, self._floor)
         if levels is None:
             return None
         self._become(levels=levels)
@@ -166,10 +169,10 @@ class ColumnarStore(TabletStore):
         for piece in pieces:
             stamp = import_piece(self._memory, self._order, self._schemas, piece, stamp)
             if self._memory.size_bytes >= IMPORT_BYTES:
-                levels = self._upkeep.flushed(self._memory.chunks, state.levels, state.schema, self._floor)
+                self._become()
+                levels = self._upkeep.flushed(self._state, self._floor)
                 self._memory = MemoryPart()
                 self._become(levels=levels)
-                state = self._state
         self._become(stamp=stamp, applied=applied)
 
     def close(self) -> None:
@@ -183,7 +186,7 @@ class ColumnarStore(TabletStore):
         groups = readable(payload, self._schemas, self._order)
         state = self._state
         lookup = Lookup(self._memory, state.levels)
-        applier = Applier(self._memory, lookup, state.schema, state.fitting, self._order, entry.timestamp)
+        applier = Applier(self._memory, lookup, state.schema, entry.timestamp)
         try:
             return applier.write(groups, skipped_rows(payload, entry.skip))
         except BaseException as error:
@@ -217,9 +220,10 @@ class ColumnarStore(TabletStore):
         self._state = State(
             old.stamp if stamp is None else stamp,
             old.applied if applied is None else applied,
-            old.fitting if schema is None else Fitting(schema, self._schemas),
             old.schema if schema is None else schema,
+            old.fitting if schema is None else Fitting(schema, self._schemas),
             self._memory.chunks,
+            self._memory.sets,
             old.levels if levels is None else levels,
         )
 
@@ -238,8 +242,7 @@ class ColumnarStore(TabletStore):
         """Let go of versions behind the floor, once they are half of what is in memory."""
         memory = self._memory
         if 0 < len(memory) <= 2 * memory.garbage(self._floor):
-            state = self._state
-            self._memory = self._upkeep.without_garbage(memory, state.levels, state.schema, self._floor)
+            self._memory = self._upkeep.without_garbage(memory, self._state, self._floor)
             self._become()
 
     def _propose(self, flushed: OpId) -> Edit | None:

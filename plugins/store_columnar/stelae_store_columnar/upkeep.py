@@ -6,21 +6,22 @@ reads on through an open handle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 from stelae.spi.ids import OpId
 from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
 from stelae_store_columnar.block import Block, BlockReader
-from stelae_store_columnar.chunks import Chunk
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.directory import SUFFIXES, BlockDirectory
-from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.levels import Levels, Live
 from stelae_store_columnar.manifest import LiveBlock, Manifest, decode_manifest, encode_manifest
 from stelae_store_columnar.memory import MemoryPart
-from stelae_store_columnar.merging import Merger
-from stelae_store_columnar.versions import needed
+from stelae_store_columnar.merging import Merger, whole_versions
+from stelae_store_columnar.parts import Cut
+from stelae_store_columnar.state import State
+from stelae_store_columnar.versions import combined
 
 
 class Upkeep:
@@ -29,6 +30,7 @@ class Upkeep:
     def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig) -> None:
         self._directory = directory
         self._reader = reader
+        self._cut = Cut(reader.order, config.row_group_rows)
         self._merger = Merger(directory, reader, config)
         self._committed = Edit(manifest=b"", flushed=OpId(0, 0))
         self._proposed = self._committed
@@ -51,38 +53,31 @@ class Upkeep:
         )
         return Levels(settled, fresh)
 
-    def flushed(self, chunks: Sequence[Chunk], levels: Levels, schema: Schema, floor: int) -> Levels:
-        """Write out chunks, and merge if too many blocks overlap; return the levels with them."""
-        if chunks:
-            levels = self._merger.flushed(chunks, levels, schema, floor)
+    def flushed(self, state: State, floor: int) -> Levels:
+        """Write out what is in memory, and merge if too many blocks overlap; return the levels with it."""
+        levels = self._merger.flushed(state, floor) if state.chunks else state.levels
         for _ in range(self._merger.pieces_due(levels)):
             if not self._merger.wants_round(levels, floor):
                 break
-            levels = self._merger.merged(levels, schema, floor)
+            levels = self._merger.merged(replace(state, levels=levels, chunks=()), floor)
         return levels
 
-    def compacted(self, levels: Levels, schema: Schema, floor: int) -> Levels | None:
+    def compacted(self, state: State, floor: int) -> Levels | None:
         """Do one piece of merging, or of dropping what the floor has made superfluous; ``None``: nothing to do."""
-        if self._merger.wants_round(levels, floor):
-            return self._merger.merged(levels, schema, floor)
-        live = self._merger.garbage(levels, floor)
+        if self._merger.wants_round(state.levels, floor):
+            return self._merger.merged(state, floor)
+        live = self._merger.garbage(state.levels, floor)
         if live is not None:
-            return self._merger.rewritten(levels, live, schema, floor)
-        crumbs = self._merger.crumbs(levels)
-        return self._merger.swept(levels, crumbs, schema, floor) if crumbs else None
+            return self._merger.rewritten(state, live, floor)
+        crumbs = self._merger.crumbs(state.levels)
+        return self._merger.swept(state, crumbs, floor) if crumbs else None
 
-    def without_garbage(self, memory: MemoryPart, levels: Levels, schema: Schema, floor: int) -> MemoryPart:
+    def without_garbage(self, memory: MemoryPart, state: State, floor: int) -> MemoryPart:
         """Return what is in memory without what nobody can see behind the floor."""
-        types = types_of(schema, schema.layout.ids)
-        parts = [
-            part.read(schema.layout.ids, again=False) for chunk in memory.chunks for part in chunk.parts(None, None)
-        ]
-        kept = needed(parts, floor, not levels.blocks, types)
-        rest = MemoryPart()
-        if len(kept):
-            values_bytes = sum(chunk.size_bytes for chunk in memory.chunks) * len(kept) // len(memory)
-            rest.restore(kept, values_bytes, memory.garbage_above(floor))
-        return rest
+        resolver = state.resolver(state.schema.layout.ids)
+        steps = whole_versions(state, state.chunks, (None, None), self._cut)
+        kept = [resolver.needed([versions], floor, not state.levels.blocks) for versions in steps]
+        return memory.without_garbage(combined(kept, resolver.types), floor)
 
     def propose(
         self, levels: Levels, schema: Schema, schemas: Mapping[int, Schema], stamp: int, floor: int, flushed: OpId

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from stelae.rows.key_order import Comparable
-from stelae.spi.ids import OpId
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Layout, Schema
-from stelae_store_columnar.chunks import Chunk
-from stelae_store_columnar.file_layout import types_of
-from stelae_store_columnar.fitting import Fitting
-from stelae_store_columnar.levels import Levels, PiecePart
+from stelae.spi.schema import Layout
+from stelae_store_columnar.levels import PiecePart
 from stelae_store_columnar.parts import Cut, Interval, Part, Source, steps
-from stelae_store_columnar.versions import Versions, in_order, visible
+from stelae_store_columnar.state import State
 
 _AHEAD = 4  #: Neighbouring row groups that are decoded in one call.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """What new readers see. Replaced whole, so that an entry appears at once; nothing in it ever changes."""
-
-    stamp: int  #: The highest timestamp applied.
-    applied: OpId
-    fitting: Fitting
-    schema: Schema
-    chunks: tuple[Chunk, ...]
-    levels: Levels
 
 
 class View:
@@ -63,11 +46,7 @@ class View:
     def rows(self, parts: Sequence[Part], layout: Layout, *, again: bool = False) -> RowBatch:
         """Return the visible rows of a step in key order."""
         found = [part.read(layout.ids, again=again) for part in parts]
-        return self.state.fitting.batch(layout, visible(found, self.at, types_of(self.schema, layout.ids)))
-
-    def history(self, parts: Sequence[Part], ids: Sequence[int]) -> Versions:
-        """Return all versions of a step, by key and then as they were applied."""
-        return in_order([part.read(ids, again=False) for part in parts], types_of(self.schema, ids))
+        return self.state.fitting.batch(layout, self.state.resolver(layout.ids).visible(found, self.at))
 
     def is_plain(self, parts: Sequence[Part], layout: Layout) -> bool:
         """Whether a step is one row group whose rows are just what a reader sees."""
