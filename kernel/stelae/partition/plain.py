@@ -1,0 +1,104 @@
+"""Partition schemas as people write them: column names, and bounds as values.
+
+.. code-block:: toml
+
+    hash = [{columns = ["sensor"], buckets = 4}]
+    range = {columns = ["day"], bounds = [[2026-01-01], [2026-02-01]]}
+
+``bounds`` cut the whole of what the columns can hold: *n* bounds give *n + 1* ranges. ``ranges``, a list of
+``{from = [...], until = [...]}`` of which either end may be absent, says the ranges themselves and may leave gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from itertools import pairwise
+from typing import Any
+
+from stelae.partition.columns import KeyColumns
+from stelae.partition.schema import UNBOUNDED, BadPartitioning, HashLevel, KeyRange, PartitionSchema
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.schema import Column, Schema
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def from_plain(schema: Schema, plain: Mapping[str, Any]) -> PartitionSchema:
+    """Read a partition schema as in the module's example; ``BadPartitioning``: a part is missing, unknown or unfit."""
+    _only(plain, "a partitioning", "hash", "range")
+    levels = []
+    for level in plain.get("hash", ()):
+        _only(level, "a hash level", "columns", "buckets")
+        levels.append(HashLevel(_ids(schema, level, "a hash level"), _count(level.get("buckets"))))
+    given = plain.get("range")
+    if given is None:
+        return PartitionSchema(tuple(levels))
+    _only(given, "a range level", "columns", "bounds", "ranges")
+    columns = KeyColumns(schema, _ids(schema, given, "a range level"))
+    return PartitionSchema(tuple(levels), columns.ids, tuple(_ranges(columns, given)))
+
+
+def _ranges(columns: KeyColumns, given: Mapping[str, Any]) -> Sequence[KeyRange]:
+    if ("bounds" in given) == ("ranges" in given):
+        raise BadPartitioning("a range level has either bounds, which cut everything, or ranges, which may leave gaps")
+    if "bounds" in given:
+        edges = [_bound(columns, values) for values in given["bounds"]]
+        if not edges:
+            return [UNBOUNDED]
+        middle = [KeyRange(one, other) for one, other in pairwise(edges)]
+        return [KeyRange(b"", edges[0]), *middle, KeyRange(edges[-1], None)]
+    found = []
+    for one in given["ranges"]:
+        _only(one, "a range", "from", "until")
+        lower = _bound(columns, one["from"]) if "from" in one else b""
+        found.append(KeyRange(lower, _bound(columns, one["until"]) if "until" in one else None))
+    return found
+
+
+def _bound(columns: KeyColumns, values: Any) -> bytes:
+    listed = values if isinstance(values, list | tuple) else [values]
+    if len(listed) != len(columns.columns):
+        raise BadPartitioning(f"a bound has one value for each of {len(columns.columns)} columns: {values!r:.80}")
+    try:
+        return columns.encode([plain_value(c, value) for c, value in zip(columns.columns, listed, strict=True)])
+    except SchemaMismatch as error:
+        raise BadPartitioning(f"a bound does not fit: {error}") from error
+
+
+def plain_value(column: Column, value: Any) -> Any:
+    """Return a ``date`` or ``datetime`` as the plain number of its column; anything else as it is.
+
+    A ``datetime`` without a zone is taken as UTC."""
+    if column.type == "timestamp" and isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        span = aware - _EPOCH
+        return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+    if column.type == "date" and isinstance(value, date) and not isinstance(value, datetime):
+        return value.toordinal() - _EPOCH.toordinal()
+    return value
+
+
+def _ids(schema: Schema, given: Mapping[str, Any], what: str) -> tuple[int, ...]:
+    names = given.get("columns")
+    if not isinstance(names, list | tuple) or not names:
+        raise BadPartitioning(f"{what} needs columns, a list of names")
+    unknown = [name for name in names if name not in schema.by_name]
+    if unknown:
+        known = ", ".join(schema.by_name)
+        raise BadPartitioning(f"{what} names {', '.join(map(repr, unknown))}; the table has: {known}")
+    ids = tuple(schema.by_name[name].id for name in names)
+    return KeyColumns(schema, ids).ids
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadPartitioning(f"buckets is a number, not {value!r:.40}")
+    return value
+
+
+def _only(given: Any, what: str, *names: str) -> None:
+    if not isinstance(given, Mapping):
+        raise BadPartitioning(f"{what} is a table with {', '.join(names)}, not {type(given).__name__}")
+    unknown = sorted(set(given) - {*names})
+    if unknown:
+        raise BadPartitioning(f"{what} has no {', '.join(map(repr, unknown))}; known: {', '.join(names)}")
