@@ -40,6 +40,8 @@ EVERY_CALL = (
     calls.Resize("/d/c", 2),
     calls.RemoveDirectory("/d/e"),
     calls.Resize("/d/c", 0),
+    calls.MakeDirectory("/f"),
+    calls.Rename("/d/c", "/f/g"),
 )
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self
 
 import msgspec
@@ -71,8 +71,9 @@ class Judge:
     def _ask(self, request: Request) -> str:
         child = self._started()
         assert child.stdin is not None and child.stdout is not None
-        child.stdin.write(msgspec.json.encode(request) + b"\n")
-        child.stdin.flush()
+        with suppress(BrokenPipeError):  # it died before it read anything, and its output has ended
+            child.stdin.write(msgspec.json.encode(request) + b"\n")
+            child.stdin.flush()
         if not select.select([child.stdout], [], [], ANSWER_SECONDS_MAX)[0]:
             child.kill()
             self.end()

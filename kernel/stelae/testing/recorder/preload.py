@@ -37,7 +37,7 @@ def available() -> bool:
 
 @functools.cache
 def library() -> str | None:
-    """Path of the compiled library; ``None`` where there can be none."""
+    """Path of the compiled library; ``None`` where there can be none, or where it is not loaded."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if sys.platform != "linux" or sys.byteorder != "little" or compiler is None:
         return None
@@ -47,7 +47,17 @@ def library() -> str | None:
     target = f"{keep.name}/preload.so"
     command = [compiler, *_FLAGS, "-o", target, f"{keep.name}/preload.c", *_LIBRARIES]
     done = subprocess.run(command, capture_output=True, timeout=_COMPILE_SECONDS_MAX, check=False)
-    return target if done.returncode == 0 else None
+    return target if done.returncode == 0 and _records(target, keep.name) else None
+
+
+def _records(library: str, folder: str) -> bool:
+    """Try it on a process of the kind that will be recorded: one linked statically would not notice it."""
+    root = os.path.realpath(folder)
+    settings = _settings(library, root, "", f"{folder}/trial")
+    command = [sys.executable, "-I", "-c", f"open({root!r} + '/tried', 'w').write('x')"]
+    subprocess.run(command, env={**os.environ, **settings}, capture_output=True, check=False)
+    found = list(_calls(f"{folder}/trial", "")) if os.path.exists(f"{folder}/trial") else []
+    return found == [calls.Create(f"{root}/tried"), calls.Write(f"{root}/tried", 0, b"x")]
 
 
 @functools.cache
@@ -65,20 +75,23 @@ def run(command: Sequence[str], environment: dict[str, str], root: str, marks: s
     """
     found = library()
     assert found is not None
-    recorded = {
-        **environment,
-        "LD_PRELOAD": found,
-        "STELAE_RECORD_ROOT": root,
-        "STELAE_RECORD_MARKS": marks,
-        "STELAE_RECORD_TO": f"{folder}/record",
-    }
+    recorded = {**environment, **_settings(found, root, marks, f"{folder}/record")}
     done = subprocess.run(command, env=recorded, capture_output=True, check=False)
     return done.returncode, done.stderr.decode(errors="replace")
 
 
 def read(folder: str, marks: str, before: Image, root: str) -> Iterator[Call]:
     """The calls of a record, in order; they say all that there is to know by themselves."""
-    data, at = (Path(folder) / "record").read_bytes(), 0
+    return _calls(f"{folder}/record", marks)
+
+
+def _settings(library: str, root: str, marks: str, record: str) -> dict[str, str]:
+    """What the environment of a recorded process has besides; ``preload.c`` says what each is."""
+    return {"LD_PRELOAD": library, "STELAE_RECORD_ROOT": root, "STELAE_RECORD_MARKS": marks, "STELAE_RECORD_TO": record}
+
+
+def _calls(record: str, marks: str) -> Iterator[Call]:
+    data, at = Path(record).read_bytes(), 0
     while at < len(data):
         magic, kind, offset, flags, path_bytes, other_bytes, _, data_bytes = _HEAD.unpack_from(data, at)
         if magic != _MAGIC:

@@ -19,7 +19,8 @@ from stelae.testing.recorder.image import Image
 
 _TRACED = (
     "openat,?open,?creat,write,pwrite64,writev,?pwritev,?pwritev2,ftruncate,?truncate,fallocate,fsync,fdatasync,"
-    "?mkdir,mkdirat,?rmdir,?unlink,unlinkat,?rename,?renameat,?renameat2,?link,linkat,?symlink,symlinkat,mmap,lseek"
+    "?mkdir,mkdirat,?rmdir,?unlink,unlinkat,?rename,?renameat,?renameat2,?link,linkat,?symlink,symlinkat,mmap,"
+    "lseek,chdir,fchdir"
 )
 _BYTES_MAX = 1 << 28
 _DATA_SYNC = re.compile(r"\bRWF_D?SYNC\b")
@@ -76,10 +77,11 @@ def _whole_lines(trace: str) -> Iterator[str]:
 
 
 class _Reader:
-    """What the calls so far say of sizes, and of where and how files are open."""
+    """What the calls so far say of sizes, of where and how files are open, and of where relative names begin."""
 
     def __init__(self, sizes: dict[str, int]) -> None:
         self.sizes = sizes
+        self.place = os.getcwd()
         self.at: dict[int, int] = {}
         self.flags: dict[int, str] = {}
 
@@ -92,6 +94,8 @@ class _Reader:
                 yield from self._write(name, given, result)
             case "lseek":
                 self.at[_handle(given)[0]] = result
+            case "chdir" | "fchdir":
+                self.place = self._absolute(given) or _handle(given)[1]
             case "ftruncate" | "truncate" | "fallocate":
                 yield from self._resize(name, given)
             case "fsync" | "fdatasync":
@@ -136,7 +140,7 @@ class _Reader:
 
     def _resize(self, name: str, given: str) -> Iterator[Named]:
         arguments = given.split(", ")
-        path = _absolute(given) if name == "truncate" else _handle(given)[1]
+        path = self._absolute(given) if name == "truncate" else _handle(given)[1]
         if not path:
             return
         size = int(arguments[-1])
@@ -150,7 +154,7 @@ class _Reader:
         yield calls.Resize(path, size)
 
     def _names(self, name: str, given: str) -> Iterator[Named]:
-        path = _absolute(given)
+        path = self._absolute(given)
         match name:
             case "mkdir" | "mkdirat":
                 yield calls.MakeDirectory(path)
@@ -159,12 +163,21 @@ class _Reader:
                 self.sizes.pop(path, None)
                 yield calls.RemoveDirectory(path) if directory else calls.Remove(path)
             case "rename" | "renameat" | "renameat2":
-                target = _absolute(given[_TEXT.search(given).end() :])  # type: ignore[union-attr]
+                target = self._absolute(given[_TEXT.search(given).end() :])  # type: ignore[union-attr]
                 for known in [one for one in self.sizes if _is_below(one, path)]:
                     self.sizes[target + known.removeprefix(path)] = self.sizes.pop(known)
                 yield calls.Rename(path, target)
             case _:
-                yield calls.Unknown(_absolute(given[_TEXT.search(given).end() :]))  # type: ignore[union-attr]
+                yield calls.Unknown(self._absolute(given[_TEXT.search(given).end() :]))  # type: ignore[union-attr]
+
+    def _absolute(self, given: str) -> str:
+        """The first name of a call's arguments, behind its directory if it has one, as an absolute path."""
+        found = _TEXT.search(given)
+        if found is None:
+            return ""
+        directory = _handle(given[: found.start()])[1] or self.place
+        path = os.path.normpath(os.path.join(directory, _decoded(found[1])))
+        return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 Named = (
@@ -191,14 +204,3 @@ def _handle(given: str) -> tuple[int, str]:
     if found is None or found[3]:
         return -1, ""
     return -1 if found[1] == "AT_FDCWD" else int(found[1]), _decoded(found[2] or "")
-
-
-def _absolute(given: str) -> str:
-    """The first name of a call's arguments, behind its directory if it has one, as an absolute path."""
-    found = _TEXT.search(given)
-    if found is None:
-        return ""
-    name = _decoded(found[1])
-    directory = _handle(given[: found.start()])[1] or os.getcwd()
-    path = os.path.join(directory, name)
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path.rstrip("/")))
