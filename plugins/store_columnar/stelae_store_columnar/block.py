@@ -21,7 +21,9 @@ from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.verified import VerifiedFile, read_chunk
 from stelae_store_columnar.versions import Versions
 
-_THREADS_BYTES_MIN = 1 << 20  #: Smaller reads are not spread over Arrow's threads: that costs more than it saves.
+_THREADS_BYTES_MIN = 4 << 20  #: Smaller reads are not spread over Arrow's threads: that costs more than it saves.
+ENTRY_BYTES = 200  #: What an entry of the cache costs besides its array.
+_IDLE_MAX = 2  #: Parquet readers that a block keeps: making one costs as much as decoding a small row group.
 
 
 class BlockReader:
@@ -58,6 +60,7 @@ class Block:
         self._metadata: Any = None
         self._kept: File | None = None
         self._lock = Lock()
+        self._idle: list[tuple[VerifiedFile, Any]] = []
 
     @classmethod
     def open(cls, reader: BlockReader, path: str) -> Block:
@@ -94,12 +97,16 @@ class Block:
         names = [index.names[place] for place in places]
         threads = sum(index.pieces[piece].size_bytes for piece in pieces) >= _THREADS_BYTES_MIN
         with self._file() as file:
-            source = pa.PythonFile(VerifiedFile(file, index, self.path + ".parquet"), mode="r")
-            parquet = pq.ParquetFile(source, metadata=self._footer(file), pre_buffer=False)
+            source, parquet = self._idle.pop() if self._idle else self._new_reader(file)
+            source.file = file
             try:
-                return parquet.read_row_groups([*pieces], columns=names, use_threads=threads)
+                table = parquet.read_row_groups([*pieces], columns=names, use_threads=threads)
             except (pa.ArrowException, OSError) as error:
                 raise Corrupt(f"row groups {[*pieces]!r}: {error}", path=self.path + ".parquet") from error
+            source.file = None
+            if len(self._idle) < _IDLE_MAX:
+                self._idle.append((source, parquet))
+            return table
 
     def versions(self, piece: int, ids: Sequence[int]) -> Versions:
         """Return all versions of one row group with the columns that the block has of those asked for."""
@@ -110,27 +117,38 @@ class Block:
 
     def cached_versions(self, piece: int, ids: Sequence[int]) -> Versions:
         """As :meth:`versions`, by way of the cache, for a reader that will come back for other rows."""
-        wanted, cache = self._wanted(ids), self._reader.cache
-        found = {place: cache.get((self.path, piece, place)) for place in wanted}
-        absent = [place for place, array in found.items() if array is None]
-        if absent:
-            table = self.load([piece], absent)
-            for place in absent:
-                array = found[place] = _one(table.column(self.index.names[place]))
-                cache.put((self.path, piece, place), array, array.nbytes + 100)
-        return self._assemble(found, ids, self.keys(piece).array)
+        arrays = self._cached(piece, self._wanted(ids))
+        return self._assemble(arrays, ids, self._sorted_keys(piece, arrays).array)
 
     def keys(self, piece: int) -> SortedKeys:
         """Return the sorted keys of one row group, by way of the cache."""
+        found = self._reader.cache.get((self.path, piece))
+        if found is not None:
+            assert isinstance(found, SortedKeys)
+            return found
+        places = [self.index.places[column_id] for column_id in self._reader.key_layout.ids]
+        return self._sorted_keys(piece, self._cached(piece, places))
+
+    def _sorted_keys(self, piece: int, arrays: dict[int, Any]) -> SortedKeys:
         cache = self._reader.cache
         found = cache.get((self.path, piece))
         if found is None:
-            places = [self.index.places[column_id] for column_id in self._reader.key_layout.ids]
-            table = self.load([piece], places)
-            arrays = [_one(table.column(self.index.names[place])) for place in places]
-            found = SortedKeys(self._reader.keys(dict(zip(self._reader.key_layout.ids, arrays, strict=True))))
-            cache.put((self.path, piece), found, found.array.nbytes + 100)
+            found = SortedKeys(
+                self._reader.keys({i: arrays[self.index.places[i]] for i in self._reader.key_layout.ids})
+            )
+            cache.put((self.path, piece), found, found.array.nbytes + ENTRY_BYTES)
         assert isinstance(found, SortedKeys)
+        return found
+
+    def _cached(self, piece: int, places: Sequence[int]) -> dict[int, Any]:
+        """Columns of one row group by position in the file; those that are not in the cache are read together."""
+        cache = self._reader.cache
+        found = {place: cache.get((self.path, piece, place)) for place in places}
+        absent = [place for place, array in found.items() if array is None]
+        table: Any = self.load([piece], absent) if absent else None
+        for place in absent:
+            array = found[place] = _one(table.column(self.index.names[place]))
+            cache.put((self.path, piece, place), array, array.nbytes + ENTRY_BYTES)
         return found
 
     def statistics(self, piece: int, column: Column) -> Statistics | None:
@@ -175,6 +193,11 @@ class Block:
             schemas,
             {i: columns[i] for i in ids if i in columns},
         )
+
+    def _new_reader(self, file: File) -> tuple[VerifiedFile, Any]:
+        source = VerifiedFile(self.index, self.path + ".parquet")
+        handle = pa.PythonFile(source, mode="r")
+        return source, pq.ParquetFile(handle, metadata=self._footer(file), pre_buffer=False)
 
     def _footer(self, file: File) -> Any:
         metadata = self._metadata

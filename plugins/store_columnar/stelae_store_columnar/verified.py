@@ -10,12 +10,14 @@ from stelae_store_columnar.block_index import BlockIndex, Chunk
 
 
 class VerifiedFile:
-    """The part of Python's file protocol that ``pyarrow.PythonFile`` calls. One reader owns it."""
+    """The part of Python's file protocol that ``pyarrow.PythonFile`` calls. One reader owns it.
+
+    ``file`` is open only while the reader reads: a block that nobody reads holds no handle."""
 
     closed = False
 
-    def __init__(self, file: File, index: BlockIndex, path: str) -> None:
-        self._file = file
+    def __init__(self, index: BlockIndex, path: str) -> None:
+        self.file: File | None = None
         self._index = index
         self._path = path
         self._at = 0
@@ -26,7 +28,8 @@ class VerifiedFile:
         if chunk is None or size > chunk.size_bytes:
             raise Corrupt(f"{size} bytes are asked for that are no column chunk", path=self._path, offset=self._at)
         self._at += size
-        return read_chunk(self._file, chunk, self._path)[:size]
+        assert self.file is not None
+        return read_chunk(self.file, chunk, self._path)[:size]
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to a place from the start (0), from here (1) or from the end (2)."""

@@ -14,7 +14,7 @@ from stelae_store_columnar.levels import PiecePart
 from stelae_store_columnar.parts import Cut, Interval, Part, Source, steps
 from stelae_store_columnar.state import State
 
-_AHEAD = 4  #: Neighbouring row groups that are decoded in one call.
+_AHEAD_ROWS = 1 << 16  #: Rows of neighbouring row groups that are decoded in one call.
 
 
 class View:
@@ -109,14 +109,16 @@ class StepReader:
         """Return a plain part with those that follow it in its block, and the range that they make up."""
         assert isinstance(part, PiecePart)
         found = [part]
+        rows = part.piece.index.rows
         low, high = step
-        while len(found) < _AHEAD and self._at < len(self._todo):
+        while rows < _AHEAD_ROWS and self._at < len(self._todo):
             step = self._todo[self._at]
             parts = self._prune(self._view.parts(step))
             following = parts[0] if self._view.is_plain(parts, self._layout) else None
             if not isinstance(following, PiecePart) or following.piece.block is not part.piece.block:
                 break
             found.append(following)
+            rows += following.piece.index.rows
             low, high = (step[0], high) if self._backwards else (low, step[1])
             self._at += 1
         return (found[::-1] if self._backwards else found), (low, high)
