@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 ENGINES = ("segmented", "lmdb", "shared")
@@ -13,10 +14,35 @@ ENGINES = ("segmented", "lmdb", "shared")
 OTHERS = ("raw", "raw_crc", "rocksdb", "sqlite")
 """What they are measured beside."""
 
-SYNC = "always"
-"""The one mode that the log writer has: every group is synced."""
+INTERVAL_S = 0.1
+"""How long a write stays unsynced at most where the mode is "interval"."""
 
 _BODIES = 64
+
+
+class Sync(StrEnum):
+    """When what was written is made durable. Nodes have the first only; the others show what it costs."""
+
+    ALWAYS = "always"  #: Every group, before its appends are acknowledged.
+    INTERVAL = "interval"  #: Everything written, every ``INTERVAL_S``.
+    NEVER = "never"  #: When the operating system likes.
+
+
+class Pace:
+    """Says when everything that was written is to be synced. ``now_s`` is monotonic."""
+
+    def __init__(self, mode: Sync, now_s: float) -> None:
+        self._mode = mode
+        self._due_s = now_s + INTERVAL_S
+
+    def due(self, now_s: float) -> bool:
+        """Whether to sync now; then the next interval begins."""
+        if self._mode is not Sync.INTERVAL:
+            return self._mode is Sync.ALWAYS
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + INTERVAL_S
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +53,24 @@ class Case:
         entry_bytes: length of each body.
         in_flight: appends under way on each tablet.
         tablets: how many logs are appended to, all at the same time.
+        sync: when they are synced.
     """
 
     entry_bytes: int
     in_flight: int
     tablets: int
+    sync: Sync = Sync.ALWAYS
 
     @property
-    def shown(self) -> tuple[int, int, int]:
-        """Where it stands among others: by size, then one tablet before many."""
-        return self.entry_bytes, self.tablets, self.in_flight
+    def shown(self) -> tuple[int, int, int, int]:
+        """Where it stands among others: by mode and size, then one tablet before many."""
+        return list(Sync).index(self.sync), self.entry_bytes, self.tablets, self.in_flight
 
     def __str__(self) -> str:
         size = f"{self.entry_bytes >> 10} KiB" if self.entry_bytes >= 1024 else f"{self.entry_bytes} B"
         tablets = "" if self.tablets == 1 else f" x {self.tablets} tablets"
-        return f"{size}, {self.in_flight}{tablets}"
+        mode = "" if self.sync is Sync.ALWAYS else f", {self.sync}"
+        return f"{size}, {self.in_flight}{tablets}{mode}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +85,7 @@ class Settings:
         restart_bytes: payload of the log that is read, restarted and collected.
         directory: on the disk to be measured; ``None``: where temporary files go.
         engines: names of log engines, in the order in which they are shown.
+        modes: which modes of syncing; the short list of cases has the first one only.
     """
 
     seed: int
@@ -65,6 +95,7 @@ class Settings:
     restart_bytes: int
     directory: Path | None
     engines: tuple[str, ...] = ENGINES
+    modes: tuple[Sync, ...] = tuple(Sync)
 
     @property
     def cases(self) -> list[Case]:
@@ -73,7 +104,8 @@ class Settings:
         one_tablet = (1, 64) if self.quick else (1, 16, 64, 256)
         more = (100,) if self.quick else (100, 1000)
         loads = [(in_flight, 1) for in_flight in one_tablet] + [(1, tablets) for tablets in more]
-        return [Case(size, in_flight, tablets) for size in sizes for in_flight, tablets in loads]
+        modes = self.modes[:1] if self.quick else self.modes
+        return [Case(size, *load, mode) for mode in modes for size in sizes for load in loads]
 
 
 class Bodies:

@@ -19,7 +19,7 @@ from stelae_bench.options import (
     note,
     print_json,
 )
-from stelae_bench.wal_cases import ENGINES, OTHERS
+from stelae_bench.wal_cases import ENGINES, INTERVAL_S, OTHERS, Sync
 
 if TYPE_CHECKING:
     from stelae_bench.wal_report import WalReport
@@ -28,6 +28,7 @@ SECONDS = 0.4
 SECONDS_QUICK = 0.12
 RESTART_BYTES = 1_000_000_000
 ENGINES_TEXT = ",".join(ENGINES)
+SYNC_TEXT = ",".join(Sync)
 
 _Quick = Annotated[
     bool,
@@ -49,6 +50,14 @@ _Seconds = Annotated[
 _Engines = Annotated[
     str, typer.Option(help="Log engines, separated by commas: any that `stelae plugins list` shows.", metavar="NAMES")
 ]
+_Sync = Annotated[
+    str,
+    typer.Option(
+        help="Modes, separated by commas: always (every group before it is acknowledged), interval (every "
+        f"{INTERVAL_S * 1000:g} ms), never; all by default, with --quick only the first.",
+        metavar="MODES",
+    ),
+]
 _RestartBytes = Annotated[
     int, typer.Option(min=4096, max=1 << 40, help="Payload of the log that is restarted, read and collected.")
 ]
@@ -57,6 +66,7 @@ _RestartBytes = Annotated[
 def wal(
     quick: _Quick = False,
     engines: _Engines = ENGINES_TEXT,
+    sync: _Sync = SYNC_TEXT,
     rounds: Rounds = ROUNDS_MIN,
     seconds: _Seconds = None,
     restart_bytes: _RestartBytes = RESTART_BYTES,
@@ -65,7 +75,7 @@ def wal(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the log engines beside bare loops, RocksDB and SQLite; everybody syncs every group.
+    """Measure the log engines beside bare loops, RocksDB and SQLite; everybody syncs alike.
 
     The engines run behind the kernel's own writer. Entries of 100 B, 4 KiB and 100 KiB; 1, 16, 64
     and 256 in flight on one tablet, and one on each of 100 and of 1000. The bare loop writes, and
@@ -73,7 +83,7 @@ def wal(
     are medians over the rounds, with the least and the most. Without --quick also: reads, restarts
     and collection of a large log, and its disk space and processor time.
 
-    Only sync "always" is measured: the log writer has no other mode yet.
+    A node syncs always. The other modes are measured to show what that costs.
     """
     from stelae_bench.plot import check
     from stelae_bench.wal_cases import Settings
@@ -89,6 +99,7 @@ def wal(
         restart_bytes=restart_bytes,
         directory=existing(directory),
         engines=_names(engines),
+        modes=_modes(sync),
     )
     try:
         report = run(settings, note)
@@ -113,6 +124,15 @@ def _names(text: str) -> tuple[str, ...]:
         if fact:
             raise typer.BadParameter(f"{fact}; write it like {ENGINES_TEXT}", param_hint="--engines")
     return names
+
+
+def _modes(text: str) -> tuple[Sync, ...]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in list(Sync) or names.count(name) > 1:
+            fact = f"{name!r} is named twice" if name in list(Sync) else f"{name!r} is no mode"
+            raise typer.BadParameter(f"{fact}; known modes: {', '.join(Sync)}", param_hint="--sync")
+    return tuple(Sync(name) for name in names)
 
 
 def _show(report: WalReport, plot: Path | None, as_json: bool) -> None:

@@ -51,7 +51,7 @@ async def _fill(task: Task) -> Filled:
     with Desk() as desk:
         engine = Registry.installed().engine(EngineKind.WAL, task.engine)
         logs = OpenLogs(desk, engine, Path(task.directory), 1)
-        sample = await logs.measure(Bodies(ENTRY_BYTES, task.seed), IN_FLIGHT, math.inf, task.entries)
+        sample = await logs.measure(Bodies(ENTRY_BYTES, task.seed), IN_FLIGHT, math.inf, entries_max=task.entries)
     if sample.problems:
         raise StorageError("; ".join(sample.problems))
     return Filled(seconds=sample.seconds, cpu_s=sample.cpu_s)

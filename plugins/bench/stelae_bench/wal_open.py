@@ -17,7 +17,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append, Outcome, WalEngine
-from stelae_bench.wal_cases import Bodies
+from stelae_bench.wal_cases import Bodies, Pace, Sync
 from stelae_bench.wal_loop import AppendLoop
 from stelae_bench.wal_samples import Sample
 
@@ -29,16 +29,31 @@ CLOSE_TIMEOUT_S = 30.0
 
 
 class Recorder:
-    """Stands before an engine and notes how many entries each group holds."""
+    """Stands before an engine: notes how many entries each group holds, and syncs as the mode says."""
 
     def __init__(self, engine: WalEngine) -> None:
         self._engine = engine
+        self.start(Sync.ALWAYS)
+
+    def start(self, mode: Sync) -> None:
+        """Begin a slot."""
         self.groups: list[int] = []
+        self._mode = mode
+        self._pace = Pace(mode, time.monotonic())
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Commit as the engine does."""
+        """Commit as the engine does; the writer asks for every group to be synced."""
         self.groups.append(sum([len(append.entries) for append in group.values()]))
-        return self._engine.commit(group, sync=sync)
+        if self._mode is Sync.ALWAYS:
+            return self._engine.commit(group, sync=sync)
+        outcomes = self._engine.commit(group, sync=False)
+        if self._pace.due(time.monotonic()):
+            self.settle()
+        return outcomes
+
+    def settle(self) -> None:
+        """Make durable what was written."""
+        self._engine.commit({}, sync=True)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -118,14 +133,20 @@ class OpenLogs:
         """The kernel's log writer."""
         return self._driver.writer
 
-    async def measure(self, bodies: Bodies, in_flight: int, seconds: float, entries_max: float = math.inf) -> Sample:
-        """Append for a while, or so many entries; the last may be acknowledged a group later."""
-        self._recorder.groups = []
+    async def measure(
+        self, bodies: Bodies, in_flight: int, seconds: float, *, sync: Sync = Sync.ALWAYS, entries_max: float = math.inf
+    ) -> Sample:
+        """Append for a while, or so many entries; the last may be acknowledged a group later.
+
+        What the mode left unsynced is synced after the time has been taken."""
+        self._recorder.start(sync)
         cpu_s = time.process_time()
         took_s = await self._loop.run(bodies, in_flight, seconds, entries_max)
         cpu_s = time.process_time() - cpu_s
         latencies_us = self._loop.latencies_us
         self._payload_bytes += len(latencies_us) * bodies.entry_bytes
+        if sync is not Sync.ALWAYS:
+            await self._job(lambda _engine: self._recorder.settle())
         return Sample(
             seconds=took_s,
             cpu_s=cpu_s,

@@ -16,7 +16,7 @@ _KEY_BYTES = 8
 
 
 class RocksDb(Replay):
-    """RocksDB with its default options: one ``WriteBatch`` for each group, ``sync`` on.
+    """RocksDB with its default options: one ``WriteBatch`` for each group, with ``sync`` where it is to be durable.
 
     Raises:
         MissingExtra: rocksdict is not installed.
@@ -29,18 +29,19 @@ class RocksDb(Replay):
         self._database: Any = self._library.Rdict(str(directory / self.name), self._library.Options(raw_mode=True))
         self._synced = self._library.WriteOptions()
         self._synced.sync = True
+        self._unsynced = self._library.WriteOptions()
         self._last = 0
 
     def prepare(self, bodies: Sequence[bytes]) -> None:
         """Nothing: the database makes its own room."""
 
-    def write(self, bodies: Sequence[bytes]) -> None:
+    def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         batch = self._library.WriteBatch(raw_mode=True)
         last = self._last
         for body in bodies:
             last += 1
             batch.put(last.to_bytes(_KEY_BYTES, "big"), body)
-        self._database.write(batch, self._synced)
+        self._database.write(batch, self._synced if sync else self._unsynced)
         self._last = last
 
     def tidy(self) -> None:
@@ -55,26 +56,35 @@ class RocksDb(Replay):
 
 
 class Sqlite(Replay):
-    """SQLite in WAL mode with ``synchronous=FULL``: one transaction for each group."""
+    """SQLite in WAL mode: one transaction for each group, ``synchronous=FULL`` where it is to be durable, else ``OFF``.
+
+    A transaction that is synced makes the ones before it durable, too: they stand in the same file."""
 
     name = "sqlite"
 
     def __init__(self, directory: Path) -> None:
         self._database = sqlite3.connect(directory / "log.sqlite", isolation_level=None)
         self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=FULL")
+        self._synced = False
+        self._set_synced(True)
         self._database.execute("CREATE TABLE log (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
         self._last = 0
 
     def prepare(self, bodies: Sequence[bytes]) -> None:
         """Nothing: the database makes its own room."""
 
-    def write(self, bodies: Sequence[bytes]) -> None:
+    def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
+        if sync is not self._synced:
+            self._set_synced(sync)
         execute = self._database.execute
         execute("BEGIN IMMEDIATE")
         self._database.executemany("INSERT INTO log VALUES (?, ?)", enumerate(bodies, self._last + 1))
         execute("COMMIT")
         self._last += len(bodies)
+
+    def _set_synced(self, synced: bool) -> None:
+        self._database.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
+        self._synced = synced
 
     def tidy(self) -> None:
         """Remove all entries, and begin the log file anew."""

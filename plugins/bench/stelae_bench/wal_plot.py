@@ -1,4 +1,4 @@
-"""A picture of a report of the log engines: entries per second and latency, one row for each size."""
+"""A picture of a report of the log engines: entries per second and latency, one row for each mode and size."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
         BadPlotFile: it cannot be written.
     """
     rows = document["rows"]
-    sizes = list(dict.fromkeys(row["entry_bytes"] for row in rows))
+    sizes = list(dict.fromkeys((row["sync"], row["entry_bytes"]) for row in rows))
     figure = require("matplotlib.figure", extra="bench", wanted_by="--plot").Figure(
         figsize=(_WIDTH_IN, _TITLE_IN + _ROW_IN * len(sizes)), layout="constrained"
     )
     places = figure.subplots(len(sizes), 2, squeeze=False)
-    for (throughput, latency), size in zip(places, sizes, strict=True):
-        of_size = [row for row in rows if row["entry_bytes"] == size]
-        _points(throughput, of_size, "entries_per_s", f"Entries of {_size(size)} per second")
-        _points(latency, of_size, "p50_us", f"Latency of an entry of {_size(size)}, p50, us")
+    for (throughput, latency), (sync, size) in zip(places, sizes, strict=True):
+        of_size = [row for row in rows if (row["sync"], row["entry_bytes"]) == (sync, size)]
+        mode = f"sync {sync}"
+        _points(throughput, of_size, "entries_per_s", f"Entries of {_size(size)} per second, {mode}")
+        _points(latency, of_size, "p50_us", f"Latency of an entry of {_size(size)}, p50, us, {mode}")
     handles, labels = places[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     figure.suptitle(_title(document["machine"]), fontsize=10)
@@ -101,7 +102,7 @@ def _size(entry_bytes: int) -> str:
 
 def _title(machine: Mapping[str, Any]) -> str:
     return (
-        f"Log engines behind the kernel's writer, every group synced: {machine['cpu_count']} cores, "
+        f"Log engines behind the kernel's writer: {machine['cpu_count']} cores, "
         f"{machine['cpu_model']}; Python {machine['python']}; "
         f"medians of {machine['rounds']} rounds, whiskers from the least to the most"
     )

@@ -13,7 +13,7 @@ from typing import ClassVar
 import crc32c
 
 from stelae.machine.files import RealFile, RealFiles
-from stelae_bench.wal_cases import Bodies
+from stelae_bench.wal_cases import Bodies, Pace, Sync
 from stelae_bench.wal_samples import Sample
 
 FILE_BYTES = 64 << 20
@@ -37,8 +37,8 @@ class Replay(ABC):
         """Make room for the next group; not timed."""
 
     @abstractmethod
-    def write(self, bodies: Sequence[bytes]) -> None:
-        """Make one group durable; timed."""
+    def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
+        """Write one group; with ``sync`` it is durable on return, and all before it. Timed."""
 
     @abstractmethod
     def tidy(self) -> None:
@@ -49,7 +49,7 @@ class Replay(ABC):
         """Close files. Closing twice is harmless."""
 
 
-def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float) -> Sample:
+def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float, mode: Sync = Sync.ALWAYS) -> Sample:
     """Write groups of these sizes in turn until their time together reaches ``seconds``.
 
     An entry's latency is the time of its group: here nobody waits for an earlier one.
@@ -57,11 +57,12 @@ def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float
     spent_s = cpu_s = 0.0
     latencies_us: list[float] = []
     written: list[int] = []
+    pace = Pace(mode, 0.0)
     for count in itertools.cycle(groups):
         some = bodies.some(count)
         target.prepare(some)
         cpu_began, began = time.process_time(), time.perf_counter()
-        target.write(some)
+        target.write(some, sync=pace.due(spent_s))
         took_s = time.perf_counter() - began
         cpu_s += time.process_time() - cpu_began
         spent_s += took_s
@@ -69,6 +70,10 @@ def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float
         written.append(count)
         if spent_s >= seconds:
             break
+    if mode is not Sync.ALWAYS:
+        last = bodies.some(1)
+        target.prepare(last)
+        target.write(last, sync=True)
     return Sample(seconds=spent_s, cpu_s=cpu_s, latencies_us=latencies_us, groups=written)
 
 
@@ -89,6 +94,7 @@ class Raw(Replay):
         self._offset = 0
         self._room = 0
         self._number = 0
+        self._unsynced = False
 
     def prepare(self, bodies: Sequence[bytes]) -> None:
         size = sum(map(len, bodies)) + len(bodies) * self.header_bytes
@@ -101,10 +107,13 @@ class Raw(Replay):
             self._file.sync()
             self._files.sync_directory(str(self._directory))
 
-    def write(self, bodies: Sequence[bytes]) -> None:
+    def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         assert self._file is not None
         buffers = bodies if len(bodies) <= BUFFERS_MAX else [b"".join(bodies)]
-        self._offset += self._file.pwritev(buffers, self._offset, dsync=True)
+        self._offset += self._file.pwritev(buffers, self._offset, dsync=sync and not self._unsynced)
+        if sync and self._unsynced:
+            self._file.sync()
+        self._unsynced = not sync
 
     def tidy(self) -> None:
         self.close()
@@ -115,6 +124,7 @@ class Raw(Replay):
             self._files.remove(self._file.path)
             self._file = None
         self._offset = self._room = 0
+        self._unsynced = False
 
 
 class RawCrc(Raw):
@@ -123,9 +133,9 @@ class RawCrc(Raw):
     name = "raw_crc"
     header_bytes = _HEADER.size
 
-    def write(self, bodies: Sequence[bytes]) -> None:
+    def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         buffers: list[bytes] = []
         for number, body in enumerate(bodies):
             buffers.append(_HEADER.pack(1, number, number, 2, len(body), crc32c.crc32c(body)))
             buffers.append(body)
-        super().write(buffers)
+        super().write(buffers, sync=sync)

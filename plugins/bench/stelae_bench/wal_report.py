@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae_bench.figures import spread
-from stelae_bench.wal_cases import ENGINES, OTHERS, SYNC, Case
+from stelae_bench.wal_cases import ENGINES, OTHERS, Case
 from stelae_bench.wal_samples import Round
 
 ONE = Case(4096, 1, 1)
@@ -85,7 +85,7 @@ def _row(name: str, case: Case, rounds: Sequence[Round]) -> dict[str, Any]:
         "entry_bytes": case.entry_bytes,
         "in_flight": case.in_flight,
         "tablets": case.tablets,
-        "sync": SYNC,
+        "sync": case.sync.value,
         **_spreads(figures),
     }
 

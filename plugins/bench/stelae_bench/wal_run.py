@@ -21,7 +21,7 @@ from stelae.config.registry import Registry
 from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
-from stelae_bench.wal_cases import SYNC, Bodies, Case, Settings
+from stelae_bench.wal_cases import INTERVAL_S, Bodies, Case, Settings
 from stelae_bench.wal_life import measure_life
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_others import RocksDb, Sqlite, versions
@@ -55,7 +55,8 @@ def run(settings: Settings, note: Note) -> WalReport:
         "rounds": settings.rounds,
         "settings": {
             "round_seconds": settings.seconds,
-            "log_sync": SYNC,
+            "log_sync": list(dict.fromkeys(case.sync.value for case in settings.cases)),
+            "log_sync_interval_seconds": INTERVAL_S,
             "restart_bytes": 0 if settings.quick else settings.restart_bytes,
         },
     }
@@ -147,7 +148,7 @@ class _Run:
 
     async def _sample(self, name: str, case: Case, seconds: float) -> Sample:
         logs = self._ours[name, case.tablets]
-        sample = await logs.measure(self._bodies[case.entry_bytes], case.in_flight, seconds)
+        sample = await logs.measure(self._bodies[case.entry_bytes], case.in_flight, seconds, sync=case.sync)
         self._groups[name, case] = sample.groups
         self._report.problems += sample.problems
         await logs.tidy()
@@ -157,7 +158,8 @@ class _Run:
         samples = []
         for engine in self._rng.sample(self._engines, len(self._engines)):
             seconds = self._settings.seconds / len(self._engines)
-            sample = replay(other, self._groups[engine.name, case], self._bodies[case.entry_bytes], seconds)
+            groups, bodies = self._groups[engine.name, case], self._bodies[case.entry_bytes]
+            sample = replay(other, groups, bodies, seconds, case.sync)
             self._report.replays[other.name, engine.name, case].append(round_of([sample]))
             samples.append(sample)
             await asyncio.sleep(0)

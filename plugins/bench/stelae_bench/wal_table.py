@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stelae_bench.table import aligned
-from stelae_bench.wal_cases import Case
+from stelae_bench.wal_cases import Case, Sync
 
 RATIOS = {
     "vs_raw": "64 x 4 KiB: entries/s, of the bare loop's",
@@ -33,7 +33,8 @@ LOGS = {
 def lines(document: Mapping[str, Any]) -> list[str]:
     """Return the lines to print."""
     machine, rows = document["machine"], document["rows"]
-    found = ["log engines behind the kernel's writer, sync always", ""]
+    modes = dict.fromkeys(row["sync"] for row in rows)
+    found = [f"log engines behind the kernel's writer, sync {' and '.join(modes)}", ""]
     found += ["entries/s", *_pivot(rows, lambda row: f"{row['entries_per_s']:,.0f}"), ""]
     found += ["p50 / p99, us", *_pivot(rows, lambda row: f"{row['p50_us']:,.0f} / {row['p99_us']:,.0f}"), ""]
     found += ["ratios: median (least - most) of the rounds", *_ratios(document["ratios"]), ""]
@@ -92,4 +93,4 @@ def participants(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def case_of(row: Mapping[str, Any]) -> Case:
     """The case of a row of the document."""
-    return Case(row["entry_bytes"], row["in_flight"], row["tablets"])
+    return Case(row["entry_bytes"], row["in_flight"], row["tablets"], Sync(row["sync"]))

@@ -12,7 +12,7 @@ import pytest
 import rocksdict
 
 from stelae_bench import wal_replay
-from stelae_bench.wal_cases import Bodies
+from stelae_bench.wal_cases import INTERVAL_S, Bodies, Pace, Sync
 from stelae_bench.wal_others import RocksDb, Sqlite
 from stelae_bench.wal_replay import Raw, RawCrc, Replay, replay
 
@@ -25,13 +25,15 @@ class Noted(Replay):
     def __init__(self) -> None:
         self.prepared: list[int] = []
         self.written: list[int] = []
+        self.synced: list[bool] = []
 
     def prepare(self, bodies: Sequence[bytes]) -> None:
         self.prepared.append(len(bodies))
 
-    def write(self, bodies: Sequence[bytes]) -> None:
+    def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         assert len(self.prepared) == len(self.written) + 1
         self.written.append(len(bodies))
+        self.synced.append(sync)
 
     def tidy(self) -> None: ...
 
@@ -46,6 +48,49 @@ def test_groups_are_written_in_turn_and_each_entry_has_the_latency_of_its_group(
     assert len(sample.latencies_us) == sum(sample.groups)
     assert sample.latencies_us[0] == sample.latencies_us[2]
     assert sample.seconds >= 0.002
+
+
+def test_every_group_is_synced_unless_the_mode_says_otherwise() -> None:
+    target = Noted()
+    replay(target, [3], BODIES, 0.001)
+    assert all(target.synced)
+
+
+@pytest.mark.parametrize("mode", [Sync.INTERVAL, Sync.NEVER])
+def test_what_a_mode_left_unsynced_is_synced_behind_the_slot(mode: Sync) -> None:
+    target = Noted()
+    sample = replay(target, [3], BODIES, 0.001, mode)
+    assert target.synced == [False] * len(sample.groups) + [True]
+    assert target.written == [*sample.groups, 1]
+
+
+def test_an_interval_is_over_once_and_then_begins_anew() -> None:
+    pace = Pace(Sync.INTERVAL, 5.0)
+    times = (5.0, 5.0 + INTERVAL_S / 2, 5.0 + INTERVAL_S, 5.0 + 1.5 * INTERVAL_S, 5.0 + 2.5 * INTERVAL_S)
+    assert [pace.due(now_s) for now_s in times] == [False, False, True, False, True]
+    assert Pace(Sync.ALWAYS, 0.0).due(0.0) and not Pace(Sync.NEVER, 0.0).due(1e9)
+
+
+class NotedFile:
+    """Notes in which way it was written and synced."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def pwritev(self, buffers: Sequence[bytes], offset: int, *, dsync: bool) -> int:
+        self.calls.append("dsync" if dsync else "write")
+        return sum(map(len, buffers))
+
+    def sync(self) -> None:
+        self.calls.append("sync")
+
+
+def test_the_bare_loop_syncs_the_whole_file_when_something_before_was_not(tmp_path: Path) -> None:
+    raw, file = Raw(tmp_path), NotedFile()
+    raw._file = file  # type: ignore[assignment]
+    for synced in (True, False, False, True, True):
+        raw.write(BODIES.some(1), sync=synced)
+    assert file.calls == ["dsync", "write", "write", "write", "sync", "dsync"]
 
 
 def test_one_group_is_written_at_least() -> None:
@@ -104,6 +149,9 @@ def test_sqlite_holds_every_body_with_full_sync_and_gives_them_back_after_a_slot
     assert rows == list(enumerate([*BODIES.some(3), *BODIES.some(2)], 1))
     assert target._database.execute("PRAGMA synchronous").fetchone() == (2,)
     assert target._database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    for synced, level in ((False, 0), (True, 2)):
+        target.write(BODIES.some(1), sync=synced)
+        assert target._database.execute("PRAGMA synchronous").fetchone() == (level,)
     target.tidy()
     assert beside.execute("SELECT count(*) FROM log").fetchone() == (0,)
     beside.close()
@@ -113,7 +161,8 @@ def test_sqlite_holds_every_body_with_full_sync_and_gives_them_back_after_a_slot
 def test_rocksdb_holds_every_body_in_synced_batches_and_gives_them_back_after_a_slot(tmp_path: Path) -> None:
     target = RocksDb(tmp_path)
     assert target._synced.sync
-    assert not target._synced.disable_wal
+    assert not target._unsynced.sync
+    assert not target._synced.disable_wal and not target._unsynced.disable_wal
     target.write(BODIES.some(3))
     target.write(BODIES.some(2))
     held = list(target._database.items())

@@ -120,7 +120,7 @@ def test_a_picture_is_drawn_whatever_participants_there_are(tmp_path: Path, name
 
 def test_the_full_list_holds_every_size_and_load_and_the_cases_of_the_ratios() -> None:
     cases = FULL.cases
-    assert len(cases) == len(set(cases)) == 3 * 6
+    assert len(cases) == len(set(cases)) == 3 * 3 * 6
     assert {(case.in_flight, case.tablets) for case in cases} == {
         (1, 1),
         (16, 1),
