@@ -173,11 +173,8 @@ def decode_group_header(data: bytes, nonce: int) -> GroupHeader | None:
 class EntryHeader(NamedTuple):
     """What stands before an entry's body.
 
-    Attributes:
-        size, body_crc: of the body as it is stored.
-        op_id, timestamp, kind: of the entry.
-        codec: how the body is compressed; 0: not at all.
-    """
+    ``size`` and ``body_crc`` are of the body as it is stored; ``codec`` says how it is compressed
+    (0: not at all). The rest is of the entry."""
 
     size: int
     body_crc: int
