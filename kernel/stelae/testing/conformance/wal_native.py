@@ -34,7 +34,7 @@ UNPROVEN = {
 
 SCENARIOS = "stelae.testing.recorder.scenario"
 HISTORIES = (1, 2)
-RECOVERIES = 6
+RECOVERIES = 4
 KILLS = (40, 65, 90, 115)
 WRONG_MAX = 3
 
