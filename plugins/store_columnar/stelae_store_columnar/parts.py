@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from typing import Protocol, TypeAlias
 
@@ -69,8 +70,10 @@ def steps(sources: Sequence[Source], low: Comparable | None, high: Comparable | 
     fences.sort(key=itemgetter(0))
     found: list[Interval] = []
     share = 0.0
-    for key, weight in fences:
+    for (key, weight), (following, _) in pairwise((*fences, (None, 0.0))):
         share += weight
+        if key == following:
+            continue
         if share >= 1 and (low is None or key > low) and (high is None or key < high):
             found.append((low, key))
             low, share = key, 0.0

@@ -17,11 +17,12 @@ from stelae.testing.conformance.store_crash import CrashChecks
 from stelae.testing.conformance.store_harness import StoreHarness
 from stelae.testing.conformance.store_history import HistoryChecks
 from stelae.testing.conformance.store_scan import ScanChecks
+from stelae.testing.conformance.store_shapes import ShapeChecks
 
 __all__ = ["StoreConformance", "StoreHarness"]
 
 
-class StoreConformance(ApplyChecks, ScanChecks, HistoryChecks, CrashChecks):
+class StoreConformance(ApplyChecks, ScanChecks, ShapeChecks, HistoryChecks, CrashChecks):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

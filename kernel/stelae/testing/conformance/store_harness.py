@@ -17,7 +17,7 @@ from stelae.spi.ids import ZERO, ClientId, OpId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
+from stelae.spi.store import ApplyEntry, ApplyResult, Edit, TabletStore
 from stelae.spi.write import OpKind, RowCode, digests_of
 from stelae.testing.conformance.store_model import Op, Row
 
@@ -102,7 +102,17 @@ class Replica:
 
     def flush(self) -> None:
         """Flush, make the edit durable, commit it; nothing for engines that keep nothing."""
-        edit = self.store.flush()
+        self._commit(self.store.flush())
+
+    def compact(self, pieces_max: int = 100) -> None:
+        """Compact piece by piece, making each edit durable, until there is nothing to propose."""
+        for _ in range(pieces_max):
+            edit = self.store.compact()
+            if edit is None:
+                return
+            self._commit(edit)
+
+    def _commit(self, edit: Edit | None) -> None:
         if edit is not None:
             self.manifest, self.flushed = edit.manifest, edit.flushed
             self.store.commit(edit)

@@ -1,0 +1,184 @@
+"""Checks of a store: schemas that change, tables of extreme shape, and rows that are flushed and merged in between.
+
+Engines that keep nothing run them, too: for them a flush does nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from stelae.rows.keys import encode_key
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.scan import Compare, In, IsNull, Prefix
+from stelae.spi.schema import COLUMNS_MAX, Schema
+from stelae.spi.write import OpKind, RowCode
+from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_model import Op, Row
+
+KEY_BYTES = 16 << 10
+CELL_BYTES = 64 << 10
+
+
+def changed(before: Schema, *, drop: int = 0, add: dict[str, Any] | None = None, rename: dict[int, str]) -> Schema:
+    """The next version of a schema."""
+    plain = before.to_plain()
+    plain["version"] += 1
+    plain["columns"] = [c for c in plain["columns"] if c["id"] != drop]
+    for column in plain["columns"]:
+        column["name"] = rename.get(column["id"], column["name"])
+    plain["columns"] += [add] if add else []
+    return Schema.from_plain(plain)
+
+
+def keep(replica: Replica) -> None:
+    """Write out what is applied and tidy up, as a node would sooner or later."""
+    replica.flush()
+    replica.compact()
+
+
+class ShapeChecks:
+    """Whatever shape a table has or takes, its rows are the same in memory, flushed, and after a restart."""
+
+    def test_columns_come_go_and_change_their_name_over_rows_of_every_age(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        replica.insert((1, "a", 1), (2, None, 2))
+        keep(replica)
+        second = changed(
+            SCHEMA, drop=3, add={"id": 4, "name": "price", "type": "double", "default": 1.5}, rename={2: "t"}
+        )
+        replica.change_schema(second)
+        replica.insert((3, "c", 3.5))
+        replica.write(Op(OpKind.UPDATE, [(1, 0.5)], (1, 4)))
+        keep(replica)
+        third = changed(second, add={"id": 5, "name": "count", "type": "int32", "nullable": True}, rename={4: "cost"})
+        replica.change_schema(third)
+        replica.write(Op(OpKind.UPDATE, [(2, 9)], (1, 5)), insert((4, "d", 4.5, 4)))
+        rows = [(1, "a", 0.5, None), (2, None, 1.5, 9), (3, "c", 3.5, None), (4, "d", 4.5, 4)]
+        assert replica.rows() == rows
+        keep(replica)
+        assert replica.rows() == rows
+        replica.crash()
+        assert replica.rows() == rows
+        assert replica.store.schema == third
+
+    def test_a_default_is_what_predicates_and_reads_in_the_past_see_in_older_rows(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        replica.insert((1, "a", 1), (2, "b", 2))
+        keep(replica)
+        wider = changed(SCHEMA, add={"id": 4, "name": "kind", "type": "string", "default": "old"}, rename={})
+        replica.change_schema(wider)
+        replica.insert((3, "c", 3, "new"))
+        for _ in range(2):
+            assert replica.rows(predicates=(Compare(4, "=", "old"),), columns=(1,)) == [(1,), (2,)]
+            assert replica.rows(predicates=(Prefix(4, "n"),), columns=(1,)) == [(3,)]
+            assert replica.rows(predicates=(IsNull(4),), columns=(1,)) == []
+            keep(replica)
+        if "history" in harness.engine.capabilities:
+            assert replica.rows(10) == [(1, "a", 1, "old"), (2, "b", 2, "old")]
+
+    def test_a_dropped_column_is_unknown_and_its_id_brings_nothing_back(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        replica.insert((1, "a", 1))
+        keep(replica)
+        replica.change_schema(changed(SCHEMA, drop=2, rename={}))
+        for wrong in ({"columns": (1, 2)}, {"predicates": (IsNull(2),)}):
+            with pytest.raises(SchemaMismatch):
+                replica.rows(**wrong)
+        assert replica.rows() == [(1, 1)]
+
+    def test_a_version_that_was_replaced_never_meets_a_predicate_again(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        replica.insert(*((n, "old", n) for n in range(20)))
+        keep(replica)
+        replica.write(upsert(*((n, "new", 100 + n) for n in range(0, 20, 2))))
+        replica.write(delete((1,), (3,)), Op(OpKind.UPDATE, [(5, "odd")], (1, 2)))
+        expected = [(n, "old", n) for n in range(7, 20, 2)]
+        for _ in range(2):
+            assert replica.rows(predicates=(Compare(2, "=", "old"),)) == expected
+            assert replica.rows(predicates=(Compare(3, "<", 20), In(2, ("old", "odd")))) == [(5, "odd", 5), *expected]
+            assert replica.rows(predicates=(Compare(3, ">=", 100),), columns=(1,)) == [(n,) for n in range(0, 20, 2)]
+            replica.flush()
+
+    def test_updates_of_some_columns_add_up_wherever_the_others_are(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        replica.insert(*((n, f"n{n}", n) for n in range(12)))
+        keep(replica)
+        replica.write(Op(OpKind.UPDATE, [(n, 50 + n) for n in range(0, 12, 2)], (1, 3)))
+        replica.write(Op(OpKind.UPDATE, [(n, "x") for n in range(0, 12, 3)], (1, 2)))
+        replica.write(Op(OpKind.UPSERT, [(n, None) for n in (4, 12)], (1, 2)))
+        rows: list[Row] = [(n, "x" if n % 3 == 0 else f"n{n}", n if n % 2 else 50 + n) for n in range(12)]
+        rows[4], rows[12:] = (4, None, 54), [(12, None, 7)]
+        assert replica.rows() == rows
+        keep(replica)
+        assert replica.rows() == rows
+        if "history" in harness.engine.capabilities:
+            assert replica.rows(20)[0] == (0, "n0", 50)
+            assert replica.rows(10) == [(n, f"n{n}", n) for n in range(12)]
+
+    def test_as_many_columns_as_a_schema_may_have(self, harness: StoreHarness) -> None:
+        columns: list[dict[str, Any]] = [{"name": "k", "type": "int32"}]
+        kinds = ("int64", "string", "double", "bool")
+        columns += [{"name": f"c{n}", "type": kinds[n % 4], "nullable": True} for n in range(COLUMNS_MAX - 1)]
+        replica = harness.replica(Schema.from_plain({"columns": columns, "key": ["k"]}))
+        values = (7, "text", 0.5, True)
+        rows = [(k, *(values[n % 4] if (n + k) % 5 else None for n in range(COLUMNS_MAX - 1))) for k in range(5)]
+        replica.insert(*rows)
+        replica.write(Op(OpKind.UPDATE, [(2, 8)], (1, 2)))
+        rows[2] = (2, 8, *rows[2][2:])
+        assert replica.rows() == rows
+        keep(replica)
+        assert replica.rows() == rows
+        assert replica.rows(columns=(299, 1)) == [(row[298], row[0]) for row in rows]
+
+    def test_the_longest_keys_and_cells(self, harness: StoreHarness) -> None:
+        columns = [{"name": n, "type": "string"} for n in ("a", "b")] + [{"name": "v", "type": "binary"}]
+        schema = Schema.from_plain({"columns": columns, "key": ["a", "b"]})
+        limit = min(harness.engine.key_bytes_max or KEY_BYTES, KEY_BYTES)
+        replica = harness.replica(schema)
+        half = (limit - 2) // 2
+        rows = [("k" * half, f"{n:05d}".rjust(limit - 2 - half, "p"), bytes([n]) * CELL_BYTES) for n in range(6)]
+        assert max(len(encode_key(schema, row[:2])) for row in rows) == limit
+        replica.insert(*rows[::-1])
+        for _ in range(2):
+            assert replica.rows() == rows
+            low, high = (encode_key(schema, rows[n][:2]) for n in (2, 4))
+            assert replica.rows(key_from=low, key_until=high) == rows[2:4]
+            keep(replica)
+        assert replica.insert(rows[3]) == [(0, RowCode.ALREADY_PRESENT)]
+
+    def test_keys_of_several_columns_keep_their_order_and_their_ranges(self, harness: StoreHarness) -> None:
+        types = ("string", "int8", "decimal(9,2)", "binary", "timestamp")
+        columns = [{"name": t, "type": t} for t in types]
+        schema = Schema.from_plain({"columns": columns, "key": [*types]})
+        replica = harness.replica(schema)
+        keys = [
+            (text, number, price, raw, time)
+            for text in ("", "a", "a\0", "a\0b", "b")
+            for number in (-128, 5)
+            for price in ("-1.50", "2.00")
+            for raw in (b"", b"\0", b"\xff")
+            for time in (-1, 1)
+        ]
+        replica.insert(*keys[::-1])
+        encoded = [encode_key(schema, key) for key in keys]
+        assert encoded == sorted(encoded)
+        for _ in range(2):
+            found = [tuple(map(str, row)) for row in replica.rows()]
+            assert found == [tuple(map(str, key)) for key in keys]
+            some = replica.rows(key_from=encoded[10], key_until=encoded[20])
+            assert [tuple(map(str, row)) for row in some] == [tuple(map(str, key)) for key in keys[10:20]]
+            keep(replica)
+
+    def test_a_floating_point_key_has_one_zero_and_one_nan(self, harness: StoreHarness) -> None:
+        columns = [{"name": "k", "type": "double"}, {"name": "v", "type": "int8"}]
+        replica = harness.replica(Schema.from_plain({"columns": columns, "key": ["k"]}))
+        replica.insert((math.inf, 1), (0.0, 2), (-math.inf, 3), (math.nan, 4), (-1.5, 5))
+        for _ in range(2):
+            faults = replica.insert((-0.0, 9), (-math.nan, 9), (1.5, 6))
+            assert faults == [(place, RowCode.ALREADY_PRESENT) for place in (0, 1)]
+            assert [row[1] for row in replica.rows()] == [3, 5, 2, 6, 1, 4]
+            assert replica.rows(predicates=(Compare(1, "=", 0.0),)) == [(0.0, 2)]
+            replica.write(delete((1.5,)))
+            keep(replica)

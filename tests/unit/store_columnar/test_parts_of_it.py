@@ -1,0 +1,125 @@
+"""The small parts of the columnar store, each against the plainest model of what it does."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stelae.rows.key_order import key_order
+from stelae.testing.conformance.store_harness import SCHEMA
+from stelae_store_columnar import bloom
+from stelae_store_columnar.cache import DecodedCache
+from stelae_store_columnar.newest import NewestVersions
+from stelae_store_columnar.parts import Cut, steps
+from stelae_store_columnar.sorted_keys import SortedKeys
+
+INTS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.one_of(st.lists(INTS, min_size=1, max_size=300), st.lists(st.binary(max_size=9), min_size=1, max_size=300)))
+def test_a_filter_never_denies_a_key_that_is_there(keys: list[Any]) -> None:
+    bitmap = bloom.build(pa.array(keys, pa.int64() if isinstance(keys[0], int) else pa.binary()))
+    assert all(bloom.may_hold(bitmap, key) for key in keys)
+
+
+@pytest.mark.parametrize("kind", ["int", "bytes"])
+def test_a_filter_denies_nearly_all_keys_that_are_not_there(kind: str) -> None:
+    rng = random.Random(1)
+    keys: list[Any] = [rng.getrandbits(62) for _ in range(20_000)]
+    if kind == "bytes":
+        keys = [key.to_bytes(8, "big") for key in keys]
+    bitmap = bloom.build(pa.array(keys[:10_000], pa.int64() if kind == "int" else pa.binary()))
+    assert len(bitmap) == 20_000
+    assert sum(bloom.may_hold(bitmap, key) for key in keys[10_000:]) < 250
+
+
+def test_the_hash_of_a_filter_is_part_of_the_format() -> None:
+    assert bloom.build(pa.array([1, -1, 2**40], pa.int64())).hex() == bloom.build(pa.array([2**40, 1, -1])).hex()
+    assert bloom.build(pa.array([1, -1, 2**40], pa.int64())).hex() == INT_FILTER
+    assert bloom.build(pa.array([b"", b"a", b"\x00"], pa.binary())).hex() == BYTES_FILTER
+
+
+INT_FILTER = "0080300000280002"
+BYTES_FILTER = "0100004800200020"
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 60), min_size=1, max_size=8)), max_size=25))
+def test_what_is_known_of_keys_in_memory_is_what_a_dict_would_know(batches: list[tuple[bool, list[int]]]) -> None:
+    known, model = NewestVersions(), dict[int, bool]()
+    for live, keys in batches:
+        rising = sorted({*keys})
+        assert not known.is_gap(rising[0], rising[-1]) or not any(rising[0] <= k <= rising[-1] for k in model)
+        if live and known.is_gap(rising[0], rising[-1]):
+            known.add_run(rising[0], rising[-1], pa.array(rising))
+            model.update(dict.fromkeys(rising, True))
+        else:
+            superseded = known.put(keys, min(keys), max(keys), live)
+            assert superseded == len(keys) - len({*keys} - model.keys())
+            model.update(dict.fromkeys(keys, live))
+        probe = random.Random(len(model)).sample(range(61), 9)
+        assert known.find(probe) == [model.get(key) for key in probe]
+    assert known.find(range(61)) == [model.get(key) for key in range(61)]
+
+
+@given(st.lists(st.binary(max_size=4), max_size=400).map(sorted), st.binary(max_size=5))
+def test_sorted_texts_are_searched_like_a_list(keys: list[bytes], key: bytes) -> None:
+    found = SortedKeys(pa.array(keys, pa.binary()))
+    assert found.left(key, -1) == sum(1 for one in keys if one < key)
+    assert found.find(key) == (keys.index(key) if key in keys else -1)
+    assert found.left(None, 7) == 7
+
+
+@given(st.lists(INTS, max_size=200).map(sorted), INTS, st.integers(0, 20))
+def test_sorted_integers_are_searched_like_a_list(keys: list[int], key: int, skipped: int) -> None:
+    found, keys = SortedKeys(pa.array(keys, pa.int64()).slice(skipped)), keys[skipped:]
+    assert found.left(key, -1) == sum(1 for one in keys if one < key)
+    assert found.find(key) == (keys.index(key) if key in keys else -1)
+
+
+class Fences:
+    """A source of one row per key."""
+
+    def __init__(self, keys: list[int]) -> None:
+        self.keys = sorted(keys)
+
+    def fences(self, low: Any, high: Any, cut: Cut) -> list[tuple[int, float]]:
+        return [(k + 1, cut.share(1, 0)) for k in self.keys if (low is None or k >= low) and (high is None or k < high)]
+
+    def parts(self, low: Any, high: Any) -> list[Any]:
+        return []
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 99), unique=True, max_size=30), max_size=4),
+    st.one_of(st.none(), st.integers(0, 50)),
+    st.one_of(st.none(), st.integers(50, 100)),
+)
+def test_steps_cover_a_range_without_gap_or_overlap_and_hold_few_rows(
+    keys: list[list[int]], low: Any, high: Any
+) -> None:
+    sources = [Fences(one) for one in keys]
+    found = steps(sources, low, high, Cut(key_order(SCHEMA), 7))
+    inside = [k for one in keys for k in one if (low is None or k >= low) and (high is None or k < high)]
+    assert all(one[1] == other[0] for one, other in pairwise(found))
+    assert not found or (found[0][0] == low and found[-1][1] in (high, max(inside) + 1))
+    rows = [sum((a is None or k >= a) and (b is None or k < b) for k in inside) for a, b in found]
+    assert sum(rows) == len(inside)
+    assert all(1 <= count <= 7 + len(keys) for count in rows)
+
+
+def test_the_cache_keeps_what_was_used_last_and_no_more_than_its_bytes() -> None:
+    cache = DecodedCache(100)
+    cache.put("a", 1, 40)
+    cache.put("b", 2, 40)
+    assert cache.get("a") == 1
+    cache.put("c", 3, 40)
+    cache.put("large", 4, 101)
+    assert [cache.get(key) for key in ("a", "b", "c", "large")] == [1, None, 3, None]
+    cache.put("a", 5, 10)
+    assert cache.size_bytes == 50
