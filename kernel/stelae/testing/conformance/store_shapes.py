@@ -65,18 +65,20 @@ class ShapeChecks:
 
     def test_a_default_is_what_predicates_and_reads_in_the_past_see_in_older_rows(self, harness: StoreHarness) -> None:
         replica = harness.replica()
-        replica.insert((1, "a", 1), (2, "b", 2))
+        older = [(n, "a", n) for n in range(40)]
+        replica.insert(*older)
         keep(replica)
         wider = changed(SCHEMA, add={"id": 4, "name": "kind", "type": "string", "default": "old"}, rename={})
         replica.change_schema(wider)
-        replica.insert((3, "c", 3, "new"))
+        replica.insert((40, "c", 3, "new"))
         for _ in range(2):
-            assert replica.rows(predicates=(Compare(4, "=", "old"),), columns=(1,)) == [(1,), (2,)]
-            assert replica.rows(predicates=(Prefix(4, "n"),), columns=(1,)) == [(3,)]
+            assert replica.rows() == [*((*row, "old") for row in older), (40, "c", 3, "new")]
+            assert replica.rows(predicates=(Compare(4, "=", "old"),), columns=(1,)) == [(n,) for n in range(40)]
+            assert replica.rows(predicates=(Prefix(4, "n"),), columns=(1,)) == [(40,)]
             assert replica.rows(predicates=(IsNull(4),), columns=(1,)) == []
             keep(replica)
         if "history" in harness.engine.capabilities:
-            assert replica.rows(10) == [(1, "a", 1, "old"), (2, "b", 2, "old")]
+            assert replica.rows(10) == [(*row, "old") for row in older]
 
     def test_a_dropped_column_is_unknown_and_its_id_brings_nothing_back(self, harness: StoreHarness) -> None:
         replica = harness.replica()

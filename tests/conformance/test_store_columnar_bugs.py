@@ -1,0 +1,189 @@
+"""The suite bites: each bug that is planted in the columnar store is caught by the check that is named beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stelae.sim.disk_file import VirtualFile
+from stelae.spi.errors import StorageError
+from stelae.spi.store import Edit
+from stelae.testing.conformance.store import StoreConformance, StoreHarness
+from stelae_store_columnar import ColumnarStore, bloom, merging
+from stelae_store_columnar.block import Block
+from stelae_store_columnar.directory import BlockDirectory
+from stelae_store_columnar.fitting import Fitting
+from stelae_store_columnar.levels import Levels
+from stelae_store_columnar.merging import Merger
+from stelae_store_columnar.newest import NewestVersions
+from stelae_store_columnar.pruning import Pruner
+from stelae_store_columnar.resolving import Resolver
+from stelae_store_columnar.upkeep import Upkeep
+from tests.conformance import test_store_columnar as suite
+from tests.conformance.test_store_columnar import Restless, Sluggish, tiny
+
+Check = Callable[[StoreConformance, StoreHarness], None]
+
+
+def claims_more_than_it_wrote(self: Upkeep, state: Any, floor: int, inner: Any = Upkeep.flushed) -> Any:
+    return inner(self, replace(state, chunks=state.chunks[:-1]), floor)
+
+
+def flushed_to_the_future(self: ColumnarStore, inner: Any = ColumnarStore.flush) -> Edit | None:
+    edit = inner(self)
+    return edit and Edit(manifest=edit.manifest, flushed=edit.flushed._replace(index=edit.flushed.index + 1))
+
+
+def removes_before_the_commit(self: Upkeep, *given: Any, inner: Any = Upkeep.propose) -> Edit | None:
+    edit: Edit | None = inner(self, *given)
+    if edit is not None:
+        self.committed(edit)
+    return edit
+
+
+def drops_every_deletion(self: Resolver, parts: Any, floor: int, bottom: bool, inner: Any = Resolver.needed) -> Any:
+    return inner(self, parts, 1 << 62 if not bottom else floor, True)
+
+
+def drops_too_much_history(self: Resolver, parts: Any, floor: int, bottom: bool, inner: Any = Resolver.needed) -> Any:
+    return inner(self, parts, floor + 1000, bottom)
+
+
+def forgets_what_is_below(state: Any, sources: Any, span: Any, cut: Any, inner: Any = merging.whole_versions) -> Any:
+    return inner(replace(state, levels=Levels()), sources, span, cut)
+
+
+def prunes_what_is_not_alone(self: Pruner, part: Any, *, alone: bool, inner: Any = Pruner._hopeless) -> Any:
+    return inner(self, part, alone=True)
+
+
+def prunes_by_absent_defaults(self: Fitting, layout: Any, versions: Any) -> bool:
+    return True
+
+
+def settles_what_overlaps(self: Merger, state: Any, floor: int, inner: Any = Merger.flushed) -> Any:
+    found = inner(self, state, floor)
+    return Levels([*found.settled.blocks, *(level.blocks[0] for level in found.fresh)])
+
+
+def deletes_count_as_rows(self: Block, piece: int, row: int) -> bool:
+    return False
+
+
+BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
+    (Upkeep, "flushed", claims_more_than_it_wrote, ColumnarStore, StoreConformance.test_what_was_flushed_needs_no_log),
+    (ColumnarStore, "flush", flushed_to_the_future, ColumnarStore, StoreConformance.test_what_was_flushed_needs_no_log),
+    (
+        Upkeep,
+        "propose",
+        removes_before_the_commit,
+        Restless,
+        StoreConformance.test_an_edit_that_was_never_committed_leaves_the_state_before,
+    ),
+    (
+        BlockDirectory,
+        "sync",
+        lambda self: None,
+        ColumnarStore,
+        StoreConformance.test_a_crash_after_any_entry_and_the_log_bring_back_every_row,
+    ),
+    (
+        VirtualFile,
+        "sync",
+        lambda self, data_only=False: None,
+        ColumnarStore,
+        StoreConformance.test_a_crash_after_any_entry_and_the_log_bring_back_every_row,
+    ),
+    (
+        Resolver,
+        "needed",
+        drops_every_deletion,
+        Sluggish,
+        StoreConformance.test_random_entries_give_the_rows_and_row_errors_of_the_model,
+    ),
+    (
+        Resolver,
+        "needed",
+        drops_too_much_history,
+        Restless,
+        StoreConformance.test_a_read_in_the_past_sees_what_was_there,
+    ),
+    (
+        merging,
+        "whole_versions",
+        forgets_what_is_below,
+        Restless,
+        StoreConformance.test_updates_of_some_columns_add_up_wherever_the_others_are,
+    ),
+    (
+        Pruner,
+        "_hopeless",
+        prunes_what_is_not_alone,
+        ColumnarStore,
+        StoreConformance.test_a_version_that_was_replaced_never_meets_a_predicate_again,
+    ),
+    (
+        Fitting,
+        "as_it_stands",
+        prunes_by_absent_defaults,
+        ColumnarStore,
+        StoreConformance.test_a_default_is_what_predicates_and_reads_in_the_past_see_in_older_rows,
+    ),
+    (bloom, "may_hold", lambda bitmap, key: False, Restless, StoreConformance.test_the_longest_keys_and_cells),
+    (
+        Merger,
+        "flushed",
+        settles_what_overlaps,
+        Restless,
+        StoreConformance.test_random_entries_give_the_rows_and_row_errors_of_the_model,
+    ),
+    (
+        Block,
+        "is_deletion",
+        deletes_count_as_rows,
+        Restless,
+        StoreConformance.test_random_entries_give_the_rows_and_row_errors_of_the_model,
+    ),
+    (
+        NewestVersions,
+        "is_gap",
+        lambda self, first, last: True,
+        ColumnarStore,
+        StoreConformance.test_random_entries_give_the_rows_and_row_errors_of_the_model,
+    ),
+    (
+        ColumnarStore,
+        "set_history_floor",
+        lambda self, at: None,
+        Restless,
+        suite.TestMerged.test_memory_is_let_go_behind_the_floor,
+    ),
+]
+"""Where, what, its replacement, the engine that meets it, and the check that must fail."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "bug", "engine", "check"), BUGS, ids=[f"{b[1]}-{getattr(b[2], '__name__', '')}" for b in BUGS]
+)
+def test_the_suite_catches_a_planted_bug(
+    owner: Any, name: str, bug: Any, engine: type[ColumnarStore], check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(StoreConformance(), StoreHarness(engine, no_cache))
+    monkeypatch.setattr(owner, name, bug)
+    with pytest.raises((AssertionError, StorageError)):
+        check(StoreConformance(), StoreHarness(engine, no_cache))
+
+
+def test_the_suite_catches_a_store_that_serves_below_its_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColumnarStore, "_refuse_below_floor", lambda self, at: None)
+    check = StoreConformance.test_a_read_below_the_floor_is_too_old_and_one_at_it_is_served
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check(StoreConformance(), StoreHarness(ColumnarStore, tiny))
+
+
+def no_cache() -> Any:
+    """Small sizes, and nothing decoded is kept: every read goes to the files."""
+    return replace(tiny(), cache_bytes=0)
