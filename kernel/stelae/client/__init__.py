@@ -1,1 +1,39 @@
-"""Clients: connect, write, scan."""
+"""The Python client: tables to write and read, synchronous and ``async``.
+
+.. code-block:: python
+
+    from stelae.client import connect
+
+    with connect("127.0.0.1:7051,127.0.0.1:7052") as client:
+        table = client.table("readings")
+        table.insert([{"sensor": 1, "minute": 0, "celsius": 20.5}])
+        print(table.scan(where=("celsius", ">", 20)).to_pandas())
+"""
+
+from stelae.client.aio import AsyncClient, connect_async
+from stelae.client.failures import RowFailure, RowsFailed, WriteResult
+from stelae.client.scan import AsyncScan
+from stelae.client.session import AsyncSession, SessionOptions
+from stelae.client.sync import Client, Scan, Session, Table, connect
+from stelae.client.table import AsyncTable
+from stelae.client.times import to_datetime
+from stelae.client.tokens import ScanToken
+
+__all__ = [
+    "AsyncClient",
+    "AsyncScan",
+    "AsyncSession",
+    "AsyncTable",
+    "Client",
+    "RowFailure",
+    "RowsFailed",
+    "Scan",
+    "ScanToken",
+    "Session",
+    "SessionOptions",
+    "Table",
+    "WriteResult",
+    "connect",
+    "connect_async",
+    "to_datetime",
+]

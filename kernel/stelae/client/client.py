@@ -34,7 +34,7 @@ from stelae.client.messages import (
 )
 from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
 from stelae.rows.building import build_batch
-from stelae.rows.operations import ROW_FORM_ROWS_MAX, operation
+from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
@@ -93,23 +93,38 @@ class Client:
             messenger.close()
             raise
 
-    async def tablet(self, tablet_id: TabletId, *, timeout_s: float = TIMEOUT_S) -> Tablet:
+    async def tablet(
+        self,
+        tablet_id: TabletId,
+        *,
+        members: Sequence[tuple[NodeId, str]] = (),
+        asked: Sequence[NodeId] = (),
+        timeout_s: float = TIMEOUT_S,
+    ) -> Tablet:
         """Find a tablet: its schema, its members and its leader.
+
+        Args:
+            tablet_id: its name.
+            members: nodes that host it, and their addresses, to connect to.
+            asked: nodes that answered at connect and host it; with neither, all of these are asked.
+            timeout_s: how long to ask.
 
         Raises:
             Unavailable: no node could say in time.
             CallerError: the nodes have no such tablet.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
-        tracker = LeaderTracker(self.nodes)
+        for node_id, address in members:
+            self._messenger.add_peer(node_id, address)
+        tracker = LeaderTracker([node_id for node_id, _ in members] or asked or self.nodes)
         answer = await self._ask(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         described = decode(answer.body[0], Description)
         for node_id, address in described.members:
             self._messenger.add_peer(node_id, address)
-        members = LeaderTracker([node_id for node_id, _ in described.members])
+        leader = LeaderTracker([node_id for node_id, _ in described.members])
         if described.leader is not None:
-            members.refused_by(members.current, described.leader)
-        found = Tablet(self, tablet_id, Schema.from_bytes(described.schema), members)
+            leader.refused_by(leader.current, described.leader)
+        found = Tablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
         self._tablets.append(found)
         return found
 
@@ -183,6 +198,7 @@ class Tablet:
         self.tablet_id = tablet_id
         self.schema = schema
         self.leader = leader
+        """Whom writes and linearizable reads ask."""
         self._writer = client._writer(tablet_id, schema, leader)
 
     @property
@@ -215,6 +231,40 @@ class Tablet:
             given = build_batch(layout, rows).to_ipc()
         return self._writer.write(operation(kind, given), timeout_s)
 
+    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+        """Send one operation that is encoded already; see :meth:`write` for the rest."""
+        return self._writer.write(encoded, timeout_s)
+
+    async def page(
+        self,
+        spec: ScanSpec,
+        *,
+        at: int | None = None,
+        at_least: int | None = None,
+        ask: LeaderTracker | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> tuple[ScanPage, RowBatch | None]:
+        """Read one page of a scan in key order, and the rows on it if there are any.
+
+        Args:
+            spec: what to read; ``after`` says where to go on.
+            at: hybrid timestamp of the snapshot; ``None``: linearizable, unless ``at_least`` is given.
+            at_least: any replica that has applied an entry of this time may choose; else the leader does.
+            ask: whom to ask first, and who else; ``None``: the leader.
+
+        Raises:
+            Unavailable: nobody could serve in time.
+            TooOld, SchemaMismatch: see ``TabletStore.scan``.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        asked = _ordered(spec)
+        request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least))
+        answer = await self._client._ask(ask or self.leader, SCAN, request, deadline, Lane.BULK)
+        page = decode(answer.body[0], ScanPage)
+        if not page.row_count:
+            return page, None
+        return page, RowBatch.from_ipc(self.schema.project(asked.columns), memoryview(answer.body[1]))
+
     async def scan(
         self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S
     ) -> AsyncIterator[RowBatch]:
@@ -227,17 +277,13 @@ class Tablet:
             Unavailable: no leader could serve in time.
             TooOld, SchemaMismatch: see ``TabletStore.scan``.
         """
-        loop = asyncio.get_running_loop()
         asked = _ordered(spec or ScanSpec())
         while True:
-            request = encode(ScanRequest(self.tablet_id, asked, at))
-            answer = await self._client._ask(self.leader, SCAN, request, loop.time() + timeout_s, Lane.BULK)
-            page = decode(answer.body[0], ScanPage)
+            page, rows = await self.page(asked, at=at, timeout_s=timeout_s)
             at = page.at
             # A page without rows is not the end: nothing in it matched.
-            if page.row_count:
-                body = memoryview(answer.body[1])
-                yield RowBatch.from_ipc(self.schema.project(asked.columns), body)
+            if rows is not None:
+                yield rows
             if page.after is None:
                 return
             limit = None if asked.limit is None else asked.limit - page.row_count

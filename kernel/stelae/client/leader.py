@@ -21,6 +21,11 @@ class LeaderTracker:
         """How often another node was tried."""
 
     @property
+    def members(self) -> Sequence[NodeId]:
+        """The node ids, in the order in which they are tried."""
+        return self._members
+
+    @property
     def current(self) -> NodeId:
         """The node to ask next."""
         return self._members[self._position]

@@ -28,12 +28,14 @@ class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
     """One page of a scan.
 
     ``at`` is the hybrid timestamp of the snapshot; ``None`` on the first page, when the leader
-    chooses one at which the scan is linearizable. Later pages repeat what the first one said."""
+    chooses one at which the scan is linearizable. Later pages repeat what the first one said.
+    ``at_least``, without ``at``, lets any replica choose that has applied an entry of that time."""
 
     tablet_id: TabletId
     spec: ScanSpec
     at: int | None = None
     rows_max: int = SCAN_PAGE_ROWS_MAX
+    at_least: int | None = None
 
 
 class ScanPage(msgspec.Struct, frozen=True, array_like=True):

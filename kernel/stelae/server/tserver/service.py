@@ -30,6 +30,7 @@ from stelae.client.messages import (
 )
 from stelae.host.node import Node
 from stelae.host.replica import Replica
+from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.write import WriteReply, decode_request, encode_reply
@@ -94,18 +95,21 @@ class TabletService:
         if not 1 <= scan.rows_max <= SCAN_PAGE_ROWS_MAX:
             raise CallerError(f"rows_max is {scan.rows_max}; from 1 to {SCAN_PAGE_ROWS_MAX}")
         replica = self._replica(scan.tablet_id)
+        at = settled(scan, replica)
+        if at is not None:
+            self._read_page(request, replica, scan, at)
+            return
 
-        def confirmed(at: int | StelaeError) -> None:
+        def chosen(at: int | StelaeError) -> None:
             if isinstance(at, StelaeError):
                 request.refuse(at)
-            elif scan.at is None:
-                self._read_page(request, replica, scan, at)
-            elif scan.at > at:
-                request.refuse(Unavailable(f"snapshot {scan.at} is above what is applied, {at}"))
             else:
-                self._read_page(request, replica, scan, scan.at)
+                self._read_page(request, replica, scan, at)
 
-        replica.read_index(confirmed)
+        if scan.at is None:
+            replica.read_index(chosen)
+        else:
+            lead_up_to(self._node, replica, scan.at, chosen)
 
     def _read_page(self, request: Request, replica: Replica, scan: ScanRequest, at: int) -> None:
         store = replica.applier.store

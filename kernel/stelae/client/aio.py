@@ -1,0 +1,177 @@
+"""The ``async`` client: finds tables and opens them. What it does, the synchronous one does too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from stelae.client.client import Client, Tablet
+from stelae.client.leader import LeaderTracker
+from stelae.client.locations import FileLocations, Locations, NodeLocations, TableLocation, TabletLocation
+from stelae.client.messages import ScanPage
+from stelae.client.scan import AsyncScan
+from stelae.client.table import TIMEOUT_S, AsyncTable
+from stelae.client.times import from_wall_us
+from stelae.client.tokens import ScanToken
+from stelae.client.writer import BACKOFF_S_MAX
+from stelae.rows.operations import Operation
+from stelae.spi.errors import CallerError, RetryableError, SchemaMismatch, Unavailable
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpResult
+
+Addresses: TypeAlias = str | Sequence[str]
+Tables: TypeAlias = str | Path | None
+
+
+async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> AsyncClient:
+    """Connect to a cluster.
+
+    Args:
+        addresses: ``"host:port,host:port"``, or a list of such addresses; one that answers is enough.
+        tables: a locations file (``stelae.client.locations``); ``None``: each tablet of the nodes is a table.
+        timeout_s: how long to wait for an answer.
+
+    Raises:
+        Unavailable: nobody answered in time.
+        ConfigError: an address is not ``host:port``, or the file cannot be used.
+    """
+    given = addresses.split(",") if isinstance(addresses, str) else [*addresses]
+    listed = [address.strip() for address in given if address.strip()]
+    if not listed:
+        raise CallerError("no address to connect to; write host:port, for example 127.0.0.1:7051")
+    client = AsyncClient(await Client.connect(listed, timeout_s=timeout_s), listed)
+    try:
+        if tables is not None:
+            client.locations = FileLocations(tables, client.schema_of)
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+class AsyncClient:
+    """Tables of one cluster. Made by :func:`connect_async`; used on one event loop."""
+
+    def __init__(self, connection: Client, addresses: Sequence[str]) -> None:
+        self.connection = connection
+        self.addresses = tuple(addresses)
+        self.locations: Locations = NodeLocations(self._tablet_ids, self.schema_of)
+        """Where tables are found."""
+
+    async def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+        return [*await self.locations.tables()]
+
+    async def table(self, name: str, *, timeout_s: float = TIMEOUT_S) -> AsyncTable:
+        """Open a table: find its tablets and read its schema.
+
+        Raises:
+            NoSuchTable: with the names that there are.
+            Unavailable: one of its tablets cannot be reached in time.
+            SchemaMismatch: its tablets are not of one schema.
+        """
+        location = await self.locations.find(name)
+        tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
+        _check_schemas(location, tablets)
+        access = [SpreadTablet(tablet, self.connection) for tablet in tablets]
+        return AsyncTable(location, access, self.addresses, wall_timestamp)
+
+    async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
+        """Carry on the scan of a token; see ``AsyncTable.open``."""
+        return (await self.table(token.table)).open(token, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """Close the connections; what is unanswered fails. Closing twice is harmless."""
+        self.connection.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def schema_of(self, location: TabletLocation) -> Schema:
+        """Ask a tablet for its schema."""
+        return (await self._open(location, TIMEOUT_S)).schema
+
+    async def _tablet_ids(self) -> list[TabletId]:
+        return sorted({tablet for hosted in (await self._hosted()).values() for tablet in hosted})
+
+    async def _hosted(self) -> dict[NodeId, list[TabletId]]:
+        """Which tablets the nodes have that answer now; at least one answers, or it is ``Unavailable``."""
+        nodes = self.connection.nodes
+        found = await asyncio.gather(*(self.connection.status(node) for node in nodes), return_exceptions=True)
+        hosted: dict[NodeId, list[TabletId]] = {}
+        problem: BaseException | None = None
+        for node, reports in zip(nodes, found, strict=True):
+            if isinstance(reports, RetryableError):
+                problem = reports
+            elif isinstance(reports, BaseException):
+                raise reports
+            else:
+                hosted[node] = [report.tablet_id for report in reports]
+        if not hosted:
+            raise Unavailable(f"no node says which tablets it has: {problem}")
+        return hosted
+
+    async def _open(self, location: TabletLocation, timeout_s: float) -> Tablet:
+        members = location.members
+        if not members:
+            hosted = await self._hosts(location.tablet_id, timeout_s)
+            return await self.connection.tablet(location.tablet_id, asked=hosted, timeout_s=timeout_s)
+        return await self.connection.tablet(location.tablet_id, members=members, timeout_s=timeout_s)
+
+    async def _hosts(self, tablet_id: TabletId, timeout_s: float) -> list[NodeId]:
+        """Nodes that host a tablet; waits for them to come up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            try:
+                hosted = await self._hosted()
+            except Unavailable:
+                hosted = {}
+            nodes = [node for node, tablets in hosted.items() if tablet_id in tablets]
+            if nodes:
+                return nodes
+            if loop.time() >= deadline:
+                raise Unavailable(f"no node that answers has the tablet {tablet_id!r}")
+            await asyncio.sleep(BACKOFF_S_MAX)
+
+
+class SpreadTablet:
+    """A tablet whose leader takes writes and linearizable reads, and any of whose replicas others."""
+
+    def __init__(self, tablet: Tablet, connection: Client) -> None:
+        self._tablet = tablet
+        members = sorted(tablet.leader.members, key=lambda _: connection.rng.random())
+        self._any = LeaderTracker(members)
+        self.tablet_id = tablet.tablet_id
+
+    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+        """Send an operation to the leader."""
+        return self._tablet.send(encoded, timeout_s)
+
+    async def page(
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, timeout_s: float
+    ) -> tuple[ScanPage, RowBatch | None]:
+        """Read a page; what names its time may come from any replica."""
+        ask = None if at is None and at_least is None else self._any
+        return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, timeout_s=timeout_s)
+
+
+def wall_timestamp() -> int:
+    """The hybrid timestamp of now, by this machine's clock."""
+    return from_wall_us(time.time_ns() // 1000)
+
+
+def _check_schemas(location: TableLocation, tablets: Sequence[Tablet]) -> None:
+    for tablet in tablets:
+        if tablet.schema != location.schema:
+            mine, other = location.tablets[0].tablet_id, tablet.tablet_id
+            raise SchemaMismatch(f"table {location.name!r}: tablets {mine!r} and {other!r} have different schemas")

@@ -1,0 +1,191 @@
+"""Arrow columns from anywhere, made to fit the columns of a table, and which of their rows cannot be.
+
+Nothing is rounded, cut or guessed on the way: a cast that would lose something makes the row a misfit, and a column of
+another kind (text for a number) is refused as a whole. What comes from outside is validated to the last buffer before
+a value of it is read: an array with a hostile layout is refused, and reads no memory that is not its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from stelae.rows.building import describe_misfit, misfits
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.rows import to_array
+from stelae.spi.schema import Column
+
+
+class BadArrow(SchemaMismatch, code="BAD_ARROW"):
+    """An Arrow array whose buffers are not what its type and length say."""
+
+
+class Fitted(NamedTuple):
+    """A column of the table's type. Rows at fault are null in it; ``bad`` says why, by position."""
+
+    array: Any
+    bad: dict[int, str]
+
+
+def fit_values(column: Column, values: Sequence[Any]) -> Fitted:
+    """Fit plain Python values."""
+    try:
+        return Fitted(to_array(column, values), {})
+    except SchemaMismatch:
+        bad = {place: describe_misfit(column, values[place]) for place in misfits(column, values)}
+        return Fitted(to_array(_nullable(column), [None if p in bad else v for p, v in enumerate(values)]), bad)
+
+
+def fit_array(column: Column, array: Any) -> Fitted:
+    """Fit a ``pyarrow.Array``.
+
+    Raises:
+        SchemaMismatch: its type is of another kind.
+        BadArrow: its layout is not sound.
+    """
+    import pyarrow as pa
+
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if not pa.types.is_null(kind) and not any(is_kind(kind) for is_kind in _accepted(column.data_type.name)):
+        raise SchemaMismatch(f"column {column.name!r}: expected {column.type}, got a column of {array.type}")
+    sound, bad = _sound(column, array)
+    fitted, unfit = _cast(column, sound)
+    bad |= {place: _describe(column, sound, place) for place in unfit if place not in bad}
+    if fitted.null_count and not column.nullable:
+        for place in _places(fitted.is_null()):
+            bad.setdefault(place, describe_misfit(column, None))
+    return Fitted(fitted, bad)
+
+
+def _accepted(name: str) -> Sequence[Callable[[Any], bool]]:
+    from pyarrow import types as t
+
+    texts = (t.is_string, t.is_large_string, t.is_string_view)
+    raws = (t.is_binary, t.is_large_binary, t.is_fixed_size_binary, t.is_binary_view)
+    kinds: dict[str, Sequence[Callable[[Any], bool]]] = {
+        "bool": (t.is_boolean,),
+        "float": (t.is_floating, t.is_integer),
+        "double": (t.is_floating, t.is_integer),
+        "decimal": (t.is_decimal, t.is_integer),
+        "string": texts,
+        "binary": raws,
+        "date": (t.is_date, t.is_timestamp),
+        "timestamp": (t.is_timestamp, t.is_date),
+    }
+    return kinds.get(name, (t.is_integer, t.is_floating))
+
+
+def _sound(column: Column, array: Any) -> tuple[Any, dict[int, str]]:
+    """The array as plain values, once every buffer has proved to be what it should; text that is no UTF-8 is null."""
+    import pyarrow as pa
+
+    try:
+        array.validate(full=True)
+        return (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array), {}
+    except (pa.ArrowException, ValueError) as error:
+        raw = _as_raw(array)
+        if raw is None:
+            raise BadArrow(f"column {column.name!r}: the Arrow array is not sound: {str(error)[:200]}") from error
+    places = _halved(len(array), lambda start, count: _is_valid(array.slice(start, count)))
+    bad = dict.fromkeys(places, f"column {column.name!r}: expected {column.type}, got bytes that are no UTF-8")
+    return _nulled(raw, places).cast(array.type), bad
+
+
+def _as_raw(array: Any) -> Any:
+    """Text as bytes, if only its encoding is at fault; else ``None``."""
+    import pyarrow as pa
+
+    raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(array.type)
+    if raw is None:
+        return None
+    try:
+        same = pa.Array.from_buffers(raw, len(array), array.buffers(), offset=array.offset)
+        same.validate(full=True)
+    except (pa.ArrowException, ValueError):
+        return None
+    return same
+
+
+def _is_valid(array: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        array.validate(full=True)
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
+
+
+def _cast(column: Column, array: Any) -> tuple[Any, Sequence[int]]:
+    """The array in the column's type, and the places where that would have lost something."""
+    target = column.data_type.arrow()
+    if array.type == target:
+        return array, ()
+    places = _halved(len(array), lambda start, count: _casts(array.slice(start, count), target))
+    array = _nulled(array, places) if places else array
+    fitted = array.cast(target)
+    lost = _lost(array, fitted)
+    return (_nulled(fitted, lost) if lost else fitted), sorted({*places, *lost})
+
+
+def _casts(array: Any, target: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        array.cast(target)
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
+
+
+def _lost(given: Any, fitted: Any) -> list[int]:
+    """What Arrow's safe casts let through: a double that became infinite, the hours of a date."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(given.type) and pa.types.is_float32(fitted.type):
+        return _places(pc.and_not(pc.is_inf(fitted), pc.is_inf(given)))
+    if pa.types.is_timestamp(given.type) and pa.types.is_date(fitted.type):
+        day = fitted.cast(pa.timestamp(given.type.unit, given.type.tz))
+        return _places(pc.not_equal(day, given))
+    return []
+
+
+def _describe(column: Column, array: Any, place: int) -> str:
+    try:
+        value = array[place].as_py()
+    except (ValueError, OverflowError):
+        value = array[place]
+    return f"{describe_misfit(column, value)} (of {array.type})"
+
+
+def _halved(count: int, holds: Callable[[int, int], bool], start: int = 0) -> list[int]:
+    """The places within a span for which something does not hold, found by halving: few bad, few steps."""
+    if not count or holds(start, count):
+        return []
+    if count == 1:
+        return [start]
+    half = count // 2
+    return _halved(half, holds, start) + _halved(count - half, holds, start + half)
+
+
+def _nulled(array: Any, places: Sequence[int]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    mask = bytearray(len(array))
+    for place in places:
+        mask[place] = 1
+    kept = pc.equal(pa.array(memoryview(mask), pa.uint8()), 0)
+    return pc.if_else(kept, array, pa.scalar(None, array.type))
+
+
+def _places(mask: Any) -> list[int]:
+    import pyarrow.compute as pc
+
+    return [int(place) for place in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()]
+
+
+def _nullable(column: Column) -> Column:
+    import msgspec
+
+    return msgspec.structs.replace(column, nullable=True)

@@ -1,0 +1,255 @@
+"""What users hand in (dicts, tuples, Arrow, pandas, polars), as batches that fit a table, and the rows that do not.
+
+Batches come out one by one, of at most ``BATCH_ROWS_MAX`` rows, so that a frame or a stream of any size is never in
+memory twice. pandas and polars are not imported here: what is handed in brings them along."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from typing import Any, NamedTuple
+
+from stelae.client.arrow_fit import Fitted, fit_array, fit_values
+from stelae.client.failures import Tally
+from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Layout, Schema
+from stelae.spi.write import OpKind, RowCode
+
+BATCH_ROWS_MAX = 16_384
+"""Most rows of one operation: small enough that several are under way at once."""
+
+BATCH_BYTES = 2 << 20
+"""Bytes of values from which on an operation holds fewer rows."""
+
+KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
+WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
+
+_BAD_VALUE = RowCode.BAD_VALUE.name
+
+
+class Part(NamedTuple):
+    """Rows that fit, of the same columns. ``places`` are their positions in what was handed in."""
+
+    rows: RowBatch
+    places: Sequence[int]
+
+
+class Intake:
+    """Takes what one call hands in.
+
+    Args:
+        schema: of the table.
+        kind: of the write; deletes take key columns, and ignore others in frames.
+        tally: is told of rows that do not fit, and counts all.
+    """
+
+    def __init__(self, schema: Schema, kind: OpKind, tally: Tally) -> None:
+        self._schema = schema
+        self._kind = kind
+        self._tally = tally
+
+    def parts(self, data: Any) -> Iterator[Part]:
+        """Yield what fits, in order.
+
+        Raises:
+            SchemaMismatch: columns are unknown, missing or of another kind of type: nothing of the frame fits.
+            CallerError: this is nothing that rows can be read from.
+        """
+        family = type(data).__module__.partition(".")[0]
+        if isinstance(data, Mapping | tuple):
+            yield from self._rows([data])
+        elif family == "pandas":
+            yield from self._pandas(data)
+        elif family == "pyarrow" or hasattr(data, "__arrow_c_stream__"):
+            yield from self._arrow(data)
+        elif family == "polars" and hasattr(data, "collect"):
+            yield from self._arrow(data.collect())
+        elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
+            yield from self._rows(data)
+        else:
+            raise CallerError(
+                f"cannot read rows from {type(data).__name__}; give a dict, a tuple, an iterable of these, "
+                "a pyarrow Table or RecordBatch, or a pandas or polars DataFrame"
+            )
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def _arrow(self, data: Any) -> Iterator[Part]:
+        import pyarrow as pa
+
+        if isinstance(data, pa.RecordBatch):
+            reader: Any = [data]
+        elif isinstance(data, pa.Table):
+            reader = data.to_batches(max_chunksize=BATCH_ROWS_MAX)
+        else:
+            try:
+                reader = pa.RecordBatchReader.from_stream(data)
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise CallerError(f"cannot read rows from {type(data).__name__}: {error}") from error
+        for batch in reader:
+            self._check_names(batch.schema.names)
+            for start in range(0, len(batch), rows := _rows_per_batch(batch)):
+                yield from self._frame(batch.slice(start, rows))
+
+    def _frame(self, batch: Any) -> Iterator[Part]:
+        """One Arrow batch, by the names of its columns."""
+        layout = self._layout(batch.schema.names)
+        arrays = [fit_array(c, batch.column(batch.schema.get_field_index(c.name))) for c in layout.columns]
+        yield from self._fitted(layout, arrays, len(batch))
+
+    def _pandas(self, frame: Any) -> Iterator[Part]:
+        import pyarrow as pa
+
+        if not hasattr(frame, "columns"):
+            raise CallerError(f"cannot read rows from a pandas {type(frame).__name__}; give a DataFrame")
+        if any(name in self._schema.by_name and name not in frame.columns for name in frame.index.names):
+            frame = frame.reset_index()
+        names = [str(name) for name in frame.columns]
+        self._check_names(names)
+        layout = self._layout(names)
+        for start in range(0, len(frame), BATCH_ROWS_MAX):
+            piece = frame.iloc[start : start + BATCH_ROWS_MAX]
+            arrays = []
+            for column in layout.columns:
+                series = piece.iloc[:, names.index(column.name)]
+                try:
+                    array = pa.Array.from_pandas(series)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                    # Values of several kinds in one column: look at them one by one.
+                    arrays.append(fit_values(column, series.tolist()))
+                    continue
+                if column.type in ("float", "double") and not column.nullable and array.null_count:
+                    # pandas writes a missing number as NaN, which is a value of such a column.
+                    array = pa.array(series, from_pandas=False)
+                arrays.append(fit_array(column, _one_chunk(array)))
+            yield from self._fitted(layout, arrays, len(piece))
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise SchemaMismatch(f"the column {twice[0]!r} stands twice in what was handed in")
+        unknown = [name for name in names if name not in self._schema.by_name]
+        if unknown:
+            raise SchemaMismatch(unknown_columns(self._schema, unknown))
+
+    def _layout(self, names: Iterable[str]) -> Layout:
+        """The columns that a write of these names brings: in the order of the schema, or of its key."""
+        schema, given = self._schema, {*names}
+        if self._kind in KEY_ONLY:
+            wanted = schema.key_layout
+        else:
+            wanted = schema.project(tuple(c.id for c in schema.columns if c.name in given))
+        lacking = self._lacking(given)
+        if lacking:
+            raise SchemaMismatch(f"{self._kind.name.lower()} needs values for the columns {', '.join(lacking)}")
+        return wanted
+
+    def _lacking(self, given: set[str]) -> list[str]:
+        schema, kind = self._schema, self._kind
+        needed = [c for c in schema.columns if c.id in schema.key or (kind in WHOLE_ROW and c.required)]
+        return [repr(c.name) for c in needed if c.name not in given]
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def _rows(self, rows: Iterable[Any]) -> Iterator[Part]:
+        waiting = iter(rows)
+        while listed := [*islice(waiting, BATCH_ROWS_MAX)]:
+            start = self._tally.rows
+            numbered = enumerate(listed, start)
+            for shape, mine in groupby(numbered, key=lambda item: _shape(item[1])):
+                yield from self._equal_rows(shape, [*mine])
+            # What could not be read at all has been counted as failed, not as rows.
+            self._tally.rows = start + len(listed)
+
+    def _equal_rows(self, shape: Any, numbered: Sequence[tuple[int, Any]]) -> Iterator[Part]:
+        """Neighbours that bring the same columns."""
+        try:
+            layout, positions = self._read_shape(shape)
+        except SchemaMismatch as error:
+            for place, row in numbered:
+                self._tally.fail(place, _BAD_VALUE, str(error), dict(row) if isinstance(row, Mapping) else None)
+            return
+        columns = [[row[position] for _, row in numbered] for position in positions]
+        fitted = [fit_values(c, values) for c, values in zip(layout.columns, columns, strict=True)]
+        yield from self._fitted(layout, fitted, len(numbered), [place for place, _ in numbered], columns)
+
+    def _read_shape(self, shape: Any) -> tuple[Layout, Sequence[Any]]:
+        schema, key_only = self._schema, self._kind in KEY_ONLY
+        if isinstance(shape, type):
+            raise SchemaMismatch(f"expected a dict or a tuple, got {shape.__name__}")
+        if isinstance(shape, int):
+            layout = schema.key_layout if key_only else schema.layout
+            if shape != len(layout.columns):
+                names = ", ".join(c.name for c in layout.columns)
+                raise SchemaMismatch(f"expected {len(layout.columns)} values ({names}), got {shape}")
+            return layout, range(shape)
+        unknown = [name for name in shape if name not in schema.by_name]
+        if unknown:
+            raise SchemaMismatch(unknown_columns(schema, unknown))
+        if key_only and (others := [n for n in shape if schema.by_name[n].id not in schema.key]):
+            raise SchemaMismatch(f"{self._kind.name.lower()} takes the key columns and no others: not {others[0]!r}")
+        layout = self._layout(shape)
+        return layout, [c.name for c in layout.columns]
+
+    # -- both ------------------------------------------------------------------------------------
+
+    def _fitted(
+        self,
+        layout: Layout,
+        fitted: Sequence[Fitted],
+        count: int,
+        places: Sequence[int] | None = None,
+        values: Sequence[Sequence[Any]] | None = None,
+    ) -> Iterator[Part]:
+        """Leave out the rows at fault, and tell of them."""
+        import pyarrow as pa
+
+        if places is None:
+            places = range(self._tally.rows, self._tally.rows + count)
+            self._tally.rows += count
+        bad: dict[int, str] = {}
+        for one in fitted:
+            for row, reason in one.bad.items():
+                bad.setdefault(row, reason)
+        arrow = pa.RecordBatch.from_arrays([one.array for one in fitted], names=[c.name for c in layout.columns])
+        for row in sorted(bad):
+            known = None
+            if self._tally.keeps:
+                cells = [v[row] for v in values] if values else arrow.slice(row, 1).to_pylist()[0].values()
+                known = dict(zip((c.name for c in layout.columns), cells, strict=True))
+            self._tally.fail(places[row], _BAD_VALUE, bad[row], known)
+        if bad:
+            arrow = arrow.filter(pa.array([row not in bad for row in range(count)], pa.bool_()))
+            places = [place for row, place in enumerate(places) if row not in bad]
+        if len(arrow):
+            yield Part(RowBatch.from_arrays(layout, arrow.columns), places)
+
+
+def unknown_columns(schema: Schema, unknown: Sequence[str]) -> str:
+    """Say which columns there are instead of those that a caller named."""
+    close = difflib.get_close_matches(str(unknown[0]), schema.by_name, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    known = ", ".join(schema.by_name)
+    return f"no column {', '.join(repr(name) for name in unknown[:5])}; the table has: {known}{hint}"
+
+
+def _shape(row: Any) -> Any:
+    """What tells rows that can be taken together: their names, their number of values, or a type that is no row."""
+    if isinstance(row, Mapping):
+        return tuple(sorted(map(str, row)))
+    return len(row) if isinstance(row, tuple | list) else type(row)
+
+
+def _rows_per_batch(batch: Any) -> int:
+    try:
+        size_bytes = batch.nbytes
+    except (ValueError, IndexError, OSError):
+        size_bytes = 0  # Buffers that are too short; what is wrong with them is said when they are read.
+    fair = BATCH_BYTES * len(batch) // size_bytes if size_bytes > BATCH_BYTES else BATCH_ROWS_MAX
+    return max(1, min(fair, BATCH_ROWS_MAX))
+
+
+def _one_chunk(array: Any) -> Any:
+    return array.combine_chunks() if hasattr(array, "combine_chunks") else array

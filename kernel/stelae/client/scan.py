@@ -1,0 +1,177 @@
+"""Scans of a table, as Arrow batches that stream, or as a whole in the form that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from stelae.client.streams import Piece, ReadableTablet, Source, merged, side_by_side
+from stelae.client.tokens import ScanToken, TokenPart
+from stelae.rows.key_order import key_order
+from stelae.rows.keys import encode_keys
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import TabletId
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Order
+from stelae.spi.schema import Layout, Schema
+
+Record = dict[str, Any]
+
+
+class AsyncScan:
+    """A scan that has not begun; each of its methods that reads carries it out, from the start.
+
+    Made by ``AsyncTable.scan``. ``async for batch in scan`` gives ``pyarrow.RecordBatch``es and asks for more only as
+    they are taken. Nothing is kept on any server between two pages, so a scan may rest as long as it likes, and go on
+    at another replica."""
+
+    def __init__(
+        self, token: ScanToken, schema: Schema, tablet: Callable[[TabletId], ReadableTablet], timeout_s: float
+    ) -> None:
+        self._token = token
+        self._schema = schema
+        self._tablet = tablet
+        self._timeout_s = timeout_s
+        self._layout = schema.project(token.spec.columns)
+        self._rest: dict[int, TokenPart] | None = None
+        self._left = token.spec.limit
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns that the scan returns, in order."""
+        return [column.name for column in self._layout.columns]
+
+    # -- streaming -------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self.batches()
+
+    async def batches(self) -> AsyncGenerator[Any, None]:
+        """Yield ``pyarrow.RecordBatch``es.
+
+        Raises:
+            Unavailable: no replica could serve in time.
+            TooOld: the snapshot is below the history floor.
+            SchemaMismatch: a column was dropped meanwhile, or a filter does not fit.
+        """
+        spec = self._token.spec
+        if spec.limit == 0:
+            self._rest = {}
+            return
+        by_key = spec.order is not Order.ANY and len(self._token.parts) > 1
+        stream = self._by_key() if by_key else self._as_they_come()
+        self._left = spec.limit
+        async with aclosing(stream):
+            async for rows in stream:
+                kept = rows if self._left is None else rows.slice(0, self._left)
+                if self._left is not None:
+                    self._left -= len(kept)
+                    if not self._left:
+                        self._rest = {}
+                yield kept.arrow
+                if self._left == 0:
+                    return
+
+    async def _as_they_come(self) -> AsyncGenerator[RowBatch, None]:
+        self._rest = dict(enumerate(self._token.parts))
+        async with aclosing(side_by_side(self._sources(self._layout))) as stream:
+            async for piece in stream:
+                self._note(piece)
+                if piece.rows is not None:
+                    yield piece.rows
+
+    def _note(self, piece: Piece) -> None:
+        assert self._rest is not None
+        if piece.rest is None:
+            self._rest.pop(piece.number, None)
+        else:
+            self._rest[piece.number] = piece.rest
+
+    async def _by_key(self) -> AsyncGenerator[RowBatch, None]:
+        """Merge; the key columns come along and are left out at the end."""
+        schema, layout = self._schema, self._layout
+        wider = schema.project((*layout.ids, *(i for i in schema.key if i not in layout.ids)))
+        self._rest = dict(enumerate(self._token.parts))
+        descending = self._token.spec.order is Order.KEY_DESCENDING
+        sources = self._sources(wider)
+        parts = self._token.parts
+        async with aclosing(merged(sources, key_order(schema), descending=descending)) as stream:
+            async for rows in stream:
+                after = encode_keys(schema, rows.slice(len(rows) - 1))[0]
+                # Every tablet has given what lies before this key, and nothing behind it.
+                rest = [TokenPart(part.tablet_id, s.at, after) for s, part in zip(sources, parts, strict=True)]
+                self._rest = dict(enumerate(rest))
+                yield rows.select(layout)
+        self._rest = {}
+
+    def _sources(self, layout: Layout) -> list[Source]:
+        token = self._token
+        spec = msgspec.structs.replace(token.spec, columns=layout.ids)
+        return [
+            Source(number, self._tablet(part.tablet_id), spec, part, token.at_least, self._timeout_s)
+            for number, part in enumerate(token.parts)
+        ]
+
+    # -- tokens ----------------------------------------------------------------------------------
+
+    def tokens(self) -> list[ScanToken]:
+        """Return the scan in parts, one for each tablet: together they return its rows, in any order.
+
+        With a limit each of them returns at most so many."""
+        return [msgspec.structs.replace(self._token, parts=(part,)) for part in self._token.parts]
+
+    def token(self) -> ScanToken | None:
+        """Return what is left of the scan behind the last batch that was taken; ``None``: nothing is."""
+        if self._rest is None:
+            return self._token
+        if not self._rest:
+            return None
+        spec = msgspec.structs.replace(self._token.spec, limit=self._left)
+        return msgspec.structs.replace(self._token, spec=spec, parts=tuple(self._rest.values()))
+
+    # -- as a whole ------------------------------------------------------------------------------
+
+    async def to_arrow(self) -> Any:
+        """Return all rows as a ``pyarrow.Table``."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches([batch async for batch in self], self._layout.arrow)
+
+    async def to_pandas(self, **options: Any) -> Any:
+        """Return all rows as a ``pandas.DataFrame``; options are those of ``pyarrow.Table.to_pandas``."""
+        return as_pandas(await self.to_arrow(), options)
+
+    async def to_polars(self) -> Any:
+        """Return all rows as a ``polars.DataFrame``."""
+        return as_polars(await self.to_arrow())
+
+    async def to_pylist(self) -> list[Record]:
+        """Return all rows as dicts."""
+        return [record async for batch in self for record in batch.to_pylist()]
+
+    async def count(self) -> int:
+        """Return the number of rows, reading the key columns alone."""
+        spec = msgspec.structs.replace(self._token.spec, columns=self._schema.key, order=Order.ANY)
+        token = msgspec.structs.replace(self._token, spec=spec)
+        counted = AsyncScan(token, self._schema, self._tablet, self._timeout_s)
+        return sum([len(batch) async for batch in counted])
+
+
+def as_pandas(table: Any, options: Mapping[str, Any]) -> Any:
+    """Convert an Arrow table; ``CallerError`` when pandas is not installed."""
+    try:
+        return table.to_pandas(**options)
+    except ImportError as error:
+        raise CallerError("to_pandas needs pandas: pip install 'stelae[pandas]'") from error
+
+
+def as_polars(table: Any) -> Any:
+    """Convert an Arrow table; ``CallerError`` when polars is not installed."""
+    try:
+        import polars
+    except ImportError as error:
+        raise CallerError("to_polars needs polars: pip install 'stelae[polars]'") from error
+    return polars.from_arrow(table)

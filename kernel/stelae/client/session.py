@@ -1,0 +1,323 @@
+"""Sessions: rows are handed in one by one and travel in batches.
+
+A session holds rows until it is flushed: by hand, or by itself when enough have come or some time has passed. What it
+may hold is bounded. Rows take effect in the order in which they were handed in: one batch is under way at a time, and
+the next one fills meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from threading import Lock
+from typing import Any
+
+from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, WriteResult
+from stelae.client.intake import Intake
+from stelae.client.writes import TableWriter
+from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.write import OpKind
+
+_VALUE_BYTES = 16
+"""What a value without contents of its own is taken to weigh."""
+
+
+class BufferFull(CallerError, code="BUFFER_FULL"):
+    """A session that is flushed by hand holds as much as it may: flush it."""
+
+
+class SessionClosed(CallerError, code="SESSION_CLOSED"):
+    """The session was closed; open another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How a session flushes, and what it may hold."""
+
+    auto_flush: bool = True  #: Else rows leave with ``flush`` and ``close`` alone.
+    flush_rows: int = 1000  #: So many rows leave as one batch, at most; in time they share a round trip.
+    flush_bytes: int = 1 << 20  #: Or so many bytes, estimated.
+    flush_interval_s: float = 1.0  #: How long a row waits for company before it leaves.
+    buffer_rows_max: int = 20_000  #: Rows held, batches under way included; more wait, or are ``BufferFull``.
+    buffer_bytes_max: int = 32 << 20  #: The same in bytes.
+    timeout_s: float = 30.0  #: How long a batch is retried.
+
+    def __post_init__(self) -> None:
+        for name in ("flush_rows", "flush_bytes", "flush_interval_s", "buffer_rows_max", "buffer_bytes_max"):
+            if not getattr(self, name) > 0:
+                raise CallerError(f"{name} is {getattr(self, name)}; it must be above 0")
+
+
+class _Held:
+    __slots__ = ("kind", "number", "row", "size_bytes")
+
+    def __init__(self, number: int, kind: OpKind, row: Any, size_bytes: int) -> None:
+        self.number = number
+        self.kind = kind
+        self.row = row
+        self.size_bytes = size_bytes
+
+
+class Buffer:
+    """Rows that wait, and room that is taken. Used from two threads by the synchronous face, hence the lock."""
+
+    def __init__(self, options: SessionOptions) -> None:
+        self._options = options
+        self._lock = Lock()
+        self._rows: list[_Held] = []
+        self._waiting_bytes = 0
+        self._held_rows = 0
+        self._held_bytes = 0
+        self.count = 0
+
+    def add(self, kind: OpKind, row: Any) -> tuple[bool, bool]:
+        """Take a row. Returns whether there was room, and whether the session has something to do now."""
+        size_bytes = _weigh(row)
+        options = self._options
+        with self._lock:
+            full = self._held_rows >= options.buffer_rows_max or self._held_bytes >= options.buffer_bytes_max
+            if full:
+                return False, True
+            self._rows.append(_Held(self.count, kind, row, size_bytes))
+            self.count += 1
+            self._held_rows += 1
+            self._held_bytes += size_bytes
+            self._waiting_bytes += size_bytes
+            return True, len(self._rows) == 1 or self._is_due
+
+    @property
+    def _is_due(self) -> bool:
+        return len(self._rows) >= self._options.flush_rows or self._waiting_bytes >= self._options.flush_bytes
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a whole batch is there."""
+        with self._lock:
+            return self._is_due
+
+    @property
+    def waiting(self) -> int:
+        """Rows that have not left."""
+        return len(self._rows)
+
+    def take(self) -> list[_Held]:
+        """Return the rows of the next batch; they count as held until ``release``."""
+        with self._lock:
+            count = size_bytes = 0
+            for held in self._rows[: self._options.flush_rows]:
+                count += 1
+                size_bytes += held.size_bytes
+                if size_bytes >= self._options.flush_bytes:
+                    break
+            batch, self._rows = self._rows[:count], self._rows[count:]
+            self._waiting_bytes -= size_bytes
+            return batch
+
+    def release(self, batch: list[_Held]) -> None:
+        """A batch has been answered."""
+        with self._lock:
+            self._held_rows -= len(batch)
+            self._held_bytes -= sum(held.size_bytes for held in batch)
+
+
+def _weigh(row: Any) -> int:
+    values = row.values() if isinstance(row, Mapping) else row
+    if not isinstance(values, Iterable):
+        return _VALUE_BYTES
+    return sum(_VALUE_BYTES + (len(v) if isinstance(v, str | bytes) else 0) for v in values)
+
+
+class AsyncSession:
+    """A session on one table. Made by ``AsyncTable.session``; used on one event loop."""
+
+    def __init__(self, writer: TableWriter, options: SessionOptions) -> None:
+        self._writer = writer
+        self._options = options
+        self._buffer = Buffer(options)
+        self._loop = asyncio.get_running_loop()
+        self._draining: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._room = asyncio.Event()
+        self._lock = Lock()
+        self._failures: list[RowFailure] = []
+        self._failed = 0
+        self._timestamp = 0
+        self._broken: BaseException | None = None
+        self.closed = False
+
+    async def insert(self, rows: Any) -> None:
+        """Hand in one row or several; a key that exists becomes a failure."""
+        await self.apply(OpKind.INSERT, rows)
+
+    async def upsert(self, rows: Any) -> None:
+        """Hand in rows that are inserted, or replace the given columns of the row that exists."""
+        await self.apply(OpKind.UPSERT, rows)
+
+    async def update(self, rows: Any) -> None:
+        """Hand in rows whose given columns replace those of the row that exists; a missing one becomes a failure."""
+        await self.apply(OpKind.UPDATE, rows)
+
+    async def delete(self, rows: Any) -> None:
+        """Hand in keys whose rows go; a missing one becomes a failure."""
+        await self.apply(OpKind.DELETE, rows)
+
+    async def insert_ignore(self, rows: Any) -> None:
+        """As ``insert``; rows that exist are left alone, without a failure."""
+        await self.apply(OpKind.INSERT_IGNORE, rows)
+
+    async def update_ignore(self, rows: Any) -> None:
+        """As ``update``; rows that are missing are skipped, without a failure."""
+        await self.apply(OpKind.UPDATE_IGNORE, rows)
+
+    async def delete_ignore(self, rows: Any) -> None:
+        """As ``delete``; rows that are missing are skipped, without a failure."""
+        await self.apply(OpKind.DELETE_IGNORE, rows)
+
+    async def apply(self, kind: OpKind, rows: Any) -> None:
+        """Hand in one row (a dict, or a tuple) or several (a list or another iterable of these).
+
+        Waits while the session holds as much as it may.
+
+        Raises:
+            BufferFull: it is flushed by hand, and full; rows before this one were taken.
+            SessionClosed: it is closed.
+        """
+        for row in each_row(rows):
+            while not self.try_add(kind, row):
+                if not self._options.auto_flush:
+                    raise BufferFull(f"the session holds {self._buffer.waiting} rows, as many as it may; flush it")
+                self._room.clear()
+                self._drain()
+                await self._room.wait()
+
+    def try_add(self, kind: OpKind, row: Any) -> bool:
+        """Take one row if there is room. Callable from any thread: what is to be done is done on the loop."""
+        if self.closed:
+            raise SessionClosed("the session is closed; open another")
+        taken, wake = self._buffer.add(kind, row)
+        if wake and self._options.auto_flush:
+            self._loop.call_soon_threadsafe(self._consider)
+        return taken
+
+    async def flush(self) -> None:
+        """Send what is held and wait until all of it has been answered. Failures are kept, not raised."""
+        while self._buffer.waiting or self._draining is not None:
+            self._drain()
+            assert self._draining is not None
+            await asyncio.wait([self._draining])
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            raise broken
+
+    @property
+    def failures(self) -> tuple[RowFailure, ...]:
+        """Rows that were not taken, the first ``FAILURES_MAX`` since they were last taken away."""
+        return tuple(self._failures)
+
+    def take_failures(self) -> WriteResult:
+        """Return what has come of the rows answered so far, and forget it."""
+        with self._lock:
+            failures, self._failures = self._failures, []
+            failed, self._failed = self._failed, 0
+        rows = self._buffer.count - self._buffer.waiting
+        return WriteResult(rows=rows, failed=failed, failures=tuple(failures), timestamp=self._timestamp)
+
+    async def close(self) -> None:
+        """Flush and end.
+
+        Raises:
+            RowsFailed: there are failures that nobody has taken away.
+        """
+        if self.closed:
+            return
+        await self.flush()
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._failed:
+            raise RowsFailed(self.take_failures())
+
+    async def __aenter__(self) -> AsyncSession:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            await self.abandon()
+
+    async def abandon(self) -> None:
+        """End without sending what is still held; a batch that is under way is waited for."""
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._buffer.waiting:
+            self._buffer.release(self._buffer.take())
+        if self._draining is not None:
+            await asyncio.wait([self._draining])
+
+    # -- on the loop -----------------------------------------------------------------------------
+
+    def _consider(self) -> None:
+        """Something has come: send it if it is enough, else see that it does not wait for ever."""
+        if self._buffer.is_due:
+            self._drain()
+        elif self._timer is None and self._buffer.waiting and not self.closed:
+            self._timer = self._loop.call_later(self._options.flush_interval_s, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._drain()
+
+    def _drain(self) -> None:
+        if self._draining is None:
+            self._draining = self._loop.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        """Send what is held, batch after batch."""
+        try:
+            while batch := self._buffer.take():
+                try:
+                    await self._send(batch)
+                finally:
+                    self._buffer.release(batch)
+                    self._room.set()
+        except Exception as error:
+            self._broken = error  # ``flush`` raises it
+        finally:
+            self._draining = None
+
+    async def _send(self, batch: list[_Held]) -> None:
+        """Send one batch in one turn, so that it stays one request for each tablet, and stays in order."""
+        writer, waves, tallies = self._writer, [], []
+        for kind, mine in groupby(batch, key=lambda held: held.kind):
+            rows = [*mine]
+            tally = Tally(writer.name, kind)
+            tally.rows = rows[0].number
+            tallies.append(tally)
+            for part in Intake(writer.schema, kind, tally).parts([held.row for held in rows]):
+                waves.append(writer.plan(kind, part, tally))
+        for wave in waves:
+            wave.send(writer.tablets, self._options.timeout_s)
+        for wave in waves:
+            await wave.settle(writer.written)
+        with self._lock:
+            for tally in tallies:
+                self._failed += tally.failed
+                self._failures += tally.result().failures[: FAILURES_MAX - len(self._failures)]
+                self._timestamp = max(self._timestamp, tally.timestamp)
+
+
+def each_row(rows: Any) -> Iterable[Any]:
+    """The rows of what was handed to a session.
+
+    Raises:
+        SchemaMismatch: it is a frame, which the table itself takes.
+    """
+    if isinstance(rows, Mapping | tuple):
+        return (rows,)
+    family = type(rows).__module__.partition(".")[0]
+    if family in ("pandas", "polars", "pyarrow") or isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        raise SchemaMismatch(f"a session takes rows, not a {type(rows).__name__}; hand frames to the table itself")
+    return rows

@@ -1,0 +1,174 @@
+"""Streams of rows from several tablets at once: side by side, or merged by key.
+
+Back-pressure: pages are read ahead into a queue of ``PAGES_AHEAD``. While nobody takes from it, nothing more is asked
+of any tablet, so a slow reader holds a handful of pages in memory, and no server holds anything for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from stelae.client.messages import ScanPage
+from stelae.client.tokens import TokenPart
+from stelae.rows.key_order import KeyOrder
+from stelae.spi.ids import TabletId
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
+
+PAGES_AHEAD = 4
+"""Pages that are read before they are asked for, of all tablets together."""
+
+TABLETS_AT_ONCE = 4
+"""Tablets that one scan reads at the same time; a merge by key reads all of them."""
+
+
+class ReadableTablet(Protocol):
+    """What of a tablet scans need."""
+
+    @property
+    def tablet_id(self) -> TabletId:
+        """Its name."""
+        ...
+
+    async def page(
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, timeout_s: float
+    ) -> tuple[ScanPage, RowBatch | None]:
+        """Read one page in key order."""
+        ...
+
+
+class Piece(NamedTuple):
+    """Some rows, and what is left of their tablet behind them; ``None``: nothing."""
+
+    number: int  #: Of the source.
+    rows: RowBatch | None
+    rest: TokenPart | None
+
+
+class Source:
+    """One tablet of a scan, page by page, all of one snapshot."""
+
+    def __init__(
+        self,
+        number: int,
+        tablet: ReadableTablet,
+        spec: ScanSpec,
+        part: TokenPart,
+        at_least: int | None,
+        timeout_s: float,
+    ) -> None:
+        self.number = number
+        self._tablet = tablet
+        self._spec = spec
+        self._part = part
+        self.at = part.at
+        """The snapshot, once it is chosen."""
+        self._at_least = at_least
+        self._timeout_s = timeout_s
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Yield pages to the end. What cannot be served is retried on the tablet's other replicas."""
+        part, limit = self._part, self._spec.limit
+        while True:
+            spec = msgspec.structs.replace(self._spec, after=part.after, limit=limit)
+            at_least = self._at_least if part.at is None else None
+            page, rows = await self._tablet.page(spec, at=part.at, at_least=at_least, timeout_s=self._timeout_s)
+            limit = None if limit is None else limit - page.row_count
+            self.at = page.at
+            part = TokenPart(part.tablet_id, page.at, page.after)
+            done = page.after is None or (limit is not None and limit <= 0)
+            yield Piece(self.number, rows, None if done else part)
+            if done:
+                return
+
+
+async def side_by_side(sources: Sequence[Source]) -> AsyncGenerator[Piece, None]:
+    """Yield the pieces of all sources as they come, a few tablets at a time."""
+    queue: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(PAGES_AHEAD)
+    waiting = iter(sources)
+
+    async def work() -> None:
+        try:
+            for source in waiting:
+                async for piece in source.pieces():
+                    await queue.put(piece)
+            await queue.put(None)
+        except Exception as error:
+            await queue.put(error)
+
+    tasks = [asyncio.create_task(work()) for _ in range(min(TABLETS_AT_ONCE, len(sources)))]
+    try:
+        left = len(tasks)
+        while left:
+            found = await queue.get()
+            if isinstance(found, Exception):
+                raise found
+            if found is None:
+                left -= 1
+            else:
+                yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+class _Head:
+    """The next rows of one source of a merge, with their keys."""
+
+    def __init__(self, source: Source, order: KeyOrder) -> None:
+        self._pieces = source.pieces()
+        self._order = order
+        self.rows: RowBatch | None = None
+        self.keys: Any = None
+
+    async def fill(self) -> bool:
+        """Make sure that there are rows; false at the end."""
+        while self.rows is None or not len(self.rows):
+            piece = await anext(self._pieces, None)
+            if piece is None:
+                return False
+            if piece.rows is not None:
+                self.rows, self.keys = piece.rows, self._order.array(piece.rows)
+        return True
+
+    def take(self, count: int) -> tuple[RowBatch, Any]:
+        """Take the first rows away."""
+        assert self.rows is not None
+        taken = self.rows.slice(0, count), self.keys.slice(0, count)
+        self.rows, self.keys = self.rows.slice(count), self.keys.slice(count)
+        return taken
+
+
+async def merged(sources: Sequence[Source], order: KeyOrder, *, descending: bool) -> AsyncGenerator[RowBatch, None]:
+    """Yield the rows of all sources in key order; the rows have the key columns.
+
+    Of the pages at hand, everything up to the nearest of their last keys can go: nothing before it can still come."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    heads = [_Head(source, order) for source in sources]
+    nearest, before = (pc.max, pc.greater_equal) if descending else (pc.min, pc.less_equal)
+    while heads:
+        filled = await asyncio.gather(*(head.fill() for head in heads))
+        heads = [head for head, has_rows in zip(heads, filled, strict=True) if has_rows]
+        if not heads:
+            return
+        bound = nearest(pa.array([head.keys[-1].as_py() for head in heads], order.arrow))
+        taken = []
+        for head in heads:
+            count = pc.sum(before(head.keys, bound)).as_py() or 0
+            if count:
+                taken.append(head.take(count))
+        layout = taken[0][0].layout
+        table = pa.Table.from_batches([rows.arrow for rows, _ in taken])
+        keys = pa.chunked_array([keys for _, keys in taken], order.arrow).combine_chunks()
+        by_key = pc.array_sort_indices(keys, order="descending" if descending else "ascending")
+        for batch in table.take(by_key).combine_chunks().to_batches():
+            yield RowBatch(layout, batch)

@@ -1,0 +1,275 @@
+"""One table, as an ``async`` client sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from stelae.client.failures import RowsFailed, WriteResult
+from stelae.client.intake import unknown_columns
+from stelae.client.locations import TableLocation
+from stelae.client.scan import AsyncScan, Record
+from stelae.client.session import AsyncSession, SessionOptions
+from stelae.client.streams import ReadableTablet
+from stelae.client.times import At, from_wall_us, hybrid
+from stelae.client.tokens import BadToken, ScanToken, TokenPart
+from stelae.client.where import Filter, predicates
+from stelae.client.writes import TableWriter, WritableTablet
+from stelae.partition.columns import KeyColumns
+from stelae.partition.pruning import prune
+from stelae.rows.keys import encode_key
+from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpKind
+
+TIMEOUT_S = 30.0
+"""How long a write or a page of a scan is retried by default, in seconds."""
+
+
+class TabletAccess(WritableTablet, ReadableTablet, Protocol):
+    """A tablet that can be written and read."""
+
+
+class AsyncTable:
+    """A table. Made by ``AsyncClient.table``.
+
+    Args:
+        location: where it is, and its schema.
+        tablets: its tablets, in the order of the partitions.
+        addresses: where its cluster was found; tokens carry them.
+        wall_timestamp: the hybrid timestamp of now, by this machine's clock.
+    """
+
+    def __init__(
+        self,
+        location: TableLocation,
+        tablets: Sequence[TabletAccess],
+        addresses: Sequence[str],
+        wall_timestamp: Callable[[], int],
+    ) -> None:
+        self.name = location.name
+        self._tablets = tablets
+        self._addresses = tuple(addresses)
+        self._wall_timestamp = wall_timestamp
+        self.partitioning = location.partitioning()
+        self._writer = TableWriter(location.name, self.partitioning, tablets)
+        self._by_id = {tablet.tablet_id: tablet for tablet in tablets}
+
+    @property
+    def schema(self) -> Schema:
+        """Columns and key, as they were when the table was opened."""
+        return self.partitioning.schema
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Type of each column by name, in order."""
+        return {column.name: column.type for column in self.schema.columns}
+
+    @property
+    def key(self) -> Sequence[str]:
+        """Names of the key columns, in key order."""
+        return [column.name for column in self.schema.key_layout.columns]
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    async def insert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Write new rows; a key that exists is a failure, and stays as it is. See :meth:`write`."""
+        return await self.write(OpKind.INSERT, rows, errors=errors, timeout_s=timeout_s)
+
+    async def upsert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Write new rows, or replace the given columns of those that exist. See :meth:`write`."""
+        return await self.write(OpKind.UPSERT, rows, errors=errors, timeout_s=timeout_s)
+
+    async def update(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Replace the given columns of rows that exist; a missing one is a failure. See :meth:`write`."""
+        return await self.write(OpKind.UPDATE, rows, errors=errors, timeout_s=timeout_s)
+
+    async def delete(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Delete rows by key; a missing one is a failure. See :meth:`write`."""
+        return await self.write(OpKind.DELETE, rows, errors=errors, timeout_s=timeout_s)
+
+    async def insert_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Write new rows and leave those that exist alone, without a failure. See :meth:`write`."""
+        return await self.write(OpKind.INSERT_IGNORE, rows, errors=errors, timeout_s=timeout_s)
+
+    async def update_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Update rows that exist and skip those that do not, without a failure. See :meth:`write`."""
+        return await self.write(OpKind.UPDATE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
+
+    async def delete_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Delete rows by key and skip those that are missing, without a failure. See :meth:`write`."""
+        return await self.write(OpKind.DELETE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
+
+    async def write(
+        self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
+    ) -> WriteResult:
+        """Write rows and wait until a majority of each tablet has made them durable.
+
+        Args:
+            kind: what to do with them.
+            rows: a dict, a tuple (values in the order of the schema; for deletes, of the key), an iterable of these, a
+                pyarrow ``Table``, ``RecordBatch`` or ``RecordBatchReader``, or a pandas or polars ``DataFrame``.
+                Absent columns get their default, or null; updates leave them alone.
+            errors: ``"raise"``, or ``"return"``: failures stand in the result alone.
+            timeout_s: how long each batch is retried, up to 300 s.
+
+        Raises:
+            RowsFailed: some rows were not taken; all others are written. It has the list, with reasons.
+            SchemaMismatch: columns of a frame are unknown, missing, or of another kind of type.
+            CallerError: ``rows`` cannot be read.
+        """
+        if errors not in ("raise", "return"):
+            raise CallerError(f"errors is 'raise' or 'return', not {errors!r}")
+        result = (await self._writer.write(kind, rows, timeout_s)).result()
+        if result.failed and errors == "raise":
+            raise RowsFailed(result)
+        return result
+
+    def session(self, options: SessionOptions | None = None) -> AsyncSession:
+        """Open a session, which takes rows one by one and sends them in batches. Close it, or use ``async with``."""
+        return AsyncSession(self._writer, options or SessionOptions())
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    async def get(self, key: Any, *, at: At | None = None, timeout_s: float = TIMEOUT_S) -> Record | None:
+        """Return the row of a key, or ``None``; linearizable unless ``at`` is given.
+
+        Args:
+            key: one value, a tuple in key order, or a dict by column.
+
+        Raises:
+            SchemaMismatch: a value does not fit its key column.
+            NoPartition: the key lies in none of the table's ranges.
+        """
+        values = self._key_values(key)
+        place = self.partitioning.place_key(values)
+        encoded = encode_key(self.schema, values)
+        spec = ScanSpec(columns=self.schema.layout.ids, key_from=encoded, key_until=encoded + b"\0", limit=1)
+        part = TokenPart(self._tablets[place].tablet_id, None if at is None else hybrid(at))
+        found = await self._open(self._token(spec, (part,)), timeout_s).to_pylist()
+        return found[0] if found else None
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Filter | Iterable[Filter] | None = None,
+        *,
+        limit: int | None = None,
+        order: str = "any",
+        start: Any = None,
+        end: Any = None,
+        at: At | None = None,
+        staleness_s: float | None = None,
+        own_writes: bool = False,
+        timeout_s: float = TIMEOUT_S,
+    ) -> AsyncScan:
+        """Describe a scan; it is carried out when its rows are taken.
+
+        Args:
+            columns: names, in the order wanted; ``None``: all.
+            where: ``(column, operation, value)``, or a list of these, of which all must hold.
+            limit: most rows to return.
+            order: ``"any"``, ``"key"`` or ``"key_descending"``.
+            start: the first key, or values for the first key columns of it.
+            end: the same; rows from here on are left out.
+            at: read a snapshot: a ``datetime`` (local time if it has no zone), or the timestamp of a write's result.
+            staleness_s: let any replica serve that is at most so far behind, by this machine's clock.
+            own_writes: let any replica serve that has what this table object wrote.
+            timeout_s: how long a page is retried.
+
+        Without ``at``, ``staleness_s`` and ``own_writes`` each tablet is read linearizably: it shows every write that
+        was acknowledged before its first page. With ``at`` all tablets show the same time.
+
+        Raises:
+            SchemaMismatch: a column is unknown, or a filter does not fit.
+            CallerError: options that do not go together, or are out of range.
+        """
+        if [at is not None, staleness_s is not None, own_writes].count(True) > 1:
+            raise CallerError("at, staleness_s and own_writes are three ways to read: choose one")
+        if limit is not None and limit < 0:
+            raise CallerError(f"limit is {limit}; it must be 0 or more, or None for all rows")
+        known = [*Order]
+        if order not in known:
+            raise CallerError(f"order is {order!r}; known: {', '.join(known)}")
+        spec = ScanSpec(
+            columns=self._column_ids(columns),
+            predicates=predicates(self.schema, where),
+            key_from=self._bound(start),
+            key_until=self._bound(end),
+            limit=limit,
+            order=Order(order),
+        )
+        snapshot = None if at is None else hybrid(at)
+        visited = prune(self.partitioning, spec)
+        parts = tuple(TokenPart(self._tablets[place].tablet_id, snapshot) for place in visited)
+        return self._open(self._token(spec, parts, self._at_least(staleness_s, own_writes, visited)), timeout_s)
+
+    def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
+        """Carry on a scan, or a part of one, from its token.
+
+        Raises:
+            BadToken: it is of another table.
+            SchemaMismatch: a column that it reads was dropped.
+        """
+        if not isinstance(token, ScanToken):
+            raise BadToken(f"a scan token was expected, not {type(token).__name__}")
+        token.check(self.name, self.schema, frozenset(self._by_id))
+        return self._open(token, timeout_s)
+
+    def now(self) -> int:
+        """Return a hybrid timestamp for ``scan(at=...)``: of now, and not before any write of this table object.
+
+        It is of this machine's clock: a node whose clock is behind serves it once its own has come so far."""
+        return max(self._wall_timestamp(), *self._writer.written.values(), 0)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
+        return AsyncScan(token, self.schema, self._by_id.__getitem__, timeout_s)
+
+    def _token(self, spec: ScanSpec, parts: tuple[TokenPart, ...], at_least: int | None = None) -> ScanToken:
+        return ScanToken(self._addresses, self.name, self.schema.to_bytes(), spec, parts, at_least)
+
+    def _column_ids(self, columns: Sequence[str] | None) -> tuple[int, ...]:
+        schema = self.schema
+        if columns is None:
+            return schema.layout.ids
+        names = [columns] if isinstance(columns, str) else [*columns]
+        unknown = [str(name) for name in names if name not in schema.by_name]
+        if unknown:
+            raise SchemaMismatch(unknown_columns(schema, unknown))
+        if not names or len(set(names)) != len(names):
+            raise SchemaMismatch(f"columns to read are one or more different ones, not {names!r:.120}")
+        return tuple(schema.by_name[name].id for name in names)
+
+    def _at_least(self, staleness_s: float | None, own_writes: bool, visited: Sequence[int]) -> int | None:
+        if own_writes:
+            return max((self._writer.written.get(place, 0) for place in visited), default=0)
+        if staleness_s is None:
+            return None
+        if not 0 <= staleness_s < 1e9:
+            raise CallerError(f"staleness_s is {staleness_s}; it must be 0 or more")
+        return max(0, self._wall_timestamp() - from_wall_us(int(staleness_s * 1_000_000)))
+
+    def _key_values(self, key: Any) -> tuple[Any, ...]:
+        if isinstance(key, Mapping):
+            unknown = [name for name in key if name not in self.key]
+            lacking = [name for name in self.key if name not in key]
+            if unknown or lacking:
+                raise SchemaMismatch(f"a key has values for {', '.join(self.key)}, and for nothing else: {key!r:.120}")
+            return tuple(key[name] for name in self.key)
+        values = key if isinstance(key, tuple | list) else (key,)
+        if len(values) != len(self.key):
+            raise SchemaMismatch(f"a key has values for {', '.join(self.key)}; got {len(values)}: {key!r:.120}")
+        return tuple(values)
+
+    def _bound(self, key: Any) -> bytes | None:
+        """A key, or the first columns of one, encoded."""
+        if key is None:
+            return None
+        values = key if isinstance(key, tuple | list) else (key,)
+        if not 1 <= len(values) <= len(self.key):
+            raise SchemaMismatch(f"a bound has values for the first of {', '.join(self.key)}; got {key!r:.120}")
+        columns = KeyColumns(self.schema, self.schema.key)
+        return b"".join(columns.encode_one(place, value) for place, value in enumerate(values))

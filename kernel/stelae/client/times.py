@@ -1,0 +1,43 @@
+"""Times of reads: hybrid timestamps, and the ``datetime`` that people have at hand.
+
+A hybrid timestamp is microseconds since 1970-01-01 UTC, shifted by 12 bits that count within one microsecond."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from stelae.spi.errors import CallerError
+
+LOGICAL_BITS = 12
+"""As the nodes' clocks have it (``stelae.host.hybrid_clock``); a test compares the two."""
+
+TIMESTAMP_MAX = (1 << 63) - 1
+
+At: TypeAlias = int | datetime
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def hybrid(at: At) -> int:
+    """Return the hybrid timestamp of a time; of a ``datetime`` the last one within its microsecond.
+
+    A ``datetime`` without a zone is local time, as everywhere in Python. ``CallerError``: out of range."""
+    if isinstance(at, datetime):
+        span = at.astimezone(UTC) - _EPOCH
+        at = ((span // timedelta(microseconds=1)) + 1 << LOGICAL_BITS) - 1
+    if isinstance(at, bool) or not isinstance(at, int):
+        raise CallerError(f"a time to read at is a datetime or a hybrid timestamp, not {type(at).__name__} {at!r:.40}")
+    if not 0 < at <= TIMESTAMP_MAX:
+        raise CallerError(f"the time to read at is {at}; timestamps are from 1 to {TIMESTAMP_MAX}")
+    return at
+
+
+def to_datetime(timestamp: int) -> datetime:
+    """Return when a hybrid timestamp was given out, in UTC."""
+    return _EPOCH + timedelta(microseconds=timestamp >> LOGICAL_BITS)
+
+
+def from_wall_us(wall_us: int) -> int:
+    """Return the first hybrid timestamp of a wall time in microseconds since the epoch."""
+    return wall_us << LOGICAL_BITS

@@ -1,0 +1,195 @@
+"""Writes of one table: rows on their way to the tablets that hold them, and their answers on the way back.
+
+Order
+    The rows of a call take effect in their order, as far as it shows: of two rows with one key, the later one wins.
+    Batches with a key in common are never under way at the same time, since a retry could bring them the other way
+    round; others are, ``WAVES_MAX`` at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+from stelae.client.failures import UNKNOWN_OUTCOME, Tally, reason_of
+from stelae.client.intake import KEY_ONLY, Intake, Part
+from stelae.partition.partitioning import NOWHERE, Partitioning
+from stelae.rows.batcher import OP_BYTES_MAX
+from stelae.rows.key_order import KeyOrder, key_order
+from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
+from stelae.spi.errors import CallerError, Overloaded, StelaeError
+from stelae.spi.ids import TabletId
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpKind, OpResult
+
+WAVES_MAX = 4
+"""Batches of one call that are under way at once: enough to keep a leader busy, and little to hold in memory."""
+
+
+class WritableTablet(Protocol):
+    """What of a tablet writes need."""
+
+    @property
+    def tablet_id(self) -> TabletId:
+        """Its name."""
+        ...
+
+    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+        """Send an operation; operations of one turn stay in order."""
+        ...
+
+
+class _Piece(NamedTuple):
+    tablet: int
+    rows: RowBatch
+    places: Sequence[int]
+    encoded: Operation
+
+
+class Wave:
+    """One batch, as one operation for each tablet that it concerns."""
+
+    def __init__(self, order: KeyOrder, rows: RowBatch, tally: Tally, pieces: Sequence[_Piece]) -> None:
+        self._order = order
+        self._rows = rows
+        self._tally = tally
+        self._pieces = pieces
+        self._futures: list[asyncio.Future[OpResult] | StelaeError] = []
+
+    @cached_property
+    def _keys(self) -> Any:
+        return self._order.array(self._rows)
+
+    def meets(self, other: Wave) -> bool:
+        """Whether the two have a key in common."""
+        import pyarrow.compute as pc
+
+        return bool(pc.any(pc.is_in(self._keys, value_set=other._keys)).as_py())
+
+    def send(self, tablets: Sequence[WritableTablet], timeout_s: float) -> None:
+        """Send every operation, in this turn of the loop."""
+        for piece in self._pieces:
+            try:
+                self._futures.append(tablets[piece.tablet].send(piece.encoded, timeout_s))
+            except StelaeError as error:
+                self._futures.append(error)
+
+    async def settle(self, written: dict[int, int]) -> None:
+        """Wait for all answers; ``written`` gets the highest timestamp of each tablet."""
+        waiting = [future for future in self._futures if isinstance(future, asyncio.Future)]
+        if waiting:
+            await asyncio.wait(waiting)
+        for piece, future in zip(self._pieces, self._futures, strict=True):
+            error = future if isinstance(future, StelaeError) else future.exception()
+            if error is None:
+                assert isinstance(future, asyncio.Future)
+                self._answered(piece, future.result(), written)
+            elif isinstance(error, StelaeError):
+                certain = isinstance(error, CallerError) or (isinstance(error, Overloaded) and error is future)
+                for row in range(len(piece.rows)):
+                    self._fail(piece, row, error.code if certain else UNKNOWN_OUTCOME, str(error))
+            else:
+                raise error
+
+    def _answered(self, piece: _Piece, result: OpResult, written: dict[int, int]) -> None:
+        if result.refusal:
+            for row in range(len(piece.rows)):
+                self._fail(piece, row, result.refusal, result.detail)
+            return
+        for error in result.errors:
+            self._fail(piece, error.row, error.code.name, reason_of(error.code, error.detail))
+        self._tally.timestamp = max(self._tally.timestamp, result.timestamp)
+        written[piece.tablet] = max(written.get(piece.tablet, 0), result.timestamp)
+
+    def _fail(self, piece: _Piece, row: int, code: str, reason: str) -> None:
+        self._tally.fail(piece.places[row], code, reason, values_of(piece.rows, row) if self._tally.keeps else None)
+
+
+class TableWriter:
+    """Writes of one table.
+
+    Args:
+        name: of the table, for messages.
+        partitioning: which rows belong where.
+        tablets: one for each partition, by its index.
+    """
+
+    def __init__(self, name: str, partitioning: Partitioning, tablets: Sequence[WritableTablet]) -> None:
+        self.name = name
+        self.partitioning = partitioning
+        self.tablets = tablets
+        self.written: dict[int, int] = {}
+        """The highest timestamp of a write of ours, by tablet: what reads of one's own writes have to see."""
+        self._order = key_order(self.schema)
+
+    @property
+    def schema(self) -> Schema:
+        """The table's schema, as it was when the table was opened."""
+        return self.partitioning.schema
+
+    async def write(self, kind: OpKind, data: Any, timeout_s: float) -> Tally:
+        """Write everything that was handed in, and wait until it is durable.
+
+        Raises:
+            SchemaMismatch, CallerError: see ``Intake.parts``; batches before the one at fault are written.
+        """
+        tally = Tally(self.name, kind)
+        under_way: deque[Wave] = deque()
+        try:
+            for part in Intake(self.schema, kind, tally).parts(data):
+                wave = self.plan(kind, part, tally)
+                while under_way and (len(under_way) >= WAVES_MAX or any(wave.meets(other) for other in under_way)):
+                    await under_way.popleft().settle(self.written)
+                wave.send(self.tablets, timeout_s)
+                under_way.append(wave)
+        finally:
+            while under_way:
+                await under_way.popleft().settle(self.written)
+        return tally
+
+    def plan(self, kind: OpKind, part: Part, tally: Tally) -> Wave:
+        """Split a batch by partition and encode it; rows without a place fail."""
+        layout = self.schema.key_layout if kind in KEY_ONLY else self.schema.layout
+        columns = None if part.rows.layout == layout else part.rows.layout.ids
+        pieces: list[_Piece] = []
+        for share in self.partitioning.split(part.rows):
+            places = [part.places[place] for place in share.places]
+            if share.partition == NOWHERE:
+                for row, place in enumerate(places):
+                    key = share.rows.slice(row, 1).select(self.schema.key_layout).to_rows()[0]
+                    tally.fail(
+                        place, "NO_PARTITION", self.partitioning.explain_nowhere(key), values_of(share.rows, row)
+                    )
+                continue
+            for rows, start, encoded in _encoded(kind, columns, share.rows, 0):
+                mine = places[start : start + len(rows)]
+                if len(encoded.rows) > OP_BYTES_MAX:
+                    reason = f"the row takes {len(encoded.rows)} bytes; at most {OP_BYTES_MAX} are accepted"
+                    tally.fail(mine[0], "TOO_LARGE", reason)
+                else:
+                    pieces.append(_Piece(share.partition, rows, mine, encoded))
+        return Wave(self._order, part.rows, tally, pieces)
+
+
+def _encoded(
+    kind: OpKind, columns: tuple[int, ...] | None, rows: RowBatch, start: int
+) -> Iterator[tuple[RowBatch, int, Operation]]:
+    """Operations small enough to be taken, or of one row: each with its rows, and where they start."""
+    if len(rows) < ROW_FORM_ROWS_MAX:
+        encoded = operation(kind, rows.to_rows(), columns)
+    else:
+        encoded = operation(kind, rows.to_ipc(), columns)
+    if len(encoded.rows) <= OP_BYTES_MAX or len(rows) == 1:
+        yield rows, start, encoded
+        return
+    half = len(rows) // 2
+    yield from _encoded(kind, columns, rows.slice(0, half), start)
+    yield from _encoded(kind, columns, rows.slice(half), start + half)
+
+
+def values_of(rows: RowBatch, row: int) -> dict[str, Any]:
+    """One row by column, with the Python values that Arrow gives."""
+    return dict(rows.arrow.slice(row, 1).to_pylist()[0])
