@@ -151,6 +151,8 @@ class ReadyExecutor:
             if stage.step is _Step.DURABLE and position == 0:
                 self._pipeline.popleft()
                 self._retire(stage)
+                if not self._pipeline:
+                    self._sink.drained()
             else:
                 position += 1
 

@@ -128,6 +128,9 @@ class ReadySink(Protocol):
     def committed(self, index: int) -> None:
         """Entries up to ``index`` may be applied."""
 
+    def drained(self) -> None:
+        """Every Ready so far is durable, and what depended on it queued to be sent."""
+
     def accepted(self, token: int, op_id: OpId) -> None:
         """A proposal has its place in the log."""
 

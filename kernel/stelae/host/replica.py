@@ -30,7 +30,6 @@ from stelae.spi.consensus import (
     CopyRequest,
     Event,
     Fatal,
-    Persisted,
     ReadReady,
     Received,
     Rejection,
@@ -188,8 +187,6 @@ class Replica:
         """Queue an event for the core's next step; alone it brings no turn if nobody waits for it, as half of them."""
         if self._closed:
             return
-        if isinstance(event, Persisted) and self.executor.idle:
-            self._ports.turns.defer_last(self._catch_up)
         if not self._turn_due and not self._held and self.core.can_wait(event):
             self._held.append(event)
             return
@@ -222,8 +219,6 @@ class Replica:
             self.executor.execute(ready)
             if self._closed:
                 return
-        if self.executor.idle:
-            self._catch_up()
         self._note_status()
         self._arm_timer()
 
@@ -306,6 +301,9 @@ class Replica:
         # A leader's callers wait for it; a follower applies behind its acknowledgement of what came along.
         late, self._to_apply = self._to_apply, index
         self.applier.commit_to(index if self.status.role is Role.LEADER else late)
+
+    def drained(self) -> None:
+        self._ports.turns.defer_last(self._catch_up)
 
     def _catch_up(self) -> None:
         if not self._closed:

@@ -22,7 +22,7 @@ from typing import Self
 import msgspec
 
 from stelae.host.hybrid_clock import LOGICAL_BITS
-from stelae.spi.errors import Corrupt, PayloadMismatch
+from stelae.spi.errors import Corrupt, PayloadMismatch, PluginError
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import PayloadRun, WritePayload
 from stelae.spi.store import RowFault
@@ -138,7 +138,8 @@ class ResultsTable:
         skip: list[int] = []
         all_kept: list[_Kept] = []
         for run in payload.runs:
-            client, sequences = owners[run.client], run.sequences
+            client = owners[run.client]
+            sequences = range(run.first_sequence, run.first_sequence + len(run.digests))
             if not client.knows(sequences):
                 new = [_Kept(digest, timestamp) for digest in run.digests]
                 client.results.update(zip(sequences, new, strict=True))
@@ -247,20 +248,22 @@ def _by_operation(runs: tuple[PayloadRun, ...], faults: Iterable[RowFault]) -> d
     waiting = deque(faults)
     number = row = 0
     for run in runs if waiting or any(run.errors for run in runs) else ():
+        unfit: dict[int, list[RowError]] = {}
         for place, error in run.errors:
-            found.setdefault(number + place, []).append(error)
-        for count in run.row_counts:
-            unfit = found.get(number, ())
-            while waiting and waiting[0].row < row + count:
+            unfit.setdefault(place, []).append(error)
+        for place, count in enumerate(run.row_counts):
+            errors, met, before = unfit.get(place, []), [], 0
+            while waiting and row <= waiting[0].row < row + count:
                 fault = waiting.popleft()
-                place = fault.row - row
                 # The owned rows are what was sent without the rows that did not fit the schema.
-                for error in unfit:
-                    place += error.row <= place
-                found[number] = [*found.get(number, ()), RowError(place, fault.code)]
+                while before < len(errors) and errors[before].row <= fault.row - row + before:
+                    before += 1
+                met.append(RowError(fault.row - row + before, fault.code))
+            if errors or met:
+                found[number] = sorted((*errors, *met), key=lambda error: error.row)
             number, row = number + 1, row + count
-    for errors in found.values():
-        errors.sort(key=lambda error: error.row)
+    if waiting:
+        raise PluginError(f"the store found {waiting[0]} at fault, which is out of order or no row of the entry")
     return found
 
 

@@ -93,6 +93,9 @@ class WritePath:
                 self._check_schema(request.schema_version)
                 self._batcher.add(client_id, request.first_incomplete, run, digests, pending)
                 return
+            except SchemaMismatch as error:  # of what its operations share
+                pending.decide([Answer(first, count, refused(error))])
+                return
             except CallerError as error:
                 answer = refused(error)
         if alone and answer is not None:

@@ -31,6 +31,8 @@ PAYLOAD_BYTES_MAX = ENTRY_BYTES_MAX // 4  #: From here another payload is begun.
 KEY_BYTES_MAX = 16 << 10  #: Longest encoded key: they stand in indexes and in resume tokens.
 CELL_BYTES_MAX = 64 << 10  #: Longest text of one cell: a page of a scan has thousands of rows.
 ERROR_DETAILS_MAX = 16  #: Row errors of an operation that come with words, not only a code.
+PAYLOAD_DETAILS_MAX = 4096  #: The same of a payload: words stand in the log, in results and in superblocks.
+RUN_BYTES, OP_BYTES = 32, 16  #: What a run and each of its operations take beside their rows.
 LAYOUTS_MAX = 64  #: Most column subsets whose check is remembered; clients may name any number.
 
 _NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
@@ -59,6 +61,7 @@ class _Draft:
         self.tokens: list[Any] = []
         self.parts: list[_Part] = []
         self.size_bytes = 0
+        self.details = PAYLOAD_DETAILS_MAX
 
     def ask(self, client_id: ClientId, first_incomplete: int, *fields: Any) -> None:
         client = self.clients.setdefault(client_id, [len(self.clients), first_incomplete])
@@ -106,14 +109,15 @@ class Batcher:
         if isinstance(given, bytes):
             batch = _read_arrow(layout, given)
             row_bytes = len(batch) * layout.row_bytes_min
-            draft = self._draft(max(batch.nbytes, len(given), row_bytes))
+            draft = self._draft(RUN_BYTES + OP_BYTES + max(batch.nbytes, len(given), row_bytes))
             group, unfit = self._check_arrow(kind, columns, batch, given)
             errors = tuple((0, error) for error in unfit)
             draft.parts.append(_Part(kind, columns, layout, len(draft.asked), [], group=group))
             counts: tuple[int, ...] = (group.row_count,)
         else:
             counts = tuple(map(len, given))
-            draft = self._draft(sum(map(len, run.ops)) + sum(counts) * layout.row_bytes_min)
+            own = RUN_BYTES + OP_BYTES * len(counts)
+            draft = self._draft(own + sum(map(len, run.ops)) + sum(counts) * layout.row_bytes_min)
             draft.add_rows(kind, columns, layout, [*chain.from_iterable(given)], typed if fitting else None)
         draft.ask(client_id, first_incomplete, run.first_sequence, counts, digests, errors)
         draft.tokens.append(token)
@@ -125,7 +129,7 @@ class Batcher:
         return [self._build(draft) for draft in drafts if draft.asked]
 
     def _build(self, draft: _Draft) -> tuple[bytes, Sequence[Any]]:
-        groups = [part.group or self._build_rows(part, draft.asked) for part in draft.parts]
+        groups = [part.group or self._build_rows(part, draft) for part in draft.parts]
         payload = WritePayload(
             self.schema.version,
             tuple(PayloadClient(name, seen) for name, (_, seen) in draft.clients.items()),
@@ -155,9 +159,9 @@ class Batcher:
             raise SchemaMismatch(f"{kind.name.lower()} needs values for the columns {names}")
         if kind in _KEY_ONLY and len(given) > len(schema.key):
             raise SchemaMismatch(f"{kind.name.lower()} takes the key columns and no others")
-        found = layout, TypedRows(layout)
-        if len(self._layouts) < LAYOUTS_MAX:
-            self._layouts[kind, columns] = found
+        if len(self._layouts) >= LAYOUTS_MAX:
+            del self._layouts[next(iter(self._layouts))]
+        found = self._layouts[kind, columns] = layout, TypedRows(layout)
         return found
 
     def _check_arrow(
@@ -175,7 +179,7 @@ class Batcher:
         group = OpGroup(kind, columns, len(fits), fits.to_ipc() if bad else data)
         return group, _row_errors(bad)
 
-    def _build_rows(self, part: _Part, asked: list[PayloadRun]) -> OpGroup:
+    def _build_rows(self, part: _Part, draft: _Draft) -> OpGroup:
         """Build the rows of a part into one batch; rows at fault become errors of operations."""
         rows = part.rows
         bad: dict[int, str] = {}
@@ -189,7 +193,7 @@ class Batcher:
             batch = RowBatch.from_equal_rows(part.layout, good)
         batch = self._drop_oversized(batch, bad)
         if bad:
-            _blame(part, asked, bad)
+            _blame(part, draft, bad)
         return OpGroup(part.kind, part.columns, len(batch), batch.to_ipc())
 
     def _drop_oversized(self, batch: RowBatch, bad: dict[int, str]) -> RowBatch:
@@ -244,19 +248,20 @@ def _too_large(what: str, size_bytes: int, size_bytes_max: int) -> str:
     return f"{what} has {size_bytes} bytes; at most {size_bytes_max} are accepted"
 
 
-def _blame(part: _Part, asked: list[PayloadRun], bad: dict[int, str]) -> None:
+def _blame(part: _Part, draft: _Draft, bad: dict[int, str]) -> None:
     """Move the bad rows of a part from what operations own to their errors."""
     start, number = 0, part.first_asked
     while start < len(part.rows):
-        run, counts = asked[number], []
+        run, counts = draft.asked[number], []
         errors: list[tuple[int, RowError]] = []
         for place, count in enumerate(run.row_counts):
             mine = {row - start: bad[row] for row in range(start, start + count) if row in bad}
-            errors += [(place, error) for error in _row_errors(mine)]
+            errors += [(place, error) for error in _row_errors(mine, min(ERROR_DETAILS_MAX, draft.details))]
+            draft.details = max(0, draft.details - len(mine))
             counts.append(count - len(mine))
             start += count
         if errors:
-            asked[number] = msgspec.structs.replace(run, row_counts=tuple(counts), errors=tuple(errors))
+            draft.asked[number] = msgspec.structs.replace(run, row_counts=tuple(counts), errors=tuple(errors))
         number += 1
 
 
@@ -271,8 +276,8 @@ def _find_bad(layout: Layout, rows: Sequence[tuple[Any, ...]]) -> dict[int, str]
     return bad
 
 
-def _row_errors(bad: dict[int, str]) -> tuple[RowError, ...]:
+def _row_errors(bad: dict[int, str], details_max: int = ERROR_DETAILS_MAX) -> tuple[RowError, ...]:
     return tuple(
-        RowError(row, RowCode.BAD_VALUE, bad[row] if number < ERROR_DETAILS_MAX else "")
+        RowError(row, RowCode.BAD_VALUE, bad[row] if number < details_max else "")
         for number, row in enumerate(sorted(bad))
     )

@@ -27,6 +27,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
     kind: OpKind
     rows: msgspec.Raw
+    alone: bool  #: Whether its rows are an Arrow message, which travels as a run of its own.
     columns: tuple[int, ...] | None = None  #: Ids of what the rows bring, in order; ``None``: whole schema (or key).
 
 
@@ -34,7 +35,7 @@ def operation(
     kind: OpKind, rows: Sequence[tuple[Any, ...]] | bytes, columns: tuple[int, ...] | None = None
 ) -> Operation:
     """Encode an operation: rows as tuples of plain values (decimals as text), or one Arrow IPC message."""
-    return Operation(kind, msgspec.Raw(_ENCODER.encode(rows)), columns)
+    return Operation(kind, msgspec.Raw(_ENCODER.encode(rows)), isinstance(rows, bytes), columns)
 
 
 def runs_of(numbered: Iterable[tuple[int, Operation]]) -> list[WriteRun]:
@@ -43,11 +44,11 @@ def runs_of(numbered: Iterable[tuple[int, Operation]]) -> list[WriteRun]:
     kind, columns, due = None, None, 0
     ops: list[msgspec.Raw] = []
     for sequence, op in numbered:
-        if sequence != due or op.kind is not kind or op.columns != columns:
+        if sequence != due or op.alone or op.kind is not kind or op.columns != columns:
             kind, columns, ops = op.kind, op.columns, []
             runs.append(WriteRun(sequence, op.kind, columns, ops))
         ops.append(op.rows)
-        due = sequence + 1
+        due = 0 if op.alone else sequence + 1
     return runs
 
 

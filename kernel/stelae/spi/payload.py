@@ -41,11 +41,6 @@ class PayloadRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digests: tuple[int, ...]
     errors: tuple[tuple[int, RowError], ...] = ()
 
-    @property
-    def sequences(self) -> range:
-        """The numbers of its operations."""
-        return range(self.first_sequence, self.first_sequence + len(self.digests))
-
 
 class OpGroup(msgspec.Struct, frozen=True):
     """Consecutive rows of one kind: which columns they bring and their record batch."""

@@ -136,10 +136,8 @@ def decode_request(data: Buffer) -> WriteRequest:
         raise CallerError(f"{sum(counts)} operations in one request; at most {OPS_MAX}")
     if not 1 <= request.first_incomplete < 1 << 63:
         raise CallerError(f"first incomplete {request.first_incomplete} is out of range")
-    if not all(1 <= run.first_sequence < (1 << 63) - count for run, count in zip(request.runs, counts, strict=True)):
-        raise CallerError("a sequence is out of range: they count from 1")
-    if not all(counts):
-        raise CallerError("a run without operations")
+    if not all(n and 1 <= run.first_sequence < (1 << 63) - n for run, n in zip(request.runs, counts, strict=True)):
+        raise CallerError("a run without operations, or a sequence out of range: they count from 1")
     return request
 
 

@@ -77,6 +77,14 @@ def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
     assert found == [(1, OpKind.INSERT, 2), (3, OpKind.UPSERT, 1)]
 
 
+def test_arrow_batches_of_one_turn_are_runs_of_their_own() -> None:
+    def write(tablet: Tablet) -> None:
+        for count in (1, ROW_FORM_ROWS_MAX, ROW_FORM_ROWS_MAX, 1, 1):
+            tablet.write(OpKind.INSERT, rows(count))
+
+    assert [(run.first_sequence, len(run.ops)) for run in sent(write)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
+
+
 def test_many_rows_travel_as_one_arrow_batch_of_the_whole_schema() -> None:
     many = rows(ROW_FORM_ROWS_MAX)
     assert RowBatch.from_ipc(SCHEMA.layout, arrow_of(OpKind.UPSERT, many)).to_rows() == many

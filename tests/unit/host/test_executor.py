@@ -65,6 +65,7 @@ class Bench:
 
     def __init__(self, last: OpId = ZERO, queue_bytes_max: int = 1 << 20) -> None:
         self.log: list[str] = []
+        self.drains = 0
         self.events: list[Event] = []
         self.saves: list[tuple[HardState, Callable[[StelaeError | None], None]]] = []
         self.reads: list[tuple[int, int, Callable[[list[Entry] | StelaeError], None]]] = []
@@ -148,6 +149,9 @@ class Bench:
 
     def committed(self, index: int) -> None:
         self.log.append(f"commit {index}")
+
+    def drained(self) -> None:
+        self.drains += 1
 
     def accepted(self, token: int, op_id: OpId) -> None:
         self.log.append(f"accepted {token} at {op_id}")
@@ -238,6 +242,19 @@ def test_a_ready_with_nothing_durable_still_waits_its_turn_to_reply() -> None:
     bench.disk()
     assert bench.log[-1] == "send matched"
     assert bench.events == [Persisted(1)]
+
+
+def test_who_waits_for_the_pipeline_to_drain_hears_of_it_whatever_stood_last_in_it() -> None:
+    bench = Bench()
+    bench.run(Ready(id=1, append=append(new_entry(1)), after_persist=say("ack")), Ready(id=2, commit=1))
+    assert bench.drains == 0
+    bench.disk()
+    assert bench.drains == 1 and bench.events == [Persisted(1)]
+    bench.run(Ready(id=3, commit=1))
+    assert bench.drains == 2, "a Ready that has nothing to make durable drains at once"
+    bench.run(Ready(id=4, hard_state=HardState(2)), Ready(id=5, commit=1))
+    bench.metadata()
+    assert bench.drains == 3
 
 
 def test_own_entries_are_stamped_in_log_order_and_foreign_ones_keep_their_stamp() -> None:

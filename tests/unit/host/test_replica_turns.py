@@ -34,9 +34,8 @@ class Turns:
         self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
         writes = MagicMock()
         writes.take_proposals.return_value = None
-        self.executor = MagicMock(idle=True)
         self.applier = MagicMock(applied=LAST)
-        self.replica.wire(self.executor, self.applier, writes, MagicMock(), MagicMock())
+        self.replica.wire(MagicMock(), self.applier, writes, MagicMock(), MagicMock())
 
     def run(self) -> list[list[object]]:
         """Run the turns that are due; return what each stepped."""
@@ -63,16 +62,14 @@ def test_a_leader_applies_what_is_committed_at_once_for_its_callers_wait() -> No
     assert turns.to_apply() == [7]
 
 
-def test_a_follower_applies_once_what_came_along_is_durable_and_acknowledged() -> None:
+def test_a_follower_applies_once_all_is_durable_and_behind_what_that_lets_it_send() -> None:
     turns = Turns()
     turns.follow()
-    turns.executor.idle = False
     turns.replica.committed(7)
     turns.replica.deliver(StepDown())
     turns.run()
     assert turns.to_apply() == []
-    turns.executor.idle = True
-    turns.replica.deliver(Persisted(1))
+    turns.replica.drained()
     assert turns.to_apply() == [], "what the link owes leaves first"
     turns.run()
     assert turns.to_apply() == [7]
@@ -81,26 +78,16 @@ def test_a_follower_applies_once_what_came_along_is_durable_and_acknowledged() -
 def test_a_follower_that_is_never_done_applies_what_was_committed_one_message_ago() -> None:
     turns = Turns()
     turns.follow()
-    turns.executor.idle = False
     for index in (7, 8, 9):
         turns.replica.committed(index)
     assert turns.to_apply() == [7, 8]
-
-
-def test_a_follower_without_anything_to_make_durable_applies_at_the_end_of_its_turn() -> None:
-    turns = Turns()
-    turns.follow()
-    turns.replica.committed(7)
-    turns.replica.deliver(StepDown())
-    turns.run()
-    assert turns.to_apply() == [7]
 
 
 def test_a_replica_that_stopped_applies_nothing_more() -> None:
     turns = Turns()
     turns.follow()
     turns.replica.committed(7)
-    turns.replica.deliver(Persisted(1))
+    turns.replica.drained()
     turns.replica.stop()
     turns.run()
     assert turns.to_apply() == []

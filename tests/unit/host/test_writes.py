@@ -153,6 +153,14 @@ def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world
     assert (refused.refusal, fine) == ("BAD_REQUEST", OpResult(101))
 
 
+def test_what_the_operations_of_a_run_share_is_refused_once_for_all_of_them(world: World) -> None:
+    runs = runs_of((n, operation(OpKind.INSERT, [(n,)])) for n in range(1, 9))
+    world.path.add(WriteRequest(TabletId("t"), ClientId("c"), 1, 9, runs), world.replies.append)
+    (reply,) = world.replies
+    assert isinstance(reply, WriteReply)
+    assert [(a.first_sequence, a.count, a.result.refusal) for a in reply.answers] == [(1, 8, "SCHEMA_MISMATCH")]
+
+
 def test_a_request_without_operations_is_the_callers_error(world: World) -> None:
     world.write()
     (error,) = world.replies

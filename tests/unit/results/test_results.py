@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stelae.host import results as module
 from stelae.host.results import CLIENT_AGE_MAX, RESULT_AGE_MAX, ResultsTable
-from stelae.spi.errors import Corrupt
+from stelae.spi.errors import Corrupt, PluginError
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload
 from stelae.spi.store import RowFault
@@ -222,6 +222,44 @@ def test_a_run_is_answered_as_one_where_its_operations_share_a_result() -> None:
     assert (set(again.skip), table.record(again, [])) == ({0, 1, 2, 3}, [told])
 
 
+def test_many_faults_of_one_operation_cost_as_much_each_as_few() -> None:
+    def handled(rows: int) -> tuple[int, list[OpResult]]:
+        table = ResultsTable()
+        bad = tuple((0, RowError(row, RowCode.BAD_VALUE)) for row in range(0, 2 * rows, 2))
+        asked = PayloadRun(0, 1, (rows,), (7,), bad)
+        entry = WritePayload(1, (PayloadClient(ClientId("a"), 1),), (asked,), ())
+        admission = table.admit(entry, 10)
+        steps = 0
+
+        def count(*_: object) -> None:
+            nonlocal steps
+            steps += 1
+
+        sys.settrace(lambda *_: (count(), lambda *_: count())[1])
+        try:
+            answers = table.record(admission, [RowFault(row, RowCode.NOT_FOUND) for row in range(rows)])
+        finally:
+            sys.settrace(None)
+        return steps, flat(answers)
+
+    (few, _), (many, (answer,)) = handled(200), handled(2000)
+    assert many < 15 * few, "ten times the rows, and not a hundred times the work"
+    assert [(error.row, error.code.name) for error in answer.errors[:3]] == [
+        (0, "BAD_VALUE"),
+        (1, "NOT_FOUND"),
+        (2, "BAD_VALUE"),
+    ]
+    assert [error.row for error in answer.errors] == list(range(4000))
+
+
+@pytest.mark.parametrize("rows", [[2], [1, 0], [-1]])
+def test_faults_that_no_operation_owns_are_the_stores_defect(rows: list[int]) -> None:
+    table = ResultsTable()
+    admission = table.admit(run(1, [7, 7]), 10)
+    with pytest.raises(PluginError, match="at fault"):
+        table.record(admission, [RowFault(row, RowCode.NOT_FOUND) for row in rows])
+
+
 def test_of_a_run_that_was_taken_in_part_the_rest_is_taken() -> None:
     table = ResultsTable()
     table.record(table.admit(run(2, [7, 7]), 10), [])
@@ -312,7 +350,11 @@ def test_no_id_is_ever_applied_twice(seed: int) -> None:
         if timestamp > CLIENT_AGE_MAX:
             break
         admission = table.admit(entry, timestamp)
-        named = [(entry.clients[asked.client].client_id, s) for asked in entry.runs for s in asked.sequences]
+        named = [
+            (entry.clients[asked.client].client_id, asked.first_sequence + place)
+            for asked in entry.runs
+            for place in range(len(asked.digests))
+        ]
         for number, identity in enumerate(named):
             if number not in admission.skip:
                 assert identity not in taken

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from stelae.rows.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, OP_BYTES_MAX, Batcher
+from stelae.rows.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, LAYOUTS_MAX, OP_BYTES_MAX, Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
@@ -173,6 +173,37 @@ def test_only_the_first_errors_come_with_words() -> None:
     requests.add(OpKind.INSERT, [row("x") for _ in range(100)])
     (run,) = requests.one().runs
     assert [bool(e.detail) for _, e in run.errors] == [True] * ERROR_DETAILS_MAX + [False] * 84
+
+
+def test_words_are_for_the_first_errors_of_a_payload_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stelae.rows.batcher.PAYLOAD_DETAILS_MAX", 5)
+    requests = Requests()
+    for _ in range(4):
+        requests.add(OpKind.INSERT, [row("x"), row("y")])
+    assert [[bool(e.detail) for _, e in run.errors] for run in requests.one().runs] == [
+        [True, True],
+        [True, True],
+        [True, False],
+        [False, False],
+    ]
+
+
+def test_operations_without_rows_fill_a_payload_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stelae.rows.batcher.PAYLOAD_BYTES_MAX", 1000)
+    requests = Requests()
+    for _ in range(100):
+        requests.add(OpKind.INSERT, [])
+    assert len(requests.batcher.build()) > 4
+
+
+def test_column_subsets_that_nobody_uses_any_more_make_room() -> None:
+    requests = Requests()
+    plain = Schema.from_plain({"columns": [{"name": f"c{n}", "type": "int8"} for n in range(80)], "key": ["c0"]})
+    requests.batcher = Batcher(plain)
+    for column in range(2, 80):
+        requests.add(OpKind.UPDATE, [(1, 2)], (1, column))
+    assert len(requests.batcher._layouts) == LAYOUTS_MAX
+    assert (OpKind.UPDATE, (1, 79)) in requests.batcher._layouts
 
 
 def test_arrow_rows_are_passed_on_untouched() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,25 +31,23 @@ SCHEMA = Schema.from_plain(
     }
 )
 GOOD = (7, -8, 1 << 40, 1.5, True, "text", b"bytes", 18_000, 1_700_000_000_000_000)
-VALUES = (
-    None,
-    True,
+NUMBERS = (
     0,
     -129,
     127,
     1 << 62,
     1 << 63,
+    (1 << 64) - 1,
     (1 << 53) + 1,
+    1.0,
     1.5,
-    float("nan"),
-    "",
-    "x",
-    b"",
-    b"x",
-    [1],
-    {},
+    -0.0,
     1e300,
+    float("inf"),
+    float("nan"),
 )
+OTHERS = (None, True, "", "x", b"", b"x", [1], {}, datetime(2020, 1, 1, tzinfo=UTC), msgspec.msgpack.Ext(5, b"x"))
+VALUES = (*INTEGERS, *FLOATS, *OTHERS)
 
 
 def run_of(*rows: tuple[Any, ...]) -> WriteRun:
@@ -73,7 +73,7 @@ def test_rows_that_fit_are_read_and_built_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("place", range(len(GOOD)))
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_a_value_of_any_type_in_any_column_gives_what_it_gives_without_types(place: int, value: Any) -> None:
     row = (*GOOD[:place], value, *GOOD[place + 1 :])
     run = run_of(GOOD, row, GOOD)
