@@ -53,7 +53,8 @@ class BlockIndex(msgspec.Struct, frozen=True, array_like=True, dict=True):
     chunks: tuple[Chunk, ...]  #: Row group by row group, in file order.
     footer: Chunk  #: The end of the file, from the metadata on.
     garbage_rows: int  #: Versions that some floor makes superfluous,
-    garbage_stamp: int  #: and the least floor for half of them.
+    garbage_stamp: int  #: the least floor for half of them,
+    garbage_stamp_max: int  #: and for all.
 
     @property
     def first(self) -> Comparable:

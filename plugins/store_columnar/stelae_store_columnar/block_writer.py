@@ -144,6 +144,7 @@ class _Encoder:
         footer_bytes = int.from_bytes(view[-8:-4], "little") + 8
         footer = len(view) - footer_bytes
         garbage = pa.concat_arrays(self._garbage)
+        garbage = garbage.take(pc.sort_indices(garbage))
         return data, BlockIndex(
             rows=self.rows,
             ids=schema.layout.ids,
@@ -152,7 +153,8 @@ class _Encoder:
             chunks=tuple(_chunks(view, pq.read_metadata(pa.BufferReader(data)))),
             footer=Chunk(footer, footer_bytes, crc32c(view[footer:])),
             garbage_rows=len(garbage),
-            garbage_stamp=garbage.take(pc.sort_indices(garbage))[len(garbage) // 2].as_py() if len(garbage) else 0,
+            garbage_stamp=garbage[len(garbage) // 2].as_py() if len(garbage) else 0,
+            garbage_stamp_max=garbage[-1].as_py() if len(garbage) else 0,
         )
 
 

@@ -13,6 +13,7 @@ from stelae_store_columnar.parts import Cut, Fence, Part
 from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.versions import STAMP_MAX, Versions, combined
 
+GATHERED_BYTES_MAX = 256 << 20  #: Far below what the 32-bit offsets of one array of texts can hold.
 _FENCES = 8  #: Where several chunks overlap, each proposes so many cuts for the rows of one step.
 
 
@@ -39,6 +40,8 @@ class Chunk:
 
     def fences(self, low: Comparable | None, high: Comparable | None, cut: Cut) -> list[Fence]:
         """Return keys at which a reader may cut, each with the share of a step that lies before it."""
+        if (low is not None and self.last < low) or (high is not None and self.first >= high):
+            return []
         keys = self._sorted()
         start, end = keys.left(low, 0), keys.left(high, len(keys))
         apart = max(1, cut.rows // _FENCES)
@@ -88,6 +91,25 @@ class ChunkPart(Part):
         return self._chunk.read(self._start, self._end, ids)
 
 
+def overlap(chunks: Sequence[Chunk]) -> bool:
+    """Whether some chunks share a range of keys, or one is not in key order in itself."""
+    ordered = sorted(chunks, key=_first)
+    meets = any(one.last >= other.first for one, other in pairwise(ordered))
+    return meets or not all(chunk.ascending for chunk in chunks)
+
+
+def gathered(chunks: Sequence[Chunk], types: Mapping[int, Any]) -> list[Chunk]:
+    """Put neighbours together as far as one array can hold them: reading many that overlap costs by their number."""
+    found: list[Chunk] = []
+    waiting: list[Chunk] = []
+    for chunk in chunks:
+        if waiting and sum(one.size_bytes for one in waiting) + chunk.size_bytes > GATHERED_BYTES_MAX:
+            found.append(merged(waiting, types))
+            waiting = []
+        waiting.append(chunk)
+    return [*found, merged(waiting, types)]
+
+
 def merged(chunks: Sequence[Chunk], types: Mapping[int, Any]) -> Chunk:
     """Put neighbours together, log order kept."""
     ascending = all(chunk.ascending for chunk in chunks)
@@ -98,3 +120,7 @@ def merged(chunks: Sequence[Chunk], types: Mapping[int, Any]) -> Chunk:
         ascending,
         sum(chunk.size_bytes for chunk in chunks),
     )
+
+
+def _first(chunk: Chunk) -> Comparable:
+    return chunk.first

@@ -8,13 +8,14 @@ from operator import le
 from typing import Any
 
 from stelae.rows.key_order import Comparable
-from stelae_store_columnar.chunks import Chunk, merged
+from stelae_store_columnar.chunks import Chunk, merged, overlap
 from stelae_store_columnar.newest import NewestVersions
 from stelae_store_columnar.resolving import ColumnSets
 from stelae_store_columnar.versions import Versions
 
 VERSION_BYTES = 24  #: Timestamp, key and marks of a version, besides its values.
-_MERGED_ROWS_MAX = 8192  #: Chunks of so many rows are left as they are.
+_MERGED_ROWS_MAX = 8192  #: Chunks of so many rows are left as they are,
+_MERGED_ROWS_LIMIT = 65_536  #: and of so many if they overlap, which makes their number felt by readers.
 _FAN_IN = 4  #: So many neighbours of about one size become one chunk.
 
 
@@ -87,7 +88,10 @@ class MemoryPart:
         chunks = self.chunks
         while len(chunks) >= _FAN_IN:
             tail = chunks[-_FAN_IN:]
-            if sum(map(len, tail)) > _MERGED_ROWS_MAX or len(tail[0]) >= _FAN_IN * len(tail[-1]):
+            rows = sum(map(len, tail))
+            if rows > _MERGED_ROWS_LIMIT or len(tail[0]) >= _FAN_IN * len(tail[-1]):
+                break
+            if rows > _MERGED_ROWS_MAX and not overlap(tail):
                 break
             chunks = (*chunks[:-_FAN_IN], merged(tail, types))
         self.chunks = chunks

@@ -12,9 +12,10 @@ from operator import itemgetter
 from stelae.rows.key_order import Comparable
 from stelae_store_columnar.block import Block, BlockReader
 from stelae_store_columnar.block_writer import BlockWriter
-from stelae_store_columnar.chunks import Chunk
+from stelae_store_columnar.chunks import Chunk, gathered, overlap
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.directory import BlockDirectory
+from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.levels import Level, Levels, Live
 from stelae_store_columnar.parts import Cut, Interval, Source, steps
 from stelae_store_columnar.state import State
@@ -36,7 +37,10 @@ class Merger:
         """Write out what is in memory; return the levels with it. Blocks that meet no others are settled at once."""
         levels = state.levels
         settled, fresh = [*levels.settled.blocks], [level.blocks[0] for level in levels.fresh]
-        for live in self._write(state, floor, state.chunks, (None, None), not levels.blocks):
+        chunks: Sequence[Chunk] = state.chunks
+        if overlap(chunks):
+            chunks = gathered(chunks, types_of(state.schema))
+        for live in self._write(state, floor, chunks, (None, None), not levels.blocks):
             # By whole blocks: the key gap between two row groups of one is no place for another.
             meets = any(other.overlaps(live.first, live.last) for other in levels.blocks)
             (fresh if meets else settled).append(live)
@@ -80,8 +84,10 @@ class Merger:
         """Return a settled block of which the history floor has made much superfluous."""
         for live in levels.settled.blocks:
             index = live.block.index
-            half = index.garbage_rows * 50 >= index.rows * self._config.garbage_percent_max
-            if index.garbage_rows and half and floor >= index.garbage_stamp:
+            sure = index.garbage_rows if floor >= index.garbage_stamp_max else 0
+            if floor >= index.garbage_stamp:
+                sure = max(sure, index.garbage_rows // 2)
+            if sure and 100 * sure >= index.rows * self._config.garbage_percent_max:
                 return live
         return None
 
