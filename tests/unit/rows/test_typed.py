@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +32,7 @@ SCHEMA = Schema.from_plain(
 GOOD = (7, -8, 1 << 40, 1.5, True, "text", b"bytes", 18_000, 1_700_000_000_000_000)
 INTEGERS = (0, -129, 127, 1 << 62, 1 << 63, (1 << 64) - 1, (1 << 53) + 1)
 FLOATS = (1.0, 1.5, -0.0, 1e300, float("inf"), float("nan"))
-OTHERS = (None, True, "", "x", b"", b"x", [1], {}, datetime(2020, 1, 1, tzinfo=UTC), msgspec.msgpack.Ext(5, b"x"))
+OTHERS = (None, True, "", "x", b"", b"x", [1], {}, datetime(2020, 1, 1, tzinfo=UTC))
 VALUES = (*INTEGERS, *FLOATS, *OTHERS)
 
 
