@@ -6,8 +6,8 @@ of any tablet, so a slow reader holds a handful of pages in memory, and no serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -70,7 +70,7 @@ class Source:
         self._at_least = at_least
         self._timeout_s = timeout_s
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
         """Yield pages to the end. What cannot be served is retried on the tablet's other replicas."""
         part, limit = self._part, self._spec.limit
         while True:
@@ -94,8 +94,9 @@ async def side_by_side(sources: Sequence[Source]) -> AsyncGenerator[Piece, None]
     async def work() -> None:
         try:
             for source in waiting:
-                async for piece in source.pieces():
-                    await queue.put(piece)
+                async with aclosing(source.pieces()) as pieces:
+                    async for piece in pieces:
+                        await queue.put(piece)
             await queue.put(None)
         except Exception as error:
             await queue.put(error)
@@ -114,9 +115,7 @@ async def side_by_side(sources: Sequence[Source]) -> AsyncGenerator[Piece, None]
     finally:
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Head:
@@ -145,30 +144,40 @@ class _Head:
         self.rows, self.keys = self.rows.slice(count), self.keys.slice(count)
         return taken
 
+    async def close(self) -> None:
+        """Ask for no more."""
+        await self._pieces.aclose()
+
 
 async def merged(sources: Sequence[Source], order: KeyOrder, *, descending: bool) -> AsyncGenerator[RowBatch, None]:
-    """Yield the rows of all sources in key order; the rows have the key columns.
+    """Yield the rows of all sources in key order; the rows have the key columns."""
+    heads = [_Head(source, order) for source in sources]
+    try:
+        open_heads = heads
+        while open_heads:
+            filled = await asyncio.gather(*(head.fill() for head in open_heads), return_exceptions=True)
+            for problem in filled:
+                if isinstance(problem, BaseException):
+                    raise problem
+            open_heads = [head for head, has_rows in zip(open_heads, filled, strict=True) if has_rows]
+            if open_heads:
+                yield _nearest(open_heads, order, descending=descending)
+    finally:
+        for head in heads:
+            await head.close()
 
-    Of the pages at hand, everything up to the nearest of their last keys can go: nothing before it can still come."""
+
+def _nearest(heads: Sequence[_Head], order: KeyOrder, *, descending: bool) -> RowBatch:
+    """Of the pages at hand, everything up to the nearest of their last keys: nothing before that can still come."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    heads = [_Head(source, order) for source in sources]
     nearest, before = (pc.max, pc.greater_equal) if descending else (pc.min, pc.less_equal)
-    while heads:
-        filled = await asyncio.gather(*(head.fill() for head in heads))
-        heads = [head for head, has_rows in zip(heads, filled, strict=True) if has_rows]
-        if not heads:
-            return
-        bound = nearest(pa.array([head.keys[-1].as_py() for head in heads], order.arrow))
-        taken = []
-        for head in heads:
-            count = pc.sum(before(head.keys, bound)).as_py() or 0
-            if count:
-                taken.append(head.take(count))
-        layout = taken[0][0].layout
-        table = pa.Table.from_batches([rows.arrow for rows, _ in taken])
-        keys = pa.chunked_array([keys for _, keys in taken], order.arrow).combine_chunks()
-        by_key = pc.array_sort_indices(keys, order="descending" if descending else "ascending")
-        for batch in table.take(by_key).combine_chunks().to_batches():
-            yield RowBatch(layout, batch)
+    bound = nearest(pa.array([head.keys[-1].as_py() for head in heads], order.arrow))
+    counts = [pc.sum(before(head.keys, bound)).as_py() for head in heads]
+    taken = [head.take(count) for head, count in zip(heads, counts, strict=True) if count]
+    table = pa.Table.from_batches([rows.arrow for rows, _ in taken])
+    keys = pa.chunked_array([keys for _, keys in taken], order.arrow).combine_chunks()
+    by_key = pc.array_sort_indices(keys, order="descending" if descending else "ascending")
+    (batch,) = table.take(by_key).combine_chunks().to_batches()
+    return RowBatch(taken[0][0].layout, batch)

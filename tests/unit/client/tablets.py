@@ -1,0 +1,167 @@
+"""Tablets in memory, for the client above them: real batcher, real results, real store; no network, no clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stelae.client.locations import TableLocation, TabletLocation
+from stelae.client.messages import ScanPage
+from stelae.client.table import AsyncTable
+from stelae.host.hybrid_clock import timestamp
+from stelae.host.results import ResultsTable
+from stelae.partition.plain import from_plain
+from stelae.rows.batcher import Batcher
+from stelae.rows.operations import Operation, runs_of
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import ClientId, OpId, TabletId
+from stelae.spi.payload import decode_payload
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.store import ApplyEntry
+from stelae.spi.write import OpResult, digests_of, refused
+from stelae_store_memory.store import MemoryStore
+
+PAGE_ROWS = 3
+"""Rows of a page: few, so that small tables have several."""
+
+ME = ClientId("me")
+
+
+class Clock:
+    """One logical clock for all tablets of a table."""
+
+    def __init__(self) -> None:
+        self.us = 1_000
+
+    def now(self) -> int:
+        self.us += 1
+        return timestamp(self.us)
+
+
+class MemoryTablet:
+    """Takes operations and pages as a tablet server does.
+
+    While it is ``held``, operations are kept back until ``release``; ``error`` is raised by pages and answers
+    operations."""
+
+    def __init__(self, tablet_id: str, schema: Schema, clock: Clock) -> None:
+        self.tablet_id = TabletId(tablet_id)
+        self.schema = schema
+        self.clock = clock
+        self.store = MemoryStore({schema.version: schema})
+        self.operations: list[Operation] = []
+        self.pages: list[tuple[ScanSpec, int | None, int | None]] = []
+        self.held = False
+        self.error: Exception | None = None
+        self._waiting: list[tuple[Operation, asyncio.Future[OpResult]]] = []
+        self._results = ResultsTable()
+        self._applied = 0
+
+    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+        future: asyncio.Future[OpResult] = asyncio.get_running_loop().create_future()
+        self.operations.append(encoded)
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            self._waiting.append((encoded, future))
+            if not self.held:
+                asyncio.get_running_loop().call_soon(self.release)
+        return future
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def release(self, count: int | None = None) -> None:
+        """Carry out operations that wait, the first ``count`` of them."""
+        due, self._waiting = self._waiting[:count], self._waiting[len(self._waiting[:count]) :]
+        for encoded, future in due:
+            if not future.done():
+                future.set_result(self._apply(encoded))
+
+    def _apply(self, encoded: Operation) -> OpResult:
+        self._applied += 1
+        (run,) = runs_of([(self._applied, encoded)])
+        batcher = Batcher(self.schema)
+        try:
+            batcher.add(ME, self._applied, run, digests_of(run), None)
+        except CallerError as error:
+            return refused(error)
+        ((body, _),) = batcher.build()
+        payload, now = decode_payload(body), self.clock.now()
+        admission = self._results.admit(payload, now)
+        entry = ApplyEntry(OpId(1, self._applied), now, payload, admission.skip)
+        (applied,) = self.store.apply([entry])
+        ((answer,),) = self._results.record(admission, applied.faults)
+        return answer.result
+
+    def change_schema(self, schema: Schema) -> None:
+        """Apply a new version of the schema."""
+        self._applied += 1
+        self.store.apply([ApplyEntry(OpId(1, self._applied), self.clock.now(), schema)])
+
+    async def page(
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, timeout_s: float
+    ) -> tuple[ScanPage, RowBatch | None]:
+        self.pages.append((spec, at, at_least))
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        order = Order.KEY if spec.order is Order.ANY else spec.order
+        chosen = self.clock.now() if at is None else at
+        with self.store.scan(msgspec.structs.replace(spec, order=order), chosen) as cursor:
+            rows = cursor.next_batch(PAGE_ROWS)
+            after = cursor.resume_token if rows is not None else None
+        count = 0 if rows is None else len(rows)
+        return ScanPage(chosen, self.schema.version, count, after), rows if count else None
+
+
+SCHEMA = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "sensor", "type": "int32"},
+            {"name": "minute", "type": "int64"},
+            {"name": "celsius", "type": "double", "nullable": True},
+            {"name": "note", "type": "string", "nullable": True},
+        ],
+        "key": ["sensor", "minute"],
+    }
+)
+
+
+class MemoryTable:
+    """A table over tablets in memory."""
+
+    def __init__(
+        self, schema: Schema = SCHEMA, partition: Mapping[str, Any] | None = None, name: str = "readings"
+    ) -> None:
+        scheme = from_plain(schema, partition or {})
+        self.clock = Clock()
+        self.tablets = [MemoryTablet(f"{name}-{n}", schema, self.clock) for n in range(scheme.count)]
+        where = tuple(TabletLocation(tablet.tablet_id) for tablet in self.tablets)
+        location = TableLocation(name, schema, scheme, where)
+        self.table = AsyncTable(location, self.tablets, ["127.0.0.1:1"], self.clock.now)
+
+    def held_rows(self) -> list[int]:
+        """Number of rows that each tablet holds."""
+        return [int(tablet.store.checksum().rpartition("-")[2]) for tablet in self.tablets]
+
+
+def one_column(name: str, type_text: str, *, nullable: bool = True, key_type: str = "int64") -> Schema:
+    """A schema with the key ``id`` and one more column."""
+    columns = [{"name": "id", "type": key_type}, {"name": name, "type": type_text, "nullable": nullable}]
+    return Schema.from_plain({"columns": columns, "key": ["id"]})
+
+
+def failures(error: Any) -> list[tuple[int, str]]:
+    """Row and code of each failure."""
+    return [(failure.row, failure.code) for failure in error.value.failures]
+
+
+def ids(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [row["id"] for row in rows]

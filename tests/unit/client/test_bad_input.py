@@ -1,0 +1,287 @@
+"""Rows that do not fit: a typed error with row, column, what came and what was expected each; the rest stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from stelae.client import RowsFailed, WriteResult
+from stelae.client.arrow_fit import BadArrow
+from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpKind
+from tests.unit.client.tablets import SCHEMA, MemoryTable, one_column
+
+
+def written(schema: Schema, data: Any, kind: OpKind = OpKind.INSERT) -> tuple[WriteResult, list[dict[str, Any]]]:
+    """What comes of handing ``data`` in, and the rows that are there afterwards."""
+
+    async def write() -> tuple[WriteResult, list[dict[str, Any]]]:
+        table = MemoryTable(schema).table
+        result = await table.write(kind, data, errors="return")
+        return result, await table.scan(order="key").to_pylist()
+
+    return asyncio.run(write())
+
+
+def refused(schema: Schema, data: Any, kind: OpKind = OpKind.INSERT) -> str:
+    """The error of data that is refused as a whole."""
+    with pytest.raises(SchemaMismatch) as caught:
+        written(schema, data, kind)
+    return str(caught.value)
+
+
+FORMS: dict[str, Callable[[list[Any], list[Any]], Any]] = {
+    "dicts": lambda ids, values: [{"id": i, "value": v} for i, v in zip(ids, values, strict=True)],
+    "tuples": lambda ids, values: list(zip(ids, values, strict=True)),
+    "pandas": lambda ids, values: pd.DataFrame({"id": ids, "value": pd.Series(values, dtype=object)}),
+}
+
+UNFIT: list[tuple[str, Any, Any, str]] = [
+    ("int8", 5, 300, "expected int8 or null, got int 300"),
+    ("int32", 5, "five", "expected int32 or null, got str 'five'"),
+    ("int64", 5, 2**63, f"expected int64 or null, got int {2**63}"),
+    ("int64", 5, 1.5, "expected int64 or null, got float 1.5"),
+    ("int64", 5, float("nan"), "expected int64 or null, got float nan"),
+    ("int64", 5, float("inf"), "expected int64 or null, got float inf"),
+    ("bool", True, 1, "expected bool or null, got int 1"),
+    ("float", 1.5, 1e300, "expected float or null, got float 1e+300"),
+    ("decimal(5,2)", Decimal("1.25"), Decimal("1.255"), "expected decimal(5,2) or null, got Decimal"),
+    ("decimal(5,2)", Decimal("1.25"), Decimal("NaN"), "expected decimal(5,2) or null, got Decimal"),
+    ("string", "text", b"raw", "expected string or null, got bytes b'raw'"),
+    ("string", "text", "\ud800", "expected string or null, got str '\\ud800'"),
+    ("binary", b"raw", "text", "expected binary or null, got str 'text'"),
+    ("date", date(2026, 1, 1), "2026-01-01", "expected date or null, got str '2026-01-01'"),
+    ("timestamp", datetime(2026, 1, 1), 2**63, f"expected timestamp or null, got int {2**63}"),
+    ("timestamp", datetime(2026, 1, 1), "noon", "expected timestamp or null, got str 'noon'"),
+]
+
+
+@pytest.mark.parametrize("form", ["dicts", "tuples"])
+@pytest.mark.parametrize(("kind", "good", "bad", "reason"), UNFIT, ids=lambda v: repr(v)[:20])
+def test_a_value_that_does_not_fit_is_named_and_the_other_rows_stand(
+    form: str, kind: str, good: Any, bad: Any, reason: str
+) -> None:
+    result, rows = written(one_column("value", kind), FORMS[form]([1, 2, 3], [good, bad, good]))
+    (failure,) = result.failures
+    assert (failure.row, failure.code, failure.kind, failure.table) == (1, "BAD_VALUE", "insert", "readings")
+    assert f"column 'value': {reason}" in failure.reason
+    assert failure.values is not None and failure.values["id"] == 2
+    assert [row["id"] for row in rows] == [1, 3]
+
+
+def test_a_pandas_column_of_several_kinds_of_values_is_searched_for_those_at_fault() -> None:
+    result, rows = written(one_column("value", "int32"), FORMS["pandas"]([1, 2, 3, 4], [5, "five", None, 6]))
+    assert [(f.row, f.reason) for f in result.failures] == [
+        (1, "column 'value': expected int32 or null, got str 'five'")
+    ]
+    assert [row["value"] for row in rows] == [5, None, 6]
+
+
+def test_the_raised_error_says_what_failed_and_that_the_rest_is_written() -> None:
+    async def write() -> None:
+        await MemoryTable(one_column("value", "int32")).table.insert([(1, 1), (2, "x"), (3, 3)])
+
+    with pytest.raises(RowsFailed, match="1 of 3 rows were not taken, the other 2 are written") as caught:
+        asyncio.run(write())
+    assert "row 1: BAD_VALUE: column 'value': expected int32 or null, got str 'x'" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [*FORMS])
+def test_a_null_in_the_key_fails_its_row_alone(form: str) -> None:
+    result, rows = written(one_column("value", "string"), FORMS[form]([1, None, 3], ["a", "b", "c"]))
+    (failure,) = result.failures
+    assert failure.row == 1 and "column 'id': expected int64, got null" in failure.reason
+    assert [row["id"] for row in rows] == [1, 3]
+
+
+def test_nan_and_infinities_are_values_of_a_double_and_of_a_key() -> None:
+    nan, infinity = float("nan"), float("inf")
+    result, rows = written(
+        one_column("value", "double", key_type="double"), [(nan, nan), (-infinity, infinity), (0.0, -infinity)]
+    )
+    assert result.written == 3
+    assert repr(rows) == repr(
+        [{"id": -infinity, "value": infinity}, {"id": 0.0, "value": -infinity}, {"id": nan, "value": nan}]
+    )
+
+
+def test_of_two_rows_with_one_key_in_a_batch_the_second_insert_fails() -> None:
+    result, rows = written(one_column("value", "string"), [(1, "a"), (2, "b"), (1, "c")])
+    assert [(f.row, f.code) for f in result.failures] == [(2, "ALREADY_PRESENT")]
+    assert [row["value"] for row in rows] == ["a", "b"]
+
+
+def test_of_two_rows_with_one_key_in_a_batch_the_later_upsert_wins() -> None:
+    result, rows = written(one_column("value", "string"), [(1, "a"), (1, "b"), (1, "c")], OpKind.UPSERT)
+    assert result.written == 3
+    assert rows == [{"id": 1, "value": "c"}]
+
+
+def test_an_unknown_column_of_a_dict_fails_its_row_with_what_there_is() -> None:
+    result, rows = written(SCHEMA, [{"sensor": 1, "minute": 1}, {"sensor": 1, "minuet": 2}, {"sensor": 1, "minute": 3}])
+    (failure,) = result.failures
+    assert failure.row == 1
+    assert failure.reason == (
+        "no column 'minuet'; the table has: sensor, minute, celsius, note; did you mean 'minute'?"
+    )
+    assert [row["minute"] for row in rows] == [1, 3]
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_an_unknown_column_of_a_frame_refuses_it(frame: Callable[[Any], Any]) -> None:
+    assert "no column 'minuet'" in refused(SCHEMA, frame({"sensor": [1], "minute": [1], "minuet": [2]}))
+
+
+def test_a_frame_without_a_needed_column_is_refused() -> None:
+    assert "insert needs values for the columns 'minute'" in refused(SCHEMA, pa.table({"sensor": [1]}))
+
+
+def test_a_frame_whose_column_is_of_another_kind_is_refused() -> None:
+    frame = pd.DataFrame({"id": [1], "value": ["text"]})
+    assert "column 'value': expected int32, got a column of" in refused(one_column("value", "int32"), frame)
+
+
+def test_rows_of_another_width_and_things_that_are_no_rows_fail_one_by_one() -> None:
+    result, rows = written(one_column("value", "string"), [(1, "a"), (2,), 3, "four", (5, "e")])
+    assert [f.row for f in result.failures] == [1, 2, 3]
+    assert result.failures[0].reason == "expected 2 values (id, value), got 1"
+    assert result.failures[1].reason == "expected a dict or a tuple, got int"
+    assert [row["id"] for row in rows] == [1, 5]
+
+
+@pytest.mark.parametrize("data", ["text", b"raw", 5, None, object()])
+def test_what_rows_cannot_be_read_from_is_refused(data: Any) -> None:
+    with pytest.raises(CallerError, match="cannot read rows from"):
+        written(SCHEMA, data)
+
+
+# -- Arrow -----------------------------------------------------------------------------------------
+
+
+def arrow(value: pa.Array) -> pa.Table:
+    return pa.table({"id": pa.array(range(len(value)), pa.int64()), "value": value})
+
+
+CASTS: list[tuple[str, pa.Array, list[int], str]] = [
+    ("int8", pa.array([1, 300, 2], pa.int64()), [1], "expected int8 or null, got int 300 (of int64)"),
+    ("int64", pa.array([1, 2**64 - 1, 2], pa.uint64()), [1], "got int 18446744073709551615"),
+    ("int64", pa.array([1.0, 1.5, float("nan"), 2.0]), [1, 2], "expected int64 or null, got float 1.5 (of double)"),
+    ("float", pa.array([1.0, 1e300, float("inf")]), [1], "expected float or null, got float 1e+300"),
+    ("double", pa.array([1, 2**53 + 1], pa.int64()), [1], "expected double or null, got int 9007199254740993"),
+    ("decimal(5,2)", pa.array([Decimal("1.5"), Decimal("1.255")]), [1], "expected decimal(5,2) or null"),
+    ("timestamp", pa.array([1000, 1001], pa.timestamp("ns")), [1], "expected timestamp or null"),
+    ("timestamp", pa.array([1, 2**62], pa.timestamp("s")), [1], "expected timestamp or null"),
+    ("date", pa.array([datetime(2026, 1, 1), datetime(2026, 1, 1, 1)]), [1], "expected date or null"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "bad", "reason"), CASTS, ids=lambda v: repr(v)[:20])
+def test_an_arrow_value_that_a_cast_would_change_fails_its_row_alone(
+    kind: str, value: pa.Array, bad: list[int], reason: str
+) -> None:
+    result, rows = written(one_column("value", kind), arrow(value))
+    assert [failure.row for failure in result.failures] == bad
+    assert reason in result.failures[0].reason
+    assert [row["id"] for row in rows] == [i for i in range(len(value)) if i not in bad]
+
+
+FITS: list[tuple[str, pa.Array, list[Any]]] = [
+    ("int64", pa.array([1, None], pa.uint8()), [1, None]),
+    ("int32", pa.array([2.0, None]), [2, None]),
+    ("double", pa.array([1.5], pa.float32()), [1.5]),
+    ("string", pa.array(["a", "b", "a"]).dictionary_encode(), ["a", "b", "a"]),
+    ("string", pa.array(["a", None], pa.large_string()), ["a", None]),
+    ("string", pa.array(["a"], pa.string_view()), ["a"]),
+    ("binary", pa.array([b"ab"], pa.binary(2)), [b"ab"]),
+    ("decimal(9,2)", pa.array([Decimal("1.5")]), [Decimal("1.50")]),
+    ("date", pa.array([datetime(2026, 1, 2)]), [date(2026, 1, 2)]),
+    ("timestamp", pa.array([datetime(2026, 1, 2)], pa.timestamp("s")), [datetime(2026, 1, 2)]),
+    (
+        "timestamp",
+        pa.array([datetime(2026, 1, 2, 2, tzinfo=timezone(timedelta(hours=2)))], pa.timestamp("us", "+02:00")),
+        [datetime(2026, 1, 2)],
+    ),
+    ("string", pa.nulls(2), [None, None]),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), FITS, ids=lambda v: repr(v)[:20])
+def test_an_arrow_column_that_loses_nothing_is_taken(kind: str, value: pa.Array, expected: list[Any]) -> None:
+    result, rows = written(one_column("value", kind), arrow(value))
+    assert not result.failures
+    assert [row["value"] for row in rows] == expected
+
+
+def text_of(*raw: bytes, kind: pa.DataType | None = None) -> pa.Array:
+    """A text array with any bytes in it."""
+    good = pa.array(raw, pa.binary())
+    return pa.Array.from_buffers(kind or pa.string(), len(good), good.buffers())
+
+
+def test_text_that_is_no_utf8_fails_its_rows_alone() -> None:
+    result, rows = written(one_column("value", "string"), arrow(text_of(b"a", b"\xff\xfe", b"b", b"\xc3")))
+    assert [(f.row, f.reason) for f in result.failures] == [
+        (place, "column 'value': expected string, got bytes that are no UTF-8") for place in (1, 3)
+    ]
+    assert [row["value"] for row in rows] == ["a", "b"]
+
+
+def offsets(*values: int) -> pa.Buffer:
+    return pa.array(values, pa.int32()).buffers()[1]
+
+
+HOSTILE = {
+    "an offset beyond the data": lambda: pa.Array.from_buffers(
+        pa.string(), 2, [None, offsets(0, 1 << 30, 2), pa.py_buffer(b"ab")]
+    ),
+    "an offset that goes back": lambda: pa.Array.from_buffers(
+        pa.string(), 2, [None, offsets(0, 2, 1), pa.py_buffer(b"abc")]
+    ),
+    "a negative offset": lambda: pa.Array.from_buffers(pa.string(), 2, [None, offsets(0, -5, 2), pa.py_buffer(b"abc")]),
+    "a dictionary index without an entry": lambda: pa.DictionaryArray.from_arrays(
+        pa.array([0, 7], pa.int32()), pa.array(["a"]), safe=False
+    ),
+}
+"""What Arrow lets one build; buffers that are too short it refuses itself."""
+
+
+@pytest.mark.parametrize("what", [*HOSTILE])
+def test_a_hostile_layout_is_refused_before_a_value_is_read(what: str) -> None:
+    value = HOSTILE[what]()
+    batch = pa.RecordBatch.from_arrays([pa.array(range(len(value)), pa.int64()), value], names=["id", "value"])
+    with pytest.raises(BadArrow, match="column 'value': the Arrow array is not sound"):
+        written(one_column("value", "string"), batch)
+
+
+# -- pandas and polars -----------------------------------------------------------------------------
+
+
+def test_a_pandas_frame_brings_missing_numbers_as_nan_and_its_named_index_as_a_key() -> None:
+    frame = pd.DataFrame({"value": [1.0, None]}, index=pd.Index([7, 8], name="id"))
+    result, rows = written(one_column("value", "int32"), frame)
+    assert not result.failures
+    assert rows == [{"id": 7, "value": 1}, {"id": 8, "value": None}]
+
+
+def test_a_missing_number_of_pandas_is_nan_where_null_is_not_allowed() -> None:
+    frame = pd.DataFrame({"id": [1], "value": [float("nan")]})
+    _, ((row),) = written(one_column("value", "double", nullable=False), frame)
+    assert repr(row["value"]) == "nan"
+
+
+def test_polars_frames_lazy_frames_and_streams_of_batches_are_taken() -> None:
+    frame = pl.DataFrame({"id": [1, 2], "value": ["a", None]})
+    stream = pa.RecordBatchReader.from_batches(frame.to_arrow().schema, frame.to_arrow().to_batches())
+    for data in (frame, frame.lazy(), stream):
+        result, rows = written(one_column("value", "string"), data)
+        assert result.written == 2, data
+        assert rows == [{"id": 1, "value": "a"}, {"id": 2, "value": None}]

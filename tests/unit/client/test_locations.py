@@ -1,0 +1,90 @@
+"""Where tables are: from a file, or from the nodes; and what is wrong with a file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stelae.client.locations import FileLocations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
+from stelae.spi.errors import ConfigError
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.schema import Schema
+from tests.unit.client.tablets import SCHEMA
+
+NODE = "5b4f16d0e9a24f0b8a6f6f5c3f6f7a01"
+GOOD = f"""
+[tables.readings]
+partition.hash = [{{columns = ["sensor"], buckets = 2}}]
+tablets = [
+    {{id = "readings-0", members = [{{uuid = "{NODE}", address = "127.0.0.1:7051"}}]}},
+    {{id = "readings-1"}},
+]
+[tables.plain]
+tablets = [{{id = "plain"}}]
+"""
+
+
+async def schema_of(location: TabletLocation) -> Schema:
+    return SCHEMA
+
+
+def read(path: Path, text: str) -> FileLocations:
+    path.joinpath("tables.toml").write_text(text)
+    return FileLocations(path / "tables.toml", schema_of)
+
+
+def found(path: Path, text: str, name: str = "readings") -> TableLocation:
+    return asyncio.run(read(path, text).find(name))
+
+
+def test_a_file_says_tablets_members_and_partitions(tmp_path: Path) -> None:
+    locations = read(tmp_path, GOOD)
+    assert asyncio.run(locations.tables()) == ["plain", "readings"]
+    table = asyncio.run(locations.find("readings"))
+    assert table.schema == SCHEMA and table.partition_schema.count == 2
+    assert table.tablets == (
+        TabletLocation(TabletId("readings-0"), ((NodeId(NODE), "127.0.0.1:7051"),)),
+        TabletLocation(TabletId("readings-1")),
+    )
+    assert found(tmp_path, GOOD, "plain").partitioning().whole
+
+
+def test_without_a_file_each_tablet_is_a_table() -> None:
+    async def tablets() -> list[Any]:
+        return ["b", "a", "b"]
+
+    locations = NodeLocations(tablets, schema_of)
+    assert asyncio.run(locations.tables()) == ["a", "b"]
+    assert asyncio.run(locations.find("a")).tablets == (TabletLocation(TabletId("a")),)
+    with pytest.raises(NoSuchTable, match="no table 'c'; there are: a, b"):
+        asyncio.run(locations.find("c"))
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("tables = 5", "expected \\[tables.NAME\\]"),
+        ("[table.x]\n", "found: table"),
+        ("[tables", "cannot be read"),
+        ("[tables.readings]\ntablet = []", "partition and tablets, and nothing else"),
+        ("[tables.readings]\ntablets = []", "needs tablets"),
+        ("[tables.readings]\ntablets = [{name = 'x'}]", "no 'id'"),
+        ("[tables.readings]\ntablets = [{id = '../x'}]", "tablet id"),
+        ("[tables.readings]\ntablets = [{id = 'x', members = [{uuid = 'y', address = 'z'}]}]", "node uuid"),
+        ("[tables.readings]\ntablets = [{id = 'a'}, {id = 'b'}]", "1 partitions and 2 tablets"),
+        (GOOD.replace("readings-1", "readings-0"), "names a tablet twice"),
+        (GOOD.replace("sensor", "sensr"), "'sensr'; the table has: sensor, minute"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: Path, text: str, fact: str) -> None:
+    with pytest.raises(ConfigError, match=fact) as caught:
+        found(tmp_path, text)
+    assert "tables.toml" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tables\.toml"):
+        FileLocations(tmp_path / "tables.toml", schema_of)

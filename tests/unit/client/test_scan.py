@@ -1,0 +1,278 @@
+"""Scans: streams with back-pressure, merges by key, limits, and tokens that carry a scan elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stelae.client import ScanToken
+from stelae.client.streams import PAGES_AHEAD
+from stelae.client.tokens import BadToken
+from stelae.client.where import VALUES_MAX, BadFilter, predicates
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.scan import Compare, In, IsNull, Prefix
+from stelae.spi.schema import Schema
+from tests.unit.client.tablets import PAGE_ROWS, SCHEMA, MemoryTable, one_column
+
+HASHED = {"hash": [{"columns": ["sensor"], "buckets": 3}]}
+ROWS = [{"sensor": n % 5, "minute": n, "celsius": float(n), "note": None} for n in range(60)]
+BY_KEY = sorted(ROWS, key=lambda row: (row["sensor"], row["minute"]))
+
+
+def on_rows(work: Callable[[MemoryTable], Awaitable[Any]], partition: Any = HASHED) -> Any:
+    """Carry out ``work`` on a table that holds ``ROWS``."""
+
+    async def carried_out() -> Any:
+        memory = MemoryTable(partition=partition)
+        await memory.table.insert(ROWS)
+        return await work(memory)
+
+    return asyncio.run(carried_out())
+
+
+async def listed(batches: Any) -> list[dict[str, Any]]:
+    return [row async for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(("order", "expected"), [("key", BY_KEY), ("key_descending", BY_KEY[::-1])])
+@pytest.mark.parametrize("partition", [None, HASHED])
+def test_rows_come_in_key_order_when_that_is_asked_for(order: str, expected: Any, partition: Any) -> None:
+    on_rows(lambda memory: same(memory.table.scan(order=order), expected), partition)
+
+
+async def same(scan: Any, expected: Any) -> None:
+    assert await scan.to_pylist() == expected
+
+
+def test_a_merge_without_key_columns_leaves_them_out_again() -> None:
+    expected = [{"celsius": row["celsius"]} for row in BY_KEY]
+    on_rows(lambda memory: same(memory.table.scan(["celsius"], order="key"), expected))
+
+
+@pytest.mark.parametrize("limit", [0, 1, PAGE_ROWS, 10, 60, 1000])
+@pytest.mark.parametrize("order", ["any", "key"])
+def test_a_limit_holds_for_the_scan_as_a_whole(limit: int, order: str) -> None:
+    async def work(memory: MemoryTable) -> None:
+        found = await memory.table.scan(limit=limit, order=order).to_pylist()
+        assert len(found) == min(limit, 60)
+        assert order == "any" or found == BY_KEY[:limit]
+        assert await memory.table.scan(limit=limit).count() == min(limit, 60)
+
+    on_rows(work)
+
+
+def test_start_and_end_take_keys_and_their_first_columns() -> None:
+    async def work(memory: MemoryTable) -> None:
+        scan = memory.table.scan(start=(1, 11), end=3, order="key")
+        expected = [r for r in BY_KEY if (r["sensor"], r["minute"]) >= (1, 11) and r["sensor"] < 3]
+        assert await scan.to_pylist() == expected
+
+    on_rows(work)
+
+
+def test_a_filter_on_the_hash_columns_asks_one_tablet_alone() -> None:
+    async def work(memory: MemoryTable) -> None:
+        for tablet in memory.tablets:
+            tablet.pages.clear()
+        found = await memory.table.scan(where=[("sensor", "=", 2), ("celsius", ">", 20)]).to_pylist()
+        assert sorted(r["minute"] for r in found) == [n for n in range(21, 60) if n % 5 == 2]
+        assert sum(bool(tablet.pages) for tablet in memory.tablets) == 1
+
+    on_rows(work)
+
+
+def test_a_slow_reader_makes_no_tablet_read_far_ahead() -> None:
+    async def work(memory: MemoryTable) -> None:
+        (tablet,) = memory.tablets
+        tablet.pages.clear()
+        batches = memory.table.scan().batches()
+        await anext(batches)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        # One taken, a queue full, one that waits for room in it.
+        assert len(tablet.pages) <= PAGES_AHEAD + 2 < 60 // PAGE_ROWS
+        await batches.aclose()
+        assert len(asyncio.all_tasks()) == 1
+
+    on_rows(work, None)
+
+
+def test_all_pages_of_a_tablet_are_of_one_snapshot() -> None:
+    async def work(memory: MemoryTable) -> None:
+        batches = memory.table.scan().batches()
+        first = await anext(batches)
+        await memory.table.delete([(row["sensor"], row["minute"]) for row in ROWS])
+        assert len(first) + sum([len(batch) async for batch in batches]) == 60
+
+    on_rows(work, None)
+
+
+def test_a_scan_can_be_carried_out_again() -> None:
+    async def work(memory: MemoryTable) -> None:
+        scan = memory.table.scan(order="key", limit=7)
+        assert await scan.to_pylist() == await scan.to_pylist() == BY_KEY[:7]
+
+    on_rows(work)
+
+
+def test_an_empty_table_and_an_empty_selection_have_their_columns() -> None:
+    async def work(memory: MemoryTable) -> None:
+        for where in [("sensor", "=", 77), ("sensor", "in", [])]:
+            found = await memory.table.scan(["note", "sensor"], where).to_arrow()
+            assert found.num_rows == 0 and found.column_names == ["note", "sensor"]
+
+    on_rows(work)
+
+
+def test_pandas_and_polars_get_the_rows() -> None:
+    async def work(memory: MemoryTable) -> None:
+        scan = memory.table.scan(["sensor", "celsius"], order="key")
+        expected = [r["celsius"] for r in BY_KEY]
+        assert (await scan.to_pandas())["celsius"].tolist() == expected
+        assert (await scan.to_polars())["celsius"].to_list() == expected
+
+    on_rows(work)
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+def test_tokens_of_a_scan_return_its_rows_wherever_they_are_carried_out() -> None:
+    async def work(memory: MemoryTable) -> None:
+        tokens = memory.table.scan(where=("celsius", "<", 50)).tokens()
+        assert len(tokens) == 3
+        again = [pickle.loads(pickle.dumps(token)) for token in tokens]
+        assert again == tokens == [ScanToken.from_bytes(token.to_bytes()) for token in tokens]
+        found = [row for token in again for row in await memory.table.open(token).to_pylist()]
+        assert sorted(r["minute"] for r in found) == list(range(50))
+
+    on_rows(work)
+
+
+@pytest.mark.parametrize("order", ["any", "key", "key_descending"])
+@pytest.mark.parametrize("partition", [None, HASHED])
+@pytest.mark.parametrize("limit", [None, 40])
+def test_what_is_left_of_a_scan_goes_on_from_its_token_at_the_same_snapshot(
+    order: str, partition: Any, limit: int | None
+) -> None:
+    async def work(memory: MemoryTable) -> None:
+        scan = memory.table.scan(order=order, limit=limit, at=memory.table.now())
+        whole = await scan.to_pylist()
+        for taken in (0, 1, 2, 5, 7):
+            batches = scan.batches()
+            found = [row for _ in range(taken) for row in (await anext(batches)).to_pylist()]
+            await batches.aclose()
+            token = scan.token() if taken else scan.tokens() and memory.table.scan(order=order, limit=limit).token()
+            assert token is not None
+            await memory.table.upsert({"sensor": 1, "minute": 1, "celsius": 99.0})
+            found += await memory.table.open(ScanToken.from_bytes(token.to_bytes())).to_pylist()
+            if taken and order != "any":
+                assert found == whole
+            assert len(found) == len(whole)
+            assert len({(r["sensor"], r["minute"]) for r in found}) == len(found)
+
+    on_rows(work, partition)
+
+
+def test_a_scan_that_is_through_has_no_token_left() -> None:
+    async def work(memory: MemoryTable) -> None:
+        for order in ("any", "key"):
+            for limit in (None, 5, 0):
+                scan = memory.table.scan(order=order, limit=limit)
+                await scan.to_arrow()
+                assert scan.token() is None
+
+    on_rows(work)
+
+
+def test_a_token_of_another_table_is_refused() -> None:
+    async def work(memory: MemoryTable) -> None:
+        (token,) = MemoryTable(name="others").table.scan().tokens()
+        with pytest.raises(BadToken, match="of table 'others', this is 'readings'"):
+            memory.table.open(token)
+        renamed = msgspec.structs.replace(token, table="readings")
+        with pytest.raises(BadToken, match="another table of the name 'readings': it has tablet 'others-0'"):
+            memory.table.open(renamed)
+        (token,) = MemoryTable(one_column("value", "string")).table.scan().tokens()
+        with pytest.raises(BadToken, match="it has another key"):
+            memory.table.open(token)
+        with pytest.raises(BadToken, match="not bytes"):
+            memory.table.open(b"x")  # type: ignore[arg-type]
+
+    on_rows(work)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_token_are_refused_and_nothing_else_happens(data: bytes) -> None:
+    with pytest.raises(BadToken):
+        ScanToken.from_bytes(data)
+
+
+def without_celsius(version: int) -> Schema:
+    columns = tuple(c for c in SCHEMA.columns if c.name != "celsius")
+    return Schema(version, columns, SCHEMA.key)
+
+
+def test_a_scan_of_a_column_that_was_dropped_is_refused_and_others_go_on() -> None:
+    async def work(memory: MemoryTable) -> None:
+        (tablet,) = memory.tablets
+        tablet.change_schema(without_celsius(2))
+        with pytest.raises(SchemaMismatch):
+            await memory.table.scan().to_arrow()
+        assert await memory.table.scan(["sensor", "note"]).count() == 60
+
+    on_rows(work, None)
+
+
+def test_a_token_that_reads_a_dropped_column_names_it() -> None:
+    async def work() -> None:
+        memory = MemoryTable(without_celsius(2))
+        for scan in (MemoryTable().table.scan(), MemoryTable().table.scan(["note"], ("celsius", ">", 1))):
+            (token,) = scan.tokens()
+            with pytest.raises(SchemaMismatch, match="column 'celsius' was dropped from the table; it has: sensor"):
+                memory.table.open(token)
+        (token,) = MemoryTable().table.scan(["note"]).tokens()
+        assert await memory.table.open(token).to_pylist() == []
+
+    asyncio.run(work())
+
+
+# -- filters ---------------------------------------------------------------------------------------
+
+
+def test_filters_as_people_write_them() -> None:
+    assert predicates(SCHEMA, [("celsius", ">", 20), ("sensor", "IN", {1})]) == (Compare(3, ">", 20.0), In(1, (1,)))
+    assert predicates(SCHEMA, ("note", "is  NULL")) == (IsNull(4),)
+    assert predicates(SCHEMA, [("note", "is not null")]) == (IsNull(4, negated=True),)
+    assert predicates(SCHEMA, ["note", "starts with", "ab"]) == (Prefix(4, "ab"),)
+    assert predicates(SCHEMA, ("sensor", "==", 1)) == (Compare(1, "=", 1),)
+    assert predicates(SCHEMA, None) == predicates(SCHEMA, []) == ()
+
+
+@pytest.mark.parametrize(
+    ("where", "fact"),
+    [
+        ("sensor = 1", "not the text"),
+        (("sensr", "=", 1), "no column 'sensr'; .* did you mean 'sensor'"),
+        (("sensor", "~", 1), "unknown operation '~' in a filter on 'sensor'; known: =, !="),
+        (("sensor", "=", "one"), "in a filter, column 'sensor': expected int32, got str 'one'"),
+        (("sensor", "=", None), "expected int32, got null"),
+        (("sensor", "in", [1, "x"]), "expected int32, got str 'x'"),
+        (("sensor", "in", 5), "takes a list of values, not int"),
+        (("sensor", "in", range(VALUES_MAX + 1)), f"at most {VALUES_MAX}"),
+        (("sensor", "starts with", 1), "has no prefixes"),
+        (("sensor", "="), "lacks a value"),
+        ([("sensor", "=", 1, 2)], "a filter is"),
+        ([5], "a filter is"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_says_what_was_expected(where: Any, fact: str) -> None:
+    with pytest.raises(BadFilter, match=fact):
+        predicates(SCHEMA, where)
