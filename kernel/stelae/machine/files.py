@@ -213,15 +213,16 @@ def _pwritev(fd: int, buffers: Sequence[Buffer], offset: int, flag: int) -> int:
 def _write_rest(fd: int, buffers: Sequence[Buffer], offset: int, written: int, flag: int) -> None:
     """Go on after a short write, or with the buffers that one call does not take."""
     views = [memoryview(buffer).cast("B") for buffer in buffers]
-    position = offset
+    position, first = offset, 0
     while True:
         position += written
-        while views and written >= len(views[0]):
-            written -= len(views.pop(0))
-        if not views:
+        while first < len(views) and written >= len(views[first]):
+            written -= len(views[first])
+            first += 1
+        if first == len(views):
             return
-        views[0] = views[0][written:]
-        written = _pwritev(fd, views[:_BUFFERS_MAX], position, flag)
+        views[first] = views[first][written:]
+        written = _pwritev(fd, views[first : first + _BUFFERS_MAX], position, flag)
         if written == 0:
             raise OSError(errno.EIO, "the system wrote nothing")
 
