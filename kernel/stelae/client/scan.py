@@ -24,9 +24,9 @@ Record = dict[str, Any]
 class AsyncScan:
     """A scan that has not begun; each of its methods that reads carries it out, from the start.
 
-    Made by ``AsyncTable.scan``. ``async for batch in scan`` gives ``pyarrow.RecordBatch``es and asks for more only as
-    they are taken. Nothing is kept on any server between two pages, so a scan may rest as long as it likes, and go on
-    at another replica."""
+    Made by ``AsyncTable.scan``. ``async for batch in scan`` gives ``pyarrow.RecordBatch`` objects and asks for more
+    only as they are taken. Nothing is kept on any server between two pages, so a scan may rest as long as it likes, and
+    go on at another replica."""
 
     def __init__(
         self, token: ScanToken, schema: Schema, tablet: Callable[[TabletId], ReadableTablet], timeout_s: float
@@ -50,7 +50,7 @@ class AsyncScan:
         return self.batches()
 
     async def batches(self) -> AsyncGenerator[Any, None]:
-        """Yield ``pyarrow.RecordBatch``es.
+        """Yield ``pyarrow.RecordBatch`` objects.
 
         Raises:
             Unavailable: no replica could serve in time.

@@ -170,7 +170,7 @@ class Table:
 
 
 class Scan:
-    """A scan that has not begun; see ``AsyncScan``. Iterating over it gives ``pyarrow.RecordBatch``es."""
+    """A scan that has not begun; see ``AsyncScan``. Iterating over it gives ``pyarrow.RecordBatch`` objects."""
 
     def __init__(self, portal: Portal, scan: AsyncScan) -> None:
         self._portal = portal
