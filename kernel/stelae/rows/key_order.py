@@ -135,7 +135,7 @@ def _ordered_ints(kind: DataType, values: Any) -> Any:
             return values.view(pa.int64())
         case "float" | "double":
             return _ordered_floats(values, _bits(kind))
-    return pc.cast(values, pa.int64())
+    return values if kind.name == "int64" else pc.cast(values, pa.int64())
 
 
 def _ordered_floats(values: Any, bits: int) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import lt
 from typing import Any
 
@@ -22,7 +23,6 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, RowCode
-from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.lookup import Lookup
 from stelae_store_columnar.memory import MemoryPart
 from stelae_store_columnar.versions import Versions
@@ -62,10 +62,13 @@ def readable(payload: WritePayload, schemas: Mapping[int, Schema], order: KeyOrd
 class Applier:
     """Writes the groups of one entry into the part in memory."""
 
-    def __init__(self, memory: MemoryPart, lookup: Lookup, schema: Schema, stamp: int) -> None:
+    def __init__(
+        self, memory: MemoryPart, lookup: Lookup, schema: Schema, types: Mapping[int, Any], stamp: int
+    ) -> None:
         self._memory = memory
         self._lookup = lookup
         self._schema = schema
+        self._types = types
         self._stamp = stamp
 
     def write(self, groups: Sequence[Readable], skip: set[int]) -> tuple[RowFault, ...]:
@@ -83,7 +86,7 @@ class Applier:
             if places:
                 faults += [RowFault(start + places[row], code) for row, code in self._step(rest)]
             start += count
-        self._memory.settle(types_of(self._schema))
+        self._memory.settle(self._types)
         return tuple(faults)
 
     def _step(self, group: Readable) -> list[tuple[int, RowCode]]:
@@ -143,7 +146,7 @@ class Applier:
                 rest.keys,
                 pa.repeat(pa.scalar(self._stamp, pa.int64()), len(kept)),
                 pa.repeat(True, len(kept)),
-                pa.repeat(pa.scalar(self._schema.version, pa.int32()), len(kept)),
+                _schemas(self._schema.version, len(kept)),
                 {column_id: columns[column_id] for column_id in self._schema.key},
             )
             bottom = self._lookup.bottom(min(kept), max(kept))
@@ -188,7 +191,7 @@ class Applier:
             keys,
             pa.repeat(pa.scalar(self._stamp, pa.int64()), count),
             None,
-            pa.repeat(pa.scalar(schema.version, pa.int32()), count),
+            _schemas(schema.version, count),
             columns,
             partial,
         )
@@ -201,6 +204,16 @@ def skipped_rows(payload: WritePayload, skip: frozenset[int]) -> set[int]:
 
 def _no_rows(group: OpGroup, schema: Schema) -> RowBatch:
     return RowBatch.from_equal_rows(schema.project(group.columns), [])
+
+
+def _schemas(version: int, count: int) -> Any:
+    """The same schema version so many times."""
+    return _same(version, 1 << max(12, (count - 1).bit_length())).slice(0, count)
+
+
+@lru_cache(maxsize=8)
+def _same(version: int, count: int) -> Any:
+    return pa.repeat(pa.scalar(version, pa.int32()), count)
 
 
 def _rising(keys: Any, values: list[Comparable] | None) -> tuple[Comparable, Comparable] | None:

@@ -7,6 +7,7 @@ replica to replica, and what a column was called when a row was written does not
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,11 @@ class Fitting:
             ever = any(column.id in one.by_id and one.by_id[column.id].default is not None for one in schemas.values())
             if lacking and ever:
                 self._lacking[column.id] = lacking
+
+    @cached_property
+    def all_types(self) -> Mapping[int, Any]:
+        """The Arrow types of all columns."""
+        return self.types(self._schema.by_id)
 
     def types(self, ids: Iterable[int]) -> dict[int, Any]:
         """Return the Arrow types of some columns."""

@@ -186,7 +186,7 @@ class ColumnarStore(TabletStore):
         groups = readable(payload, self._schemas, self._order)
         state = self._state
         lookup = Lookup(self._memory, state.levels)
-        applier = Applier(self._memory, lookup, state.schema, entry.timestamp)
+        applier = Applier(self._memory, lookup, state.schema, state.fitting.all_types, entry.timestamp)
         try:
             return applier.write(groups, skipped_rows(payload, entry.skip))
         except BaseException as error:
