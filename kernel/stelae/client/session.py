@@ -296,8 +296,8 @@ class AsyncSession:
             tally = Tally(writer.name, kind)
             tally.rows = rows[0].number
             tallies.append(tally)
-            for part in Intake(writer.schema, kind, tally).parts([held.row for held in rows]):
-                waves.append(writer.plan(kind, part, tally))
+            parts = [*Intake(writer.schema, kind, tally).parts([held.row for held in rows])]
+            waves.append(writer.plan(kind, parts, tally))
         for wave in waves:
             wave.send(writer.tablets, self._options.timeout_s)
         for wave in waves:

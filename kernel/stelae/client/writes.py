@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from stelae.client.failures import UNKNOWN_OUTCOME, Tally, reason_of
-from stelae.client.intake import KEY_ONLY, Intake, Part
-from stelae.partition.partitioning import NOWHERE, Partitioning
+from stelae.client.intake import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, Intake, Part
+from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import KeyOrder, key_order
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
@@ -50,9 +50,9 @@ class _Piece(NamedTuple):
 
 
 class Wave:
-    """One batch, as one operation for each tablet that it concerns."""
+    """What is sent in one turn: some batches, as operations of the tablets that they concern."""
 
-    def __init__(self, order: KeyOrder, rows: RowBatch, tally: Tally, pieces: Sequence[_Piece]) -> None:
+    def __init__(self, order: KeyOrder, rows: Sequence[RowBatch], tally: Tally, pieces: Sequence[_Piece]) -> None:
         self._order = order
         self._rows = rows
         self._tally = tally
@@ -61,7 +61,9 @@ class Wave:
 
     @cached_property
     def _keys(self) -> Any:
-        return self._order.array(self._rows)
+        import pyarrow as pa
+
+        return pa.chunked_array([self._order.array(rows) for rows in self._rows], self._order.arrow)
 
     def meets(self, other: Wave) -> bool:
         """Whether the two have a key in common."""
@@ -139,8 +141,8 @@ class TableWriter:
         tally = Tally(self.name, kind)
         under_way: deque[Wave] = deque()
         try:
-            for part in Intake(self.schema, kind, tally).parts(data):
-                wave = self.plan(kind, part, tally)
+            for parts in _gathered(Intake(self.schema, kind, tally).parts(data)):
+                wave = self.plan(kind, parts, tally)
                 while under_way and (len(under_way) >= WAVES_MAX or any(wave.meets(other) for other in under_way)):
                     await under_way.popleft().settle(self.written)
                 wave.send(self.tablets, timeout_s)
@@ -150,19 +152,21 @@ class TableWriter:
                 await under_way.popleft().settle(self.written)
         return tally
 
-    def plan(self, kind: OpKind, part: Part, tally: Tally) -> Wave:
-        """Split a batch by partition and encode it; rows without a place fail."""
+    def plan(self, kind: OpKind, parts: Sequence[Part], tally: Tally) -> Wave:
+        """Split batches by partition and encode them; rows without a place fail."""
+        pieces = [piece for part in parts for piece in self._pieces(kind, part, tally)]
+        return Wave(self._order, [part.rows for part in parts], tally, pieces)
+
+    def _pieces(self, kind: OpKind, part: Part, tally: Tally) -> Iterator[_Piece]:
         layout = self.schema.key_layout if kind in KEY_ONLY else self.schema.layout
         columns = None if part.rows.layout == layout else part.rows.layout.ids
-        pieces: list[_Piece] = []
         for share in self.partitioning.split(part.rows):
             places = [part.places[place] for place in share.places]
             if share.partition == NOWHERE:
                 for row, place in enumerate(places):
                     key = share.rows.slice(row, 1).select(self.schema.key_layout).to_rows()[0]
-                    tally.fail(
-                        place, "NO_PARTITION", self.partitioning.explain_nowhere(key), values_of(share.rows, row)
-                    )
+                    reason = self.partitioning.explain_nowhere(key)
+                    tally.fail(place, NoPartition.code, reason, values_of(share.rows, row))
                 continue
             for rows, start, encoded in _encoded(kind, columns, share.rows, 0):
                 mine = places[start : start + len(rows)]
@@ -170,8 +174,21 @@ class TableWriter:
                     reason = f"the row takes {len(encoded.rows)} bytes; at most {OP_BYTES_MAX} are accepted"
                     tally.fail(mine[0], "TOO_LARGE", reason)
                 else:
-                    pieces.append(_Piece(share.partition, rows, mine, encoded))
-        return Wave(self._order, part.rows, tally, pieces)
+                    yield _Piece(share.partition, rows, mine, encoded)
+
+
+def _gathered(parts: Iterator[Part]) -> Iterator[list[Part]]:
+    """Take small batches together, up to the size of a large one: rows that bring different columns come in many."""
+    gathered: list[Part] = []
+    rows = size_bytes = 0
+    for part in parts:
+        rows, size_bytes = rows + len(part.rows), size_bytes + part.rows.nbytes
+        if gathered and (rows > BATCH_ROWS_MAX or size_bytes > BATCH_BYTES):
+            yield gathered
+            gathered, rows, size_bytes = [], len(part.rows), part.rows.nbytes
+        gathered.append(part)
+    if gathered:
+        yield gathered
 
 
 def _encoded(

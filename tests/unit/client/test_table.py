@@ -167,6 +167,22 @@ async def settle(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
+def test_rows_that_bring_different_columns_by_turns_travel_together_and_in_order() -> None:
+    async def work(memory: MemoryTable) -> None:
+        (tablet,) = memory.tablets
+        tablet.held = True
+        given = [{"id": n % 50, "value": n} if n % 2 else {"id": n % 50} for n in range(200)]
+        writing = asyncio.create_task(memory.table.upsert(given))
+        await settle(lambda: tablet.waiting == 200)
+        tablet.held = False
+        tablet.release()
+        assert (await writing).written == 200
+        assert (await memory.table.get(49))["value"] == 199
+        assert (await memory.table.get(48))["value"] is None
+
+    run(work, schema=one_column("value", "int64"))
+
+
 def test_few_rows_travel_in_row_form_and_many_as_arrow() -> None:
     async def work(memory: MemoryTable) -> None:
         await memory.table.insert(rows(ROW_FORM_ROWS_MAX - 1))
