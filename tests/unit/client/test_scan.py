@@ -181,6 +181,35 @@ def test_what_is_left_of_a_scan_goes_on_from_its_token_at_the_same_snapshot(
     on_rows(work, partition)
 
 
+@pytest.mark.parametrize("order", ["any", "key"])
+def test_the_rest_of_a_scan_without_a_time_is_of_the_time_that_its_first_pages_were(order: str) -> None:
+    async def work(memory: MemoryTable) -> None:
+        scan = memory.table.scan(order=order)
+        batches = scan.batches()
+        found = len(await anext(batches))
+        await batches.aclose()
+        token = scan.token()
+        assert token is not None
+        # Tablets of which no page was taken have no time yet.
+        begun = [part for part in token.parts if part.at is not None]
+        await memory.table.delete([(row["sensor"], row["minute"]) for row in ROWS])
+        rest = [msgspec.structs.replace(token, parts=(part,)) for part in begun]
+        found += sum([await memory.table.open(one).count() for one in rest])
+        held = [
+            count
+            for tablet, count in zip(memory.tablets, before, strict=True)
+            if tablet.tablet_id in {part.tablet_id for part in begun}
+        ]
+        assert found == sum(held) > PAGE_ROWS
+
+    before = on_rows(counted)
+    on_rows(work)
+
+
+async def counted(memory: MemoryTable) -> list[int]:
+    return memory.held_rows()
+
+
 def test_a_scan_that_is_through_has_no_token_left() -> None:
     async def work(memory: MemoryTable) -> None:
         for order in ("any", "key"):

@@ -146,3 +146,31 @@ def test_a_value_that_does_not_fit_its_column_is_refused() -> None:
         visited(HASHED, Compare(SENSOR, "=", "five"))
     with pytest.raises(SchemaMismatch, match="has no prefix"):
         visited(ranged(1), Prefix(SENSOR, "5"))
+
+
+def over(columns: list[str], types: list[str], *edges: tuple[Any, ...]) -> Partitioning:
+    """Ranges over some key columns of a table of these types."""
+    schema = table(types)
+    key = KeyColumns(schema, [schema.by_name[name].id for name in columns])
+    cuts = [key.encode(edge) for edge in edges]
+    ranges = [KeyRange(lower, upper) for lower, upper in zip([b"", *cuts], [*cuts, None], strict=True)]
+    return Partitioning(schema, PartitionSchema((), key.ids, tuple(ranges)))
+
+
+def test_bytes_that_no_row_has_as_its_key_bound_nothing() -> None:
+    """Eight zero bytes stand before every double, and decode as a NaN, which stands behind them."""
+    partitioning = over(["k0"], ["double"], (0.0,))
+    assert visited(partitioning, key_from=bytes(8)) == [0, 1]
+
+
+def test_a_bound_of_keys_keeps_the_range_that_it_lies_in() -> None:
+    """Rows of the bound's own first column stand before it, too."""
+    partitioning = over(["k0"], ["int32", "int32"], (5,))
+    assert visited(partitioning, key_until=encode_key(partitioning.schema, (5, 7))) == [0, 1]
+    assert visited(partitioning, key_until=encode_key(partitioning.schema, (4, 7))) == [0]
+
+
+def test_a_prefix_with_a_zero_byte_is_looked_for_as_keys_have_it() -> None:
+    partitioning = over(["k0", "k1"], ["string", "int32"], ("a\0b", 0), ("a\1", 0))
+    place = partitioning.place_key(("a\0c", 1))
+    assert visited(partitioning, Prefix(partitioning.schema.key[0], "a\0c")) == [place] == [1]
