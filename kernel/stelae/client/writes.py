@@ -161,7 +161,8 @@ class TableWriter:
         layout = self.schema.key_layout if kind in KEY_ONLY else self.schema.layout
         columns = None if part.rows.layout == layout else part.rows.layout.ids
         for share in self.partitioning.split(part.rows):
-            places = [part.places[place] for place in share.places]
+            whole = len(share.rows) == len(part.rows)
+            places = part.places if whole else [part.places[place] for place in share.places]
             if share.partition == NOWHERE:
                 for row, place in enumerate(places):
                     key = share.rows.slice(row, 1).select(self.schema.key_layout).to_rows()[0]
