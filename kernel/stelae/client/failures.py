@@ -68,6 +68,8 @@ class RowsFailed(CallerError, code="ROWS_FAILED"):
         if result.failed > len(shown):
             shown.append(f"and {result.failed - len(shown)} more: see .failures")
         fact = f"{result.failed} of {result.rows} rows were not taken, the other {result.written} are written"
+        if any(failure.code == UNKNOWN_OUTCOME for failure in result.failures):
+            fact += f"; of those that say {UNKNOWN_OUTCOME} it is not known, they may be written too"
         super().__init__("\n  ".join([fact, *shown]))
 
     @property

@@ -88,7 +88,7 @@ class Intake:
                 reader = pa.RecordBatchReader.from_stream(data)
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise CallerError(f"cannot read rows from {type(data).__name__}: {error}") from error
-        for batch in reader:
+        for batch in _reading(reader):
             self._check_names(batch.schema.names)
             for start in range(0, len(batch), rows := _rows_per_batch(batch)):
                 yield from self._frame(batch.slice(start, rows))
@@ -240,6 +240,16 @@ def _shape(row: Any) -> Any:
     if isinstance(row, Mapping):
         return tuple(sorted(map(str, row)))
     return len(row) if isinstance(row, tuple | list) else type(row)
+
+
+def _reading(reader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a stream; what goes wrong in it is the caller's."""
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (pa.ArrowException, OSError) as error:
+        raise CallerError(f"the stream of batches broke off; what came before is written: {error}") from error
 
 
 def _rows_per_batch(batch: Any) -> int:

@@ -191,7 +191,8 @@ class Scan:
             while (batch := self._portal.run(following())) is not None:
                 yield batch
         finally:
-            self._portal.run(batches.aclose())
+            if not self._portal.closed:
+                self._portal.run(batches.aclose())
 
     def tokens(self) -> list[ScanToken]:
         """Return the scan in parts, one for each tablet; see ``AsyncScan.tokens``."""

@@ -179,17 +179,25 @@ class TableWriter:
 
 
 def _gathered(parts: Iterator[Part]) -> Iterator[list[Part]]:
-    """Take small batches together, up to the size of a large one: rows that bring different columns come in many."""
+    """Take small batches together, up to the size of a large one: rows that bring different columns come in many.
+
+    What came before an error is given before it is raised."""
     gathered: list[Part] = []
     rows = size_bytes = 0
-    for part in parts:
-        rows, size_bytes = rows + len(part.rows), size_bytes + part.rows.nbytes
-        if gathered and (rows > BATCH_ROWS_MAX or size_bytes > BATCH_BYTES):
-            yield gathered
-            gathered, rows, size_bytes = [], len(part.rows), part.rows.nbytes
-        gathered.append(part)
+    problem: Exception | None = None
+    try:
+        for part in parts:
+            rows, size_bytes = rows + len(part.rows), size_bytes + part.rows.nbytes
+            if gathered and (rows > BATCH_ROWS_MAX or size_bytes > BATCH_BYTES):
+                yield gathered
+                gathered, rows, size_bytes = [], len(part.rows), part.rows.nbytes
+            gathered.append(part)
+    except Exception as error:
+        problem = error
     if gathered:
         yield gathered
+    if problem is not None:
+        raise problem
 
 
 def _encoded(

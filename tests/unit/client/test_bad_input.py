@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -276,6 +276,22 @@ def test_a_missing_number_of_pandas_is_nan_where_null_is_not_allowed() -> None:
     frame = pd.DataFrame({"id": [1], "value": [float("nan")]})
     _, ((row),) = written(one_column("value", "double", nullable=False), frame)
     assert repr(row["value"]) == "nan"
+
+
+def test_a_stream_that_breaks_off_is_an_error_and_what_came_before_is_written() -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [1], "value": ["a"]})
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch
+        raise pa.ArrowInvalid("the file ends here")
+
+    async def write() -> list[dict[str, Any]]:
+        table = MemoryTable(one_column("value", "string")).table
+        with pytest.raises(CallerError, match=r"broke off; what came before is written: .*the file ends here"):
+            await table.insert(pa.RecordBatchReader.from_batches(batch.schema, broken()))
+        return await table.scan().to_pylist()
+
+    assert asyncio.run(write()) == [{"id": 1, "value": "a"}]
 
 
 def test_polars_frames_lazy_frames_and_streams_of_batches_are_taken() -> None:

@@ -33,6 +33,9 @@ from stelae.host.replica import Replica
 from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
+from stelae.spi.store import TabletStore
 from stelae.spi.write import WriteReply, decode_request, encode_reply
 from stelae.wire.refusals import HandlerFailed
 from stelae.wire.requests import Request
@@ -41,6 +44,9 @@ from stelae.wire.settings import Lane
 log = logging.getLogger(__name__)
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
+
+PAGE_BYTES_MAX = 8 << 20
+"""Bytes of values from which on a page holds fewer rows: thousands of large cells would not fit a frame."""
 
 EMPTY_BATCHES_MAX = 16
 """Batches in which nothing matches before a page is answered without rows: bounds its time."""
@@ -115,14 +121,14 @@ class TabletService:
         store = replica.applier.store
 
         def read() -> tuple[ScanPage, bytes | None]:
-            with store.scan(scan.spec, at) as cursor:
-                for _ in range(EMPTY_BATCHES_MAX):
-                    rows = cursor.next_batch(scan.rows_max)
-                    if rows is None or len(rows):
-                        break
-                after = cursor.resume_token if rows is not None else None
-                page = ScanPage(at, store.schema.version, 0 if rows is None else len(rows), after)
-                return page, rows.to_ipc() if rows is not None and len(rows) else None
+            rows_max = scan.rows_max
+            while True:
+                rows, after = _read_rows(store, scan.spec, at, rows_max)
+                if rows is None or len(rows) <= 1 or rows.nbytes <= PAGE_BYTES_MAX:
+                    break
+                rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // rows.nbytes))
+            page = ScanPage(at, store.schema.version, 0 if rows is None else len(rows), after)
+            return page, rows.to_ipc() if rows is not None and len(rows) else None
 
         def done(result: tuple[ScanPage, bytes | None] | Exception) -> None:
             if isinstance(result, Exception):
@@ -171,6 +177,16 @@ class TabletService:
             raise Unavailable(f"the replica has failed: {failure}")
         known = ", ".join(sorted(self._node.replicas)) or "none"
         raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
+
+
+def _read_rows(store: TabletStore, spec: ScanSpec, at: int, rows_max: int) -> tuple[RowBatch | None, bytes | None]:
+    """The next rows of a scan, if any, and the token behind which more may come."""
+    with store.scan(spec, at) as cursor:
+        for _ in range(EMPTY_BATCHES_MAX):
+            rows = cursor.next_batch(rows_max)
+            if rows is None or len(rows):
+                break
+        return rows, cursor.resume_token if rows is not None else None
 
 
 def _refuse(request: Request, error: Exception) -> None:

@@ -1,0 +1,117 @@
+"""Pages of a scan as a tablet server answers them: bounded in rows and in bytes, none lost in between."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stelae.client.messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest, decode, encode
+from stelae.host.replica import ReplicaState
+from stelae.rows.building import build_batch
+from stelae.server.tserver import service
+from stelae.server.tserver.service import TabletService
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import ClientId, OpId, TabletId
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Compare, Order, ScanSpec
+from stelae.spi.store import ApplyEntry
+from stelae.spi.write import OpKind
+from stelae_store_memory.store import MemoryStore
+from tests.unit.client.tablets import one_column
+
+SCHEMA = one_column("text", "string")
+AT = 100
+T = TabletId("t")
+
+
+class Request:
+    """A request whose reply is kept."""
+
+    def __init__(self, scan: ScanRequest) -> None:
+        self.body = [encode(scan)]
+        self.kind, self.sender, self.request_id = "tablet.scan", "me", 1
+        self.answer: Any = None
+
+    def reply(self, frames: list[bytes]) -> None:
+        self.answer = frames
+
+    def refuse(self, error: Exception) -> None:
+        self.answer = error
+
+
+def serving(rows: list[tuple[int, str]]) -> TabletService:
+    """A tablet server whose one replica has applied these rows at ``AT``, and asks nobody."""
+    store = MemoryStore({1: SCHEMA})
+    batch = build_batch(SCHEMA.layout, rows)
+    payload = WritePayload(
+        1,
+        (PayloadClient(ClientId("me"), 1),),
+        (PayloadRun(0, 1, (len(rows),), (1,), ()),),
+        (OpGroup(OpKind.INSERT, None, len(rows), batch.to_ipc()),),
+    )
+    store.apply([ApplyEntry(OpId(1, 1), AT, payload)])
+    applier = SimpleNamespace(store=store, timestamp=AT, applied=OpId(1, 1))
+    replica = SimpleNamespace(state=ReplicaState.RUNNING, applier=applier)
+    pool = SimpleNamespace(run=lambda _key, work, done: done(outcome(work)))
+    node: Any = SimpleNamespace(replicas={T: replica}, failed_tablets={}, scans=pool)
+    return TabletService(node)
+
+
+def outcome(work: Any) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def page(server: TabletService, spec: ScanSpec, **fields: Any) -> tuple[ScanPage, list[int]]:
+    request: Any = Request(ScanRequest(T, spec, AT, **fields))
+    server._scan(request)
+    assert isinstance(request.answer, list), request.answer
+    found = decode(request.answer[0], ScanPage)
+    if not found.row_count:
+        return found, []
+    rows = RowBatch.from_ipc(SCHEMA.layout, memoryview(request.answer[1]))
+    return found, rows.values(0)
+
+
+def all_pages(server: TabletService, **fields: Any) -> list[list[int]]:
+    pages, after = [], None
+    while True:
+        found, keys = page(server, ScanSpec(order=Order.KEY, after=after), **fields)
+        pages.append(keys)
+        after = found.after
+        if after is None:
+            return pages
+
+
+def test_a_page_holds_fewer_rows_when_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PAGE_BYTES_MAX", 1000)
+    # Large rows first, so that the average of a page misleads; one alone is above the bound.
+    rows = [(n, "x" * (600 if n < 10 else 3000 if n == 10 else 1)) for n in range(200)]
+    pages = all_pages(serving(rows))
+    assert [key for keys in pages for key in keys] == list(range(200))
+    assert all(sum(len(rows[key][1]) for key in keys) <= 1000 or len(keys) == 1 for keys in pages)
+    assert len(pages) < 40
+
+
+def test_a_page_holds_as_many_rows_as_were_asked_for() -> None:
+    server = serving([(n, "x") for n in range(10)])
+    assert [len(keys) for keys in all_pages(server, rows_max=4) if keys] == [4, 4, 2]
+
+
+def test_a_page_on_which_nothing_matches_says_where_to_go_on() -> None:
+    server = serving([(n, "x") for n in range(100)])
+    spec = ScanSpec(order=Order.KEY, predicates=(Compare(1, "=", 99),))
+    found, keys = page(server, spec, rows_max=2)
+    assert keys == [] and found.after is not None
+
+
+@pytest.mark.parametrize("rows_max", [0, -1, SCAN_PAGE_ROWS_MAX + 1])
+def test_a_page_of_too_many_rows_is_refused(rows_max: int) -> None:
+    request: Any = Request(ScanRequest(T, ScanSpec(), AT, rows_max))
+    with pytest.raises(CallerError, match="rows_max"):
+        serving([(1, "x")])._scan(request)
