@@ -18,6 +18,7 @@ from stelae.client import Client, RowsFailed, SessionOptions, connect, connect_a
 from stelae.client.locations import NoSuchTable
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
+from stelae.local.verify import Agreement, wait_for_agreement
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from tests.e2e.test_tutorial import free_ports
@@ -140,6 +141,29 @@ def test_an_older_time_is_the_same_on_every_replica_that_serves_it(cluster: Loca
             assert table.scan(where=of(4), at=table.now()).count() == 50
             assert table.scan(where=of(4), own_writes=True).count() == 50
             assert table.scan(where=of(4), staleness_s=0).count() == 50
+
+
+def test_a_replica_that_is_cut_off_still_serves_what_it_has_applied_beyond(cluster: LocalCluster) -> None:
+    with connect(cluster.addresses) as client:
+        table = client.table("readings")
+        before = table.insert(frame(8, 1000)).timestamp
+        table.upsert({"sensor": 8, "minute": 5000})
+        assert asyncio.run(agreed(cluster)).agree
+        leader = leader_of(cluster)
+        gone = [leader, next(node for node in cluster.nodes if node is not leader)]
+        for node in gone:
+            node.kill()
+        assert table.scan(where=of(8), at=before, timeout_s=60).count() == 1000
+        with pytest.raises(Unavailable):
+            table.scan(where=of(8), timeout_s=0.5).count()
+        for node in gone:
+            node.start()
+        assert table.scan(where=of(8), timeout_s=60).count() == 1001
+
+
+async def agreed(cluster: LocalCluster) -> Agreement:
+    async with await connect_async(cluster.addresses) as client:
+        return await wait_for_agreement(client.connection, cluster, cluster.check)
 
 
 def test_a_time_after_the_last_write_is_served_though_nobody_writes(client: Client) -> None:

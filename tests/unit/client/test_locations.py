@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,13 @@ def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: Path, 
     with pytest.raises(ConfigError, match=fact) as caught:
         found(tmp_path, text)
     assert "tables.toml" in str(caught.value)
+
+
+def test_the_file_of_the_reference_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/python-client.md").read_text()
+    (text,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    table = found(tmp_path, text.replace('"station"', '"sensor"'))
+    assert [len(tablet.members) for tablet in table.tablets] == [1, 1]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

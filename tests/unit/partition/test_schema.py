@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +85,12 @@ def test_levels_and_bounds_as_people_write_them() -> None:
     assert scheme.count == len(partitioning.partitions) == 9
     days = [(date(*d) - date(1970, 1, 1)).days for d in ((2025, 12, 31), (2026, 1, 1), (2026, 1, 31), (2026, 2, 1))]
     assert [partitioning.place_key((7, day)) // 3 for day in days] == [0, 1, 1, 2]
+
+
+def test_the_example_of_the_reference_is_one() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/partitioning.md").read_text()
+    (text,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert from_plain(READINGS, tomllib.loads(text)).count == 4 * 3
 
 
 def test_ranges_as_people_write_them_may_leave_gaps() -> None:
