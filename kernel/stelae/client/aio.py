@@ -149,8 +149,8 @@ class SpreadTablet:
 
     def __init__(self, tablet: Tablet, connection: Client) -> None:
         self._tablet = tablet
-        members = sorted(tablet.leader.members, key=lambda _: connection.rng.random())
-        self._any = LeaderTracker(members)
+        self._rng = connection.rng
+        self._any = self._drawn()
         self.tablet_id = tablet.tablet_id
 
     def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
@@ -161,8 +161,13 @@ class SpreadTablet:
         self, spec: ScanSpec, *, at: int | None, at_least: int | None, timeout_s: float
     ) -> tuple[ScanPage, RowBatch | None]:
         """Read a page; what names its time may come from any replica."""
+        if spec.after is None:
+            self._any = self._drawn()  # Each scan anew: else all readers would end up at the leader.
         ask = None if at is None and at_least is None else self._any
         return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, timeout_s=timeout_s)
+
+    def _drawn(self) -> LeaderTracker:
+        return LeaderTracker(sorted(self._tablet.leader.members, key=lambda _: self._rng.random()))
 
 
 def wall_timestamp() -> int:

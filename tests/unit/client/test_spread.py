@@ -1,0 +1,49 @@
+"""Whom reads ask: the leader for what must be new, any replica for what names its time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any
+
+from stelae.client.aio import SpreadTablet
+from stelae.client.leader import LeaderTracker
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.scan import ScanSpec
+
+NODES = [NodeId(name) for name in "abc"]
+
+
+def asked(*reads: tuple[ScanSpec, int | None, int | None]) -> list[LeaderTracker | None]:
+    """The tracker that each read asks; ``None`` is the leader's."""
+    found: list[LeaderTracker | None] = []
+
+    async def page(_spec: ScanSpec, *, ask: LeaderTracker | None, **_: Any) -> None:
+        found.append(ask)
+
+    tablet: Any = SimpleNamespace(tablet_id=TabletId("t"), leader=LeaderTracker(NODES), page=page)
+    connection: Any = SimpleNamespace(rng=random.Random(1))
+    spread = SpreadTablet(tablet, connection)
+
+    async def read() -> None:
+        for spec, at, at_least in reads:
+            await spread.page(spec, at=at, at_least=at_least, timeout_s=1.0)
+
+    asyncio.run(read())
+    return found
+
+
+def test_the_newest_rows_are_asked_of_the_leader_alone() -> None:
+    assert asked((ScanSpec(), None, None)) == [None]
+
+
+def test_readers_that_name_a_time_spread_over_all_replicas() -> None:
+    trackers = asked(*[(ScanSpec(), 5, None)] * 30, *[(ScanSpec(), None, 5)] * 30)
+    assert {tracker.current for tracker in trackers if tracker} == {*NODES}
+    assert all(tracker and sorted(tracker.members) == NODES for tracker in trackers)
+
+
+def test_the_pages_of_one_scan_stay_with_one_replica() -> None:
+    first, second, third = asked(*[(ScanSpec(after=after), 5, None) for after in (None, b"a", b"b")])
+    assert first is second is third is not None
