@@ -59,6 +59,11 @@ def test_a_replica_serves_what_it_has_applied_beyond_without_asking_anybody(fiel
     assert settled(asked(**fields), any_replica()) == expected
 
 
+def test_a_replica_that_has_applied_nothing_since_it_started_chooses_no_time() -> None:
+    """Its store may hold rows, whose time it does not know: at time 0 it would return none of them."""
+    assert settled(asked(at_least=0), any_replica(timestamp=0)) is None
+
+
 @pytest.mark.parametrize("state", [ReplicaState.FAILED, ReplicaState.STOPPING])
 def test_a_replica_that_serves_nobody_serves_no_snapshot(state: ReplicaState) -> None:
     replica = any_replica()

@@ -33,7 +33,8 @@ def settled(scan: ScanRequest, replica: Replica) -> int | None:
     applied = replica.applier.timestamp
     if scan.at is not None:
         return scan.at if scan.at <= applied else None
-    return applied if scan.at_least is not None and scan.at_least <= applied else None
+    # A replica that has restarted and applied nothing since does not know the time of what its store holds.
+    return applied if scan.at_least is not None and 0 < applied >= scan.at_least else None
 
 
 def lead_up_to(node: Node, replica: Replica, at: int, done: Callable[[int | StelaeError], None]) -> None:
