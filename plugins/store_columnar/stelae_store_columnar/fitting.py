@@ -36,6 +36,10 @@ class Fitting:
         """The Arrow types of all columns."""
         return self.types(self._schema.by_id)
 
+    def of(self, schema: Schema) -> Fitting:
+        """Return what makes batches of another of the schemas."""
+        return Fitting(schema, self._schemas)
+
     def types(self, ids: Iterable[int]) -> dict[int, Any]:
         """Return the Arrow types of some columns."""
         return {column_id: self._schema.by_id[column_id].data_type.arrow() for column_id in ids}

@@ -64,10 +64,12 @@ class ColumnarStore(TabletStore):
         self._cut = Cut(self._order, config.row_group_rows)
         self._reader = BlockReader(files, DecodedCache(config.cache_bytes), self._order, schema.key_layout)
         self._directory = BlockDirectory(files, directory, manifest.next_number)
-        self._upkeep = Upkeep(self._directory, self._reader, config)
+        self._upkeep = Upkeep(self._directory, self._reader, config, schema)
         self._memory = MemoryPart()
         self._floor = manifest.floor
         self._failed = ""
+        self._unbegun = not manifest.schema_version
+        """Nothing was ever applied, so that the schema in force is only guessed."""
         self._state = State(
             manifest.stamp, OpId(0, 0), schema, Fitting(schema, schemas), (), self._memory.sets, Levels()
         )
@@ -108,6 +110,7 @@ class ColumnarStore(TabletStore):
                     self._change_schema(entry.change)
                 else:
                     faults = self._write(entry, entry.change)
+                self._unbegun = False
                 stamp = max(self._state.stamp, entry.timestamp)
                 self._become(stamp=stamp, applied=entry.op_id)
             results.append(ApplyResult(entry.op_id, faults))
@@ -127,7 +130,8 @@ class ColumnarStore(TabletStore):
         levels = self._upkeep.flushed(state, self._floor)
         self._memory = MemoryPart()
         self._become(levels=levels)
-        return self._propose(state.applied)
+        self._upkeep.flushed_at(state.applied, state.schema)
+        return self._propose()
 
     def compact(self) -> Edit | None:
         self._forget_in_memory()
@@ -136,7 +140,7 @@ class ColumnarStore(TabletStore):
         if levels is None:
             return None
         self._become(levels=levels)
-        return self._propose(self._upkeep.flushed_to)
+        return self._propose()
 
     def commit(self, edit: Edit) -> None:
         self._upkeep.committed(edit)
@@ -173,6 +177,7 @@ class ColumnarStore(TabletStore):
                 levels = self._upkeep.flushed(self._state, self._floor)
                 self._memory = MemoryPart()
                 self._become(levels=levels)
+        self._unbegun = False
         self._become(stamp=stamp, applied=applied)
 
     def close(self) -> None:
@@ -184,6 +189,9 @@ class ColumnarStore(TabletStore):
         if self._failed:
             raise StorageError(self._failed, path=self._path)
         groups = readable(payload, self._schemas, self._order)
+        if self._unbegun and payload.schema_version != self._state.schema.version:
+            # The log is replayed from its beginning, where a later version than this one was not known yet.
+            self._become(schema=self._schemas[payload.schema_version])
         state = self._state
         lookup = Lookup(self._memory, state.levels)
         applier = Applier(self._memory, lookup, state.schema, state.fitting.all_types, entry.timestamp)
@@ -245,8 +253,8 @@ class ColumnarStore(TabletStore):
             self._memory = self._upkeep.without_garbage(memory, self._state, self._floor)
             self._become()
 
-    def _propose(self, flushed: OpId) -> Edit | None:
+    def _propose(self) -> Edit | None:
         if self._failed:
             raise StorageError(self._failed, path=self._path)
         state = self._state
-        return self._upkeep.propose(state.levels, state.schema, self._schemas, state.stamp, self._floor, flushed)
+        return self._upkeep.propose(state.levels, self._schemas, state.stamp, self._floor)

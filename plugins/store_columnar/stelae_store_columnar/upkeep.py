@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from stelae.spi.ids import OpId
+from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
 from stelae_store_columnar.block import Block, BlockReader
@@ -27,26 +27,23 @@ from stelae_store_columnar.versions import combined
 class Upkeep:
     """Used by the applying thread alone, but for :meth:`committed_files`."""
 
-    def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig) -> None:
+    def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig, schema: Schema) -> None:
         self._directory = directory
         self._reader = reader
         self._cut = Cut(reader.order, config.row_group_rows)
         self._merger = Merger(directory, reader, config)
-        self._committed = Edit(manifest=b"", flushed=OpId(0, 0))
-        self._proposed = self._committed
+        self._committed = Edit(manifest=b"", flushed=ZERO)
+        self._flushed = ZERO
+        self._schema = schema
         self._blocks: dict[int, Block] = {}
-
-    @property
-    def flushed_to(self) -> OpId:
-        """The last op id that the blocks hold."""
-        return self._proposed.flushed
 
     def opened(self, manifest: Manifest, data: bytes, flushed: OpId) -> Levels:
         """Open the blocks of a manifest and remove all others. ``StorageError``: they are not as it says."""
         named = {live.number for live in (*manifest.settled, *manifest.fresh)}
         self._directory.remove_orphans(named)
         self._blocks = {n: Block.open(self._reader, self._directory.path_of(n)) for n in sorted(named)}
-        self._committed = self._proposed = Edit(manifest=data, flushed=flushed)
+        self._committed = Edit(manifest=data, flushed=flushed)
+        self._flushed = flushed
         settled, fresh = (
             [Live(self._blocks[live.number], live.start) for live in lives]
             for lives in (manifest.settled, manifest.fresh)
@@ -63,7 +60,11 @@ class Upkeep:
         return levels
 
     def compacted(self, state: State, floor: int) -> Levels | None:
-        """Do one piece of merging, or of dropping what the floor has made superfluous; ``None``: nothing to do."""
+        """Do one piece of merging, or of dropping what the floor has made superfluous; ``None``: nothing to do.
+
+        Blocks keep the columns of the schema that held at the last flush. A column that was dropped since may come to
+        be needed again: a restart goes back to the flush, and serves before it has seen all entries behind it."""
+        state = replace(state, schema=self._schema, fitting=state.fitting.of(self._schema))
         if self._merger.wants_round(state.levels, floor):
             return self._merger.merged(state, floor)
         live = self._merger.garbage(state.levels, floor)
@@ -79,15 +80,18 @@ class Upkeep:
         kept = [resolver.needed([versions], floor, not state.levels.blocks) for versions in steps]
         return memory.without_garbage(combined(kept, resolver.types), floor)
 
-    def propose(
-        self, levels: Levels, schema: Schema, schemas: Mapping[int, Schema], stamp: int, floor: int, flushed: OpId
-    ) -> Edit | None:
+    def flushed_at(self, applied: OpId, schema: Schema) -> None:
+        """Take note that memory was written out up to an entry, under the schema that held then."""
+        self._flushed, self._schema = applied, schema
+
+    def propose(self, levels: Levels, schemas: Mapping[int, Schema], stamp: int, floor: int) -> Edit | None:
         """Return the edit that makes levels durable; ``None`` if it would say nothing new."""
+        flushed = self._flushed
         manifest = Manifest(
             next_number=self._directory.next_number,
             floor=floor,
             stamp=stamp,
-            schema_version=schema.version,
+            schema_version=self._schema.version,
             schemas=tuple(schemas[version] for version in sorted(schemas)),
             settled=tuple(map(self._named, levels.settled.blocks)),
             fresh=tuple(self._named(level.blocks[0]) for level in levels.fresh),
@@ -98,8 +102,7 @@ class Upkeep:
         self._blocks.update(live)
         gone = [number for number in self._blocks if number not in live]
         obsolete = tuple(f"{number:08d}{suffix}" for number in sorted(gone) for suffix in SUFFIXES)
-        self._proposed = Edit(manifest=encode_manifest(manifest), flushed=flushed, obsolete=obsolete)
-        return self._proposed
+        return Edit(manifest=encode_manifest(manifest), flushed=flushed, obsolete=obsolete)
 
     def committed(self, edit: Edit) -> None:
         """An edit is durable: remove what it made superfluous."""

@@ -147,7 +147,7 @@ def diffed(replica: Replica, after: int, until: int) -> tuple[list[Any], list[An
     return rows, keys
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(9), 209])
 def test_a_life_of_entries_flushes_merges_and_crashes(seed: int) -> None:
     twins = Twins(seed)
     for _ in range(40):
