@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.rows.key_order import Comparable, KeyOrder
-from stelae.rows.operations import rows_of
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
@@ -195,11 +194,6 @@ class Applier:
             columns,
             partial,
         )
-
-
-def skipped_rows(payload: WritePayload, skip: frozenset[int]) -> set[int]:
-    """Return the numbers of the rows of some operations."""
-    return rows_of(payload, skip)
 
 
 def _no_rows(group: OpGroup, schema: Schema) -> RowBatch:

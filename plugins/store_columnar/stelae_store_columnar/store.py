@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.key_order import key_order
+from stelae.rows.operations import rows_of
 from stelae.spi.errors import CallerError, Corrupt, StorageError, TooOld
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
@@ -24,7 +25,7 @@ from stelae.spi.store import (
     TabletStore,
     VersionedRows,
 )
-from stelae_store_columnar.applying import Applier, readable, skipped_rows
+from stelae_store_columnar.applying import Applier, readable
 from stelae_store_columnar.block import BlockReader
 from stelae_store_columnar.cache import DecodedCache
 from stelae_store_columnar.config import ColumnarConfig
@@ -196,7 +197,7 @@ class ColumnarStore(TabletStore):
         lookup = Lookup(self._memory, state.levels)
         applier = Applier(self._memory, lookup, state.schema, state.fitting.all_types, entry.timestamp)
         try:
-            return applier.write(groups, skipped_rows(payload, entry.skip))
+            return applier.write(groups, rows_of(payload, entry.skip))
         except BaseException as error:
             # Some of the entry may be in memory: it must neither show nor be flushed.
             self._failed = f"entry {entry.op_id} was left half applied: {error}"
