@@ -4,6 +4,7 @@ Each takes the original function first, then the arguments of the call."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Durable, Failed
-from stelae.spi.write import Answer, OpResult, WriteReply
+from stelae.spi.write import Answer, OpResult, RowCode, RowError, WriteReply
 
 Original = Callable[..., Any]
 
@@ -106,6 +107,65 @@ def admit_everything(original: Original, self: Any, payload: Any, timestamp: int
     admission = original(self, payload, timestamp)
     admission.skip = frozenset()
     return admission
+
+
+def skip_runs_whole(original: Original, self: Any, payload: Any, timestamp: int) -> Any:
+    admission = original(self, payload, timestamp)
+    known = [operations for operations in _operations(payload) if not admission.skip.isdisjoint(operations)]
+    admission.skip = admission.skip.union(*known)
+    return admission
+
+
+def admit_runs_whole(original: Original, self: Any, payload: Any, timestamp: int) -> Any:
+    admission = original(self, payload, timestamp)
+    partly = [operations for operations in _operations(payload) if not admission.skip >= set(operations)]
+    admission.skip = admission.skip.difference(*partly)
+    return admission
+
+
+def _operations(payload: Any) -> list[range]:
+    """Numbers of the operations of each run of a payload."""
+    ends = [*itertools.accumulate(len(run.digests) for run in payload.runs)]
+    return [range(end - len(run.digests), end) for run, end in zip(payload.runs, ends, strict=True)]
+
+
+def answer_the_next(original: Original, sequence: int, results: Any) -> Any:
+    return original(sequence + 1, results)
+
+
+def blame_by_row(original: Original, runs: Any, faults: Any) -> Any:
+    last = sum(len(run.digests) for run in runs) - 1
+    single = tuple(msgspec.structs.replace(run, row_counts=(1,) * len(run.digests)) for run in runs)
+    return original(single, [msgspec.structs.replace(fault, row=min(fault.row, last)) for fault in faults])
+
+
+def count_only_owned_rows(original: Original, runs: Any, faults: Any) -> Any:
+    def moved(errors: Any) -> Any:
+        unfit = [error.row for error in errors if error.code is RowCode.BAD_VALUE]
+        return [
+            error if error.row in unfit else RowError(error.row - sum(row < error.row for row in unfit), error.code)
+            for error in errors
+        ]
+
+    return {number: moved(errors) for number, errors in original(runs, faults).items()}
+
+
+def hash_the_company(original: Original, run: Any) -> Any:
+    return tuple(digest ^ len(run.ops) for digest in original(run))
+
+
+def answer_the_unknown_too(
+    original: Original, self: Any, request: Any, run: Any, digests: Any, pending: Any, *others: Any
+) -> None:
+    known = [
+        self._results.answer(request.client_id, run.first_sequence + place, digest)
+        for place, digest in enumerate(digests)
+    ]
+    if all(known) or not any(known):
+        original(self, request, run, digests, pending, *others)
+        return
+    first = next(filter(None, known))
+    pending.decide([Answer(run.first_sequence + place, 1, found or first) for place, found in enumerate(known)])
 
 
 def failure_is_success(original: Original, self: Any, error: Any) -> None:

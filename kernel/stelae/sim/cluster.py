@@ -10,13 +10,14 @@ from stelae.sim.boot import SCHEMA, TABLET, Surroundings
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
-from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
 from stelae.sim.invariants.convergence import Holdings
 from stelae.sim.network import Network
 from stelae.sim.node import Node
 from stelae.sim.peers import Parcel
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
+from stelae.sim.runs import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.watch import Watch
 from stelae.spi.consensus import Role
@@ -42,6 +43,7 @@ class Cluster:
         self, seed: int, profile: Profile, engines: SimEngines, scheduler: Scheduler, watch: Watch, coverage: Coverage
     ) -> None:
         self._watch = watch
+        self._coverage = coverage
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
         self._node_ids = _draw_node_ids(seed)
         around = Surroundings(
@@ -114,10 +116,13 @@ class Cluster:
         answer: Callable[[Operation, Answer], None],
     ) -> None:
         """Send writes of one client in one request."""
-        data = encode_request(_request(operations, first_incomplete))
+        request = _request(operations, first_incomplete)
+        count_sent(self._coverage, operations, request.runs)
+        data = encode_request(request)
 
         def answered(result: WriteReply | StelaeError) -> None:
             answers = self._answers(node, operations, result)
+            count_answered(self._coverage, request.runs, {asked.sequence: told.kind for asked, told in answers})
             self._reply(node, client, lambda: _answer_all(answer, answers))
 
         def serve() -> None:
@@ -140,7 +145,7 @@ class Cluster:
                 if isinstance(result, StelaeError):
                     found = self._retry(node, result)
                 else:
-                    value = _value(store, operation.key, result)
+                    value = _value(store, operation.rows[0].key, result)
                     found = Answer(kind=AnswerKind.DONE, node=node, value=value)
                 self._reply(node, client, lambda: answer(found))
 
@@ -175,8 +180,8 @@ class Cluster:
         if result.refusal:
             kind = REFUSALS.get(result.refusal, AnswerKind.RETRY)
             return Answer(kind=kind, node=node)
-        row_error = result.errors[0].code.name if result.errors else None
-        return Answer(kind=AnswerKind.DONE, node=node, row_error=row_error)
+        errors = tuple((error.row, error.code.name) for error in result.errors)
+        return Answer(kind=AnswerKind.DONE, node=node, errors=errors)
 
     def _retry(self, node: int, error: StelaeError) -> Answer:
         leader = None
@@ -191,14 +196,19 @@ def _draw_node_ids(seed: int) -> list[NodeId]:
 
 
 def _request(operations: Sequence[Operation], first_incomplete: int) -> WriteRequest:
-    numbered = []
-    for asked in operations:
-        row: tuple[int | str, ...] = (asked.key, asked.value)
-        if asked.action is Action.DELETE:
-            row = (asked.key,)
-        numbered.append((asked.sequence, operation(KINDS[asked.action], [row])))
+    numbered = [
+        (asked.sequence, operation(KINDS[asked.action], [_cells(row, asked.action) for row in asked.rows]))
+        for asked in operations
+    ]
     client = ClientId(operations[0].client)
     return WriteRequest(TABLET, client, first_incomplete, SCHEMA.version, runs_of(numbered))
+
+
+def _cells(row: Row, action: Action) -> tuple[int | str, ...]:
+    """What a row brings, of the other column's type where it is unfit."""
+    if action is Action.DELETE:
+        return (str(row.key),) if row.unfit else (row.key,)
+    return row.key, row.key if row.unfit else row.value
 
 
 def _value(store: TabletStore, key: int, at: int) -> str | None:

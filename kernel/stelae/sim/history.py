@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +20,18 @@ class Action(StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     READ = "read"
+
+
+class Row(NamedTuple):
+    """One row of an operation; one that is ``unfit`` brings what its column cannot hold."""
+
+    key: int
+    value: str
+    unfit: bool = False
+
+
+RowErrors: TypeAlias = tuple[tuple[int, str], ...]
+"""Place of each row that was not taken, among those that the client sent, and why; in order."""
 
 
 class AnswerKind(StrEnum):
@@ -39,14 +52,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: position of the node that answered.
-        row_error: code of the row's error for a write that was applied but changed nothing.
+        errors: rows of a write that were not taken.
         value: what a read saw; ``None`` for no row.
         leader: position of the node to ask next, if one is known.
     """
 
     kind: AnswerKind
     node: int
-    row_error: str | None = None
+    errors: RowErrors = ()
     value: str | None = None
     leader: int | None = None
 
@@ -57,8 +70,10 @@ class Operation:
 
     Attributes:
         sequence: number of a write; 0 for reads, which have no identity.
+        rows: of a write none or some; of a read the one whose key is asked for.
         imposed: true for a write that reuses the identity of another with another payload.
         settled: true once the client has said that it will not ask for this answer again.
+        company: sequences of the run in which it was sent last.
         invoked: order of its beginning among all beginnings and ends of the run.
         answered: order of its end; ``None`` while it is open.
     """
@@ -66,10 +81,10 @@ class Operation:
     client: str
     sequence: int
     action: Action
-    key: int
-    value: str
+    rows: tuple[Row, ...]
     imposed: bool = False
     settled: bool = False
+    company: range | None = None
     invoked: int = 0
     answered: int | None = None
     answer: Answer | None = None
@@ -78,6 +93,11 @@ class Operation:
     def is_write(self) -> bool:
         """True for everything that has a place in the log."""
         return self.action is not Action.READ
+
+    @property
+    def unfit(self) -> list[int]:
+        """Places of the rows that nobody can take."""
+        return [place for place, row in enumerate(self.rows) if row.unfit]
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import random
 from typing import Final
 
 from stelae.sim.draw import below
-from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
 from stelae.sim.workload import Surroundings
 from stelae.spi.consensus import Role
 
@@ -52,7 +52,7 @@ class Prober:
             self._end(operation, answer)
             for rival in self._rivals(position):
                 self._around.coverage.hit("prober.rival")
-                self._read(rival, operation.key)
+                self._read(rival, operation.rows[0].key)
             self._challenge(position, rounds - 1)
 
         self._around.tablet.write(NUMBER, position, [operation], 1, answered)
@@ -75,8 +75,8 @@ class Prober:
         self._around.tablet.read(NUMBER, position, operation, answered)
 
     def _begin(self, sequence: int, action: Action, key: int) -> Operation:
-        value = f"{NAME}.{sequence}"
-        operation = Operation(client=NAME, sequence=sequence, action=action, key=key, value=value)
+        row = Row(key, f"{NAME}.{sequence}")
+        operation = Operation(client=NAME, sequence=sequence, action=action, rows=(row,))
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation

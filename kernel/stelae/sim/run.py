@@ -69,14 +69,21 @@ class Simulation:
         self._clients = self._make_clients(operations_max)
 
     def _make_clients(self, operations_max: int | None) -> list[Client]:
-        """Return the clients; the prober needs no start, it waits for leaders."""
+        """Return the clients; the prober needs no start, it waits for leaders, as the clients do beside their work."""
         around = Surroundings(self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage)
         prober = Prober(around, stream(self._seed, "prober"))
-        self._watch.leader_serves = prober.leader_serves
-        return [
+        clients = [
             Client(around, number, stream(self._seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
         ]
+
+        def leader_serves(position: int) -> None:
+            prober.leader_serves(position)
+            for client in clients:
+                client.leader_serves(position)
+
+        self._watch.leader_serves = leader_serves
+        return clients
 
     def run(self) -> RunResult:
         """Run to the end, or to the first violation."""

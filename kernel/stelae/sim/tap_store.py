@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from stelae.sim.invariants import AppliedRequest
+from stelae.sim.runs import count_applied
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
 from stelae.spi.ids import OpId
@@ -53,7 +55,7 @@ class StoreTap(TabletStore):
         """As ``engine``; every entry is shown with the fate of its requests."""
         results = self._inner.apply(entries)
         for entry, result in zip(entries, results, strict=True):
-            self.watch.applied(self.node, entry.op_id, _requests(entry, result))
+            self.watch.applied(self.node, entry.op_id, self._requests(entry, result))
         return results
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
@@ -104,6 +106,15 @@ class StoreTap(TabletStore):
         """As ``engine``."""
         self._inner.close()
 
+    def _requests(self, entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
+        payload = entry.change
+        if not isinstance(payload, WritePayload):
+            return []
+        found = _requests(entry, payload, result)
+        faulty = frozenset(request.order for request in found if request.errors)
+        count_applied(self.watch.coverage, payload, entry.skip, faulty)
+        return found
+
 
 def tapped_store(engine: type[TabletStore], node: NodeView, watch: Watch, *, inline: bool) -> type[TabletStore]:
     """Return an engine whose stores are those of ``engine``, seen through.
@@ -121,11 +132,8 @@ def tapped_store(engine: type[TabletStore], node: NodeView, watch: Watch, *, inl
     return type("TappedStore", (StoreTap,), members)
 
 
-def _requests(entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
+def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> list[AppliedRequest]:
     """Say of each request of an entry whether it took effect and what was wrong with its rows."""
-    payload = entry.change
-    if not isinstance(payload, WritePayload):
-        return []
     faults = {fault.row: fault.code.name for fault in result.faults}
     found: list[AppliedRequest] = []
     row = 0
@@ -133,11 +141,12 @@ def _requests(entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
     for number, (run, place) in enumerate(operations):
         rows = range(row, row + run.row_counts[place])
         row = rows.stop
-        wrong = [error.code.name for at, error in run.errors if at == place]
-        wrong += [faults[r] for r in rows if r in faults]
+        unfit = {error.row: error.code.name for at, error in run.errors if at == place}
+        # Rows that did not fit are not among those of the entry, but count in what is answered.
+        places = (sent for sent in itertools.count() if sent not in unfit)
+        wrong = unfit | {sent: faults[r] for r, sent in zip(rows, places, strict=False) if r in faults}
         client = payload.clients[run.client].client_id
         sequence = run.first_sequence + place
-        found.append(
-            AppliedRequest(entry.op_id, number, client, sequence, number in entry.skip, wrong[0] if wrong else None)
-        )
+        errors = tuple(sorted(wrong.items()))
+        found.append(AppliedRequest(entry.op_id, number, client, sequence, number in entry.skip, errors))
     return found

@@ -2,7 +2,8 @@
 
 A client keeps several writes open, finds the leader by asking around, and repeats every write
 under its identity until it is answered. Some answered writes it sends once more, long after, and
-some identities it misuses with another payload: both must change nothing.
+some identities it misuses with another payload: both must change nothing. Whatever is sent again may
+travel with its neighbours, answered or open, and with new writes (see ``company``).
 """
 
 from __future__ import annotations
@@ -12,16 +13,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from stelae.sim.company import neighbours
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
-from stelae.sim.history import Action, Answer, AnswerKind, History, Operation
+from stelae.sim.history import Action, Answer, AnswerKind, History, Operation, Row
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
+from stelae.sim.rows import Rows
 from stelae.sim.scheduler import Scheduler, Timer
 from stelae.sim.watch import Watch
 
 WRITES = (Action.UPSERT, Action.UPSERT, Action.UPSERT, Action.INSERT, Action.UPDATE, Action.DELETE)
-BATCH_MAX = 3
+BATCH_MAX = 6
+ONE_KIND = 0.6
+"""Share of the batches that are of one kind, so that they travel as one run."""
+
+REGROUPED = 0.5
+"""Share of what is sent again that travels with its neighbours."""
+
+EXTENDED = 0.3
+"""Share of these with new writes behind them."""
+
+IMPOSED = 0.3
+"""Share of the repetitions that are another write under the identity of the first."""
+
+HASTY = 0.5
+"""Share of the requests that let go of every answer which they may, also of those that they ask for."""
 
 
 class Tablet(Protocol):
@@ -69,11 +86,13 @@ class Client:
         self._rng = rng
         self._left = operations_max
         self._name = f"client-{number}"
+        self._rows = Rows(self._name, rng, around.profile, around.coverage)
         self._sequence = 0
-        self._values = 0
         self._lag = between(rng, 0, 8)
         self._open: dict[int, Operation] = {}
         self._answered: dict[int, Operation] = {}
+        self._writes: dict[int, Operation] = {}
+        self._answered_last: Operation | None = None
         self._target = below(rng, NODES)
         self._reading: Operation | None = None
         self._retry: dict[int, Timer] = {}
@@ -110,7 +129,7 @@ class Client:
         """One read at a time; a read that is not answered is given up for a new one."""
         if self._reading is not None and self._reading.answered is None:
             self._target = below(self._rng, NODES)
-        operation = self._new(0, Action.READ, below(self._rng, self._around.profile.keys))
+        operation = self._new(0, Action.READ, (self._rows.one(),))
         self._reading = operation
 
         def answered(answer: Answer) -> None:
@@ -128,20 +147,38 @@ class Client:
 
     def _begin_writes(self) -> None:
         room = self._around.profile.in_flight_max - len(self._open)
+        self._send(self._new_writes(between(self._rng, 1, min(BATCH_MAX, room)), pick(self._rng, WRITES)))
+
+    def _new_writes(self, count: int, action: Action) -> list[Operation]:
+        """Begin writes; most batches are of one kind, ``action``."""
+        one_kind = chance(self._rng, ONE_KIND)
         batch = []
-        for _ in range(between(self._rng, 1, min(BATCH_MAX, room))):
+        for _ in range(count):
             self._sequence += 1
-            key = below(self._rng, self._around.profile.keys)
-            operation = self._new(self._sequence, pick(self._rng, WRITES), key)
-            self._open[operation.sequence] = operation
+            operation = self._new(
+                self._sequence, action if one_kind else pick(self._rng, WRITES), self._rows.of_write()
+            )
+            self._open[operation.sequence] = self._writes[operation.sequence] = operation
             batch.append(operation)
-        self._send(batch)
+        return batch
 
     def _send(self, batch: Sequence[Operation]) -> None:
         for operation in batch:
-            self._arm(operation)
+            if operation.answered is None:
+                self._arm(operation)
+        lag = 0 if chance(self._rng, HASTY) else self._lag
         tablet = self._around.tablet
-        tablet.write(self._number, self._target, batch, self._first_incomplete(), self._on_answer)
+        tablet.write(self._number, self._target, batch, self._first_incomplete(lag), self._on_answer)
+
+    def _regrouped(self, operation: Operation) -> list[Operation]:
+        """Return an open write, perhaps amid neighbours that have no answer or one that still counts, and new ones."""
+        if not chance(self._rng, REGROUPED):
+            return [operation]
+        batch = neighbours(self._open | self._answered, operation, self._rng)
+        room = self._around.profile.in_flight_max - len(self._open)
+        if room > 0 and self._left != 0 and not self.stopping and chance(self._rng, EXTENDED):
+            batch += self._new_writes(between(self._rng, 1, room), batch[-1].action)
+        return batch
 
     def _arm(self, operation: Operation) -> None:
         """Ask again, somewhere else, if there is no answer in time."""
@@ -158,15 +195,15 @@ class Client:
             self._around.coverage.hit("client.retry")
             if elsewhere:
                 self._target = below(self._rng, NODES)
-            self._send([operation])
+            self._send(self._regrouped(operation))
 
         label = f"{self._name}.retry"
         self._retry[operation.sequence] = self._around.scheduler.after(wait_us, label, resend)
 
-    def _first_incomplete(self) -> int:
-        """What the client will never ask for again lies below; it keeps some answers a while."""
+    def _first_incomplete(self, lag: int) -> int:
+        """What the client will never ask for again lies below; it keeps up to ``lag`` answers a while."""
         lowest = min(self._open, default=self._sequence + 1)
-        first = max(1, lowest - self._lag)
+        first = max(1, lowest - lag)
         for sequence in [s for s in self._answered if s < first]:
             self._answered.pop(sequence).settled = True
         return first
@@ -183,51 +220,60 @@ class Client:
             return
         self._settle(operation, answer)
         del self._open[operation.sequence]
-        self._answered[operation.sequence] = operation
+        self._answered[operation.sequence] = self._answered_last = operation
         self._retry.pop(operation.sequence).cancel()
         self._perhaps_repeat(operation)
+
+    def leader_serves(self, position: int) -> None:
+        """Send what was answered last to a new leader: it may not have applied yet what an old one answered."""
+        if self._answered_last is not None and not self.stopping:
+            self._repeat(self._perhaps_imposed(self._answered_last), position)
 
     def _perhaps_repeat(self, operation: Operation) -> None:
         """Send an answered write once more, much later; or another one under its identity."""
         if self.stopping or not chance(self._rng, self._around.profile.repeats):
             return
-        repeated = operation
-        if chance(self._rng, 0.3):
-            repeated = Operation(
-                client=self._name,
-                sequence=operation.sequence,
-                action=Action.UPSERT,
-                key=operation.key,
-                value=self._value(),
-                imposed=True,
-                settled=True,
-            )
+        repeated = self._perhaps_imposed(operation)
+        delay_us = skewed(self._rng, 1_000, 3_000_000)
 
         def send() -> None:
-            self._around.coverage.hit("client.imposed" if repeated.imposed else "client.repeated")
-            first = min(operation.sequence, self._first_incomplete())
-            tablet = self._around.tablet
-            target = below(self._rng, NODES)
-            tablet.write(self._number, target, [repeated], first, self._on_answer)
+            self._repeat(repeated, below(self._rng, NODES))
 
-        delay_us = skewed(self._rng, 1_000, 3_000_000)
         self._around.scheduler.after(delay_us, f"{self._name}.repeat", send)
+
+    def _perhaps_imposed(self, operation: Operation) -> Operation:
+        """Return an operation, or another one under its identity."""
+        if not chance(self._rng, IMPOSED):
+            return operation
+        return Operation(
+            client=self._name,
+            sequence=operation.sequence,
+            action=Action.UPSERT,
+            rows=(self._rows.one(),),
+            imposed=True,
+            settled=True,
+        )
+
+    def _repeat(self, repeated: Operation, target: int) -> None:
+        """Send what was answered before, perhaps amid its neighbours, whatever has become of them."""
+        self._around.coverage.hit("client.imposed" if repeated.imposed else "client.repeated")
+        batch = [repeated]
+        if chance(self._rng, REGROUPED):
+            batch = neighbours(self._writes, repeated, self._rng)
+        first = self._first_incomplete(self._lag)
+        if not chance(self._rng, HASTY):
+            first = min(batch[0].sequence, first)
+        self._around.tablet.write(self._number, target, batch, first, self._on_answer)
 
     # -- both ------------------------------------------------------------------------------------
 
-    def _new(self, sequence: int, action: Action, key: int) -> Operation:
+    def _new(self, sequence: int, action: Action, rows: tuple[Row, ...]) -> Operation:
         if self._left is not None:
             self._left = max(0, self._left - 1)
-        operation = Operation(client=self._name, sequence=sequence, action=action, key=key, value=self._value())
+        operation = Operation(client=self._name, sequence=sequence, action=action, rows=rows)
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation
-
-    def _value(self) -> str:
-        """A value that no other write of the run carries."""
-        self._values += 1
-        padding = skewed(self._rng, 0, self._around.profile.value_bytes_max)
-        return f"{self._name}.{self._values}." + "x" * padding
 
     def _settle(self, operation: Operation, answer: Answer) -> None:
         self._around.history.end(operation, answer)

@@ -10,7 +10,7 @@ import pytest
 from stelae.host.hybrid_clock import timestamp
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.coverage import Coverage
-from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
 from stelae.sim.invariants import INVARIANTS, AppliedRequest
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
@@ -107,11 +107,11 @@ def entry(term: int, index: int, body: bytes = b"", timestamp: int = 0) -> Entry
 
 
 def write(sequence: int = 1, action: Action = Action.UPSERT, value: str = "v") -> Operation:
-    return Operation(client="c", sequence=sequence, action=action, key=1, value=value)
+    return Operation(client="c", sequence=sequence, action=action, rows=(Row(1, value),))
 
 
 def applied(op_id: OpId, sequence: int = 1, *, skipped: bool = False) -> AppliedRequest:
-    return AppliedRequest(op_id, 0, "c", sequence, skipped, None)
+    return AppliedRequest(op_id, 0, "c", sequence, skipped, ())
 
 
 def done(node: int = 0, value: str | None = None) -> Answer:
@@ -283,6 +283,18 @@ def answers_an_imposition(rig: Rig) -> None:
     rig.watch.answered(imposed, done())
 
 
+def answers_an_error_that_was_not(rig: Rig) -> None:
+    history(rig)
+    rig.watch.answered(write(), Answer(kind=AnswerKind.DONE, node=0, errors=((0, "NOT_FOUND"),)))
+
+
+def takes_a_row_that_is_unfit(rig: Rig) -> None:
+    history(rig)
+    operation = write()
+    operation.rows = (Row(1, "v"), Row(2, "w", unfit=True))
+    rig.watch.answered(operation, done())
+
+
 def calls_an_open_write_stale(rig: Rig) -> None:
     rig.watch.answered(write(), Answer(kind=AnswerKind.STALE, node=0))
 
@@ -389,6 +401,8 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         applies_one_identity_twice,
         skips_what_never_took_effect,
         answers_an_imposition,
+        answers_an_error_that_was_not,
+        takes_a_row_that_is_unfit,
         calls_an_open_write_stale,
     ],
     "acknowledged_writes": [acknowledges_what_was_never_applied, acknowledged_write_vanishes],
@@ -443,6 +457,21 @@ def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
         rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
         rig.watch.answered(reading, done(value=seen))
         assert rig.violated is None, seen
+
+
+def test_rows_of_an_operation_change_their_keys_together_and_the_last_of_a_key_stands() -> None:
+    rig = Rig()
+    committed(rig, entry(1, 1))
+    operation = write()
+    operation.rows = (Row(1, "a"), Row(2, "b"), Row(1, "c"), Row(2, "d"))
+    begin(rig, operation, 1)
+    request = msgspec.structs.replace(applied(OpId(1, 1)), errors=((3, "NOT_FOUND"),))
+    rig.apply(0, entry(1, 1), request)
+    assert rig.watch.expected_rows() == {1: "c", 2: "b"}
+    read(rig, "c")
+    assert rig.violated is None
+    read(rig, "a")
+    assert rig.violated == "linearizability"
 
 
 def test_a_repetition_that_is_skipped_and_answered_alike_is_fine() -> None:

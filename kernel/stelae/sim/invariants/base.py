@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from stelae.sim.history import Answer, Operation
+from stelae.sim.history import Answer, Operation, RowErrors
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import Needs, NodeView, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
@@ -35,7 +35,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
         op_id: of the entry that carried it.
         order: its place within the entry.
         skipped: true when the replica took it for a repetition and changed nothing.
-        result: ``None`` for success, else what was wrong with the row.
+        errors: rows that were not taken.
     """
 
     op_id: OpId
@@ -43,7 +43,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     client: str
     sequence: int
     skipped: bool
-    result: str | None
+    errors: RowErrors
 
 
 class Invariant:

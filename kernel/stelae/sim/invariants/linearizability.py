@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
-from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.world import NodeView, World
 from stelae.spi.ids import OpId
@@ -60,9 +60,17 @@ class Linearizability(Invariant):
                 continue
             place = Place(op_id.index, request.order)
             self._places[identity] = place
-            if request.result is None:
-                value = None if operation.action is Action.DELETE else operation.value
-                self._changes.setdefault(operation.key, []).append((place, value))
+            untaken = {number for number, _ in request.errors}
+            for number, row in enumerate(operation.rows):
+                if number not in untaken:
+                    self._change(row, place, deleted=operation.action is Action.DELETE)
+
+    def _change(self, row: Row, place: Place, *, deleted: bool) -> None:
+        """Of several rows of one key in an operation the last one is what can be read."""
+        changes = self._changes.setdefault(row.key, [])
+        if changes and changes[-1][0] == place:
+            changes.pop()
+        changes.append((place, None if deleted else row.value))
 
     def on_answered(self, operation: Operation, answer: Answer) -> None:
         """Judge where the operation took effect against what had ended before it began."""
@@ -89,14 +97,15 @@ class Linearizability(Invariant):
     def _judge_read(self, operation: Operation, answer: Answer, floor: Place) -> Place | None:
         """Find the first place from ``floor`` on as of which the key reads like the answer."""
         current, since = None, START
-        for place, value in self._changes.get(operation.key, []):
+        key = operation.rows[0].key
+        for place, value in self._changes.get(key, []):
             if place > floor and answer.value == current:
                 break
             current, since = value, place
         if current == answer.value:
             return max(since, START)
         self.fail(
-            f"key {operation.key} reads {answer.value!r} by {operation.client}; "
+            f"key {key} reads {answer.value!r} by {operation.client}; "
             f"no state of it from {floor} on is that, it is {current!r} since {since}"
         )
         return None
