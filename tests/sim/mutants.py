@@ -90,6 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.log_writer:LogWriter._settle",
         replacement=mutations.failures_are_durable,
         invariant="persist_before_send",
+        seed=13,
     ),
     Mutant(
         name="log writer: completions come before the commit",
@@ -217,7 +218,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.election:Elections.on_reply",
         replacement=mutations.count_late_votes,
         invariant="election_safety",
-        seed=6,
+        seed=57,
     ),
     Mutant(
         name="core: a candidate with an older log gets votes",
@@ -253,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.leader:Leader._confirm_reads",
         replacement=mutations.confirm_reads_alone,
         invariant="linearizability",
-        seed=31,
+        seed=45,
         seeds_max=200,
     ),
     Mutant(
@@ -290,6 +291,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_wal_segmented.recovery:judge_last",
         replacement=mutations.take_damage_for_a_tail,
         invariant="log_durability",
+        seed=14,
     ),
     Mutant(
         name="log engine: more is collected than may be",
