@@ -240,6 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.leader:Leader._advance_commit",
         replacement=mutations.commit_alone,
         invariant="commit_rule",
+        seed=2,
     ),
     Mutant(
         name="core: an append fits wherever there is an entry before it",
