@@ -197,5 +197,5 @@ def test_a_node_starts_after_the_conversion_was_killed_anywhere(
     after = document("wal", "dump", "--config", str(node.config_path))["entries"]
     assert len(before) > 40 and after[: len(before)] == before
     assert [entry["summary"] for entry in before if entry["kind"] == "CONFIG"] == ["1 VOTER"]
-    inserted = "1 INSERT; 1 requests of 1 clients; schema 1"
+    inserted = "1 INSERT; 1 operations of 1 clients; schema 1"
     assert [entry["summary"] for entry in before if entry["kind"] == "WRITE"] == [inserted] * 40
