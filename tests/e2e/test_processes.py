@@ -109,12 +109,23 @@ def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster:
 
 def test_the_demo_gives_back_every_row_of_a_users_file(tmp_path: Path) -> None:
     source = csv_file(tmp_path / "scores.csv", 20_000)
-    done = stelae("demo", "--input", str(source), "--key", "id", "--json", "--election-timeout-ms", "300")
+    engines = ("--wal", "segmented,lmdb,shared", "--store", "memory,columnar,memory")
+    done = stelae("demo", "--input", str(source), "--key", "id", "--json", "--election-timeout-ms", "300", *engines)
     report = json.loads(done.stdout)
     assert report["rows_source"] == report["rows_acked"] == report["rows_read"] == 20_000
     assert report["rows_lost"] == report["rows_wrong"] == 0
     assert report["replicas_agree"] and len(report["kills"]) == 2
     assert [round(k["acked_at_kill"] / 20_000, 1) for k in report["kills"]] == [0.3, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("names", "says"), [("segmented,log", "known wal engines"), ("lmdb,lmdb,lmdb,lmdb", "4 wal engines for 3 nodes")]
+)
+def test_engines_that_no_node_can_have_are_named_and_nothing_is_made(tmp_path: Path, names: str, says: str) -> None:
+    folder = tmp_path / "kept"
+    done = stelae("demo", "--wal", names, "--keep", str(folder))
+    assert done.returncode == 2 and says in done.stderr
+    assert not folder.exists()
 
 
 def test_a_kept_cluster_is_read_by_another_process_and_taken_down(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.local.node_process import NodeProcess
-from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.errors import CallerError, ConfigError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
 CLUSTER_FILE = "cluster.json"
@@ -62,11 +62,24 @@ class TabletSpec:
 class ClusterOptions:
     """What a local cluster is made of; ``settings`` are sections merged into every ``node.toml``.
 
-    ``engines`` maps kind to engine name (``{"wal": "segmented"}``); what is left out keeps the node's default."""
+    ``engines`` maps kind to engine name (``{"wal": "segmented"}``); what is left out keeps the node's default. Several
+    names, separated by commas, are for the nodes in turn: replicas agree whatever log or store each of them has. All
+    speak one consensus, so that kind takes one name."""
 
     node_count: int = 3
     engines: Mapping[str, str] | None = None
     settings: Mapping[str, Mapping[str, Any]] | None = None
+
+    def engines_of(self, place: int) -> dict[str, str]:
+        """The engines of the node at a place, from 0; ``ConfigError``: more names than nodes."""
+        found = {}
+        for kind, text in (self.engines or {}).items():
+            names = [text] if kind == EngineKind.CONSENSUS else [name.strip() for name in text.split(",")]
+            if len(names) > self.node_count:
+                fact = f"{len(names)} {kind} engines for {self.node_count} nodes: {text}"
+                raise ConfigError(fact, hint="name one for all nodes, or one for each")
+            found[kind] = names[place % len(names)]
+        return found
 
 
 class LocalCluster:
@@ -82,13 +95,15 @@ class LocalCluster:
         """Format the nodes of a new cluster; nothing is started.
 
         Raises:
-            PluginError: an engine is not installed, or broken; nothing was written.
+            PluginError, ConfigError: an engine is not installed, or broken; or more are named than there are nodes.
+                Nothing was written.
             ClusterExists: the folder is not empty.
             FormatFailed: with what ``stelae fs format`` said.
         """
         registry = Registry.installed()
-        for kind, name in (options.engines or {}).items():
-            registry.engine(EngineKind(kind), name)
+        for place in range(options.node_count):
+            for kind, name in options.engines_of(place).items():
+                registry.engine(EngineKind(kind), name)
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise ClusterExists(
@@ -205,7 +220,7 @@ def _node_toml(
         },
     }
     if options.engines:
-        sections["engines"] = options.engines
+        sections["engines"] = options.engines_of(nodes.index(node))
     for name, values in (options.settings or {}).items():
         sections[name] = {**sections.get(name, {}), **values}
     return "\n".join(
