@@ -32,12 +32,8 @@ def demo(
     election_timeout_ms: Annotated[
         int, typer.Option(min=200, max=60_000, help="Election timeout T of the nodes.")
     ] = 1000,
-    wal: Annotated[
-        str, typer.Option(help="Log engine of the nodes; or one for each: a,b,c.")
-    ] = "segmented",
-    store: Annotated[
-        str, typer.Option(help="Store engine of the nodes; or one for each: a,b,c.")
-    ] = "memory",
+    wal: Annotated[str, typer.Option(help="Log engine of the nodes; or one for each: a,b,c.")] = "segmented",
+    store: Annotated[str, typer.Option(help="Store engine of the nodes; or one for each: a,b,c.")] = "memory",
     as_json: JsonOption = False,
 ) -> None:
     """Replicate a real data set while its leader is killed twice; then check every row.
