@@ -7,6 +7,7 @@ alike. What a leader knows of requests under way is no part of this."""
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stelae.host.entry_cache import EntryCache
@@ -34,9 +35,7 @@ class Answered:
 
 
 class ApplyGroup:
-    """Some entries, decoded and admitted: what the store is to apply of them.
-
-    ``Corrupt``: an entry's body is not what its kind says."""
+    """Some entries, decoded and admitted for the store. ``Corrupt``: an entry's body is not what its kind says."""
 
     def __init__(self, entries: Sequence[Entry], results: ResultsTable) -> None:
         self.last = entries[-1].op_id
@@ -151,24 +150,26 @@ class Applier:
             self._fail(f"entries after {self.applied} cannot be applied: {error}")
             return
         self._busy = True
-        self.pool.run(
-            f"apply/{self.log.tablet_id}",
-            lambda: self.store.apply(group.to_apply),
-            lambda result: self._applied_off_loop(group, result),
-        )
+        work, done = partial(self.store.apply, group.to_apply), partial(self._applied_off_loop, group)
+        self.pool.run(f"apply/{self.log.tablet_id}", work, done)
 
     def _applied_off_loop(self, group: ApplyGroup, result: list[ApplyResult] | Exception) -> None:
         self._busy = False
+        if not isinstance(result, Exception):
+            try:
+                self._finish(group, result)
+            except StelaeError as error:
+                result = error
         if isinstance(result, Exception):
             self._fail(f"entries after {self.applied} cannot be applied: {result}")
-            return
-        self._finish(group, result)
-        self.advance()
+        else:
+            self.advance()
 
     def _finish(self, group: ApplyGroup, applied: Sequence[ApplyResult]) -> None:
+        answers = group.record(applied)
         self.applied = group.last
         self.timestamp = max(self.timestamp, group.timestamp)
-        for answered in group.record(applied):
+        for answered in answers:
             self.on_answered(answered)
         self.cache.evict(min(group.last.index, self.writer.durable(self.log).index))
         self.on_applied(group.last)

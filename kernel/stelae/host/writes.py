@@ -17,8 +17,6 @@ from stelae.spi.log import EntryKind
 from stelae.spi.write import Answer, WriteReply, WriteRequest, WriteRun, digests_of, refused
 
 WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
-
-
 _REPLACED = NotLeader(None, "the entry was replaced")
 
 
