@@ -46,7 +46,7 @@ GROUPS: dict[str, Command] = {
     "traces": pytest("tests/traces"),
     "conformance": pytest("-n", "2", "tests/conformance"),
     "sim": tool("stelae", "sim", "run", "--seeds", "1..300"),
-    "mutants": pytest("-n", "2", "tests/sim"),
+    "mutants": pytest("-n", "2", "--dist", "loadfile", "tests/sim"),
     "e2e": pytest("tests/e2e"),
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
