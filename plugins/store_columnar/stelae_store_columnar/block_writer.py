@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from stelae.spi.errors import Full, StorageError
+from stelae.spi.errors import StorageError
 from stelae.spi.schema import Schema
 from stelae.spi.services import Files
 from stelae_store_columnar import bloom
@@ -97,7 +97,7 @@ class BlockWriter:
                 with closing(self._files.create(name)) as file:
                     file.pwritev([contents], 0)
                     file.sync()
-        except (Full, StorageError):
+        except StorageError:
             self.abandon()
             raise
 
