@@ -124,13 +124,6 @@ class Workers(Protocol):
         """Run ``work`` off the event loop, later ``done(result or exception)`` on the loop."""
 
 
-class Tracer(Protocol):
-    """Where an engine notes steps of a request, keyed by the trace id of its header."""
-
-    def note(self, trace_id: str, step: str) -> None:
-        """Record that a request passed a step."""
-
-
 class Channel(Protocol):
     """A way to one peer for an engine's own message kinds, used by copy transports."""
 

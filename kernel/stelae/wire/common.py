@@ -10,7 +10,7 @@ from stelae.spi.errors import ClockError, StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer, Clock, Metrics
 from stelae.wire.envelope import Identity, encode_envelope
-from stelae.wire.faults import Direction, Faults
+from stelae.wire.faults import Direction, FaultSeam
 from stelae.wire.parcels import Batch, Credit
 from stelae.wire.settings import WireSettings
 
@@ -34,7 +34,7 @@ class Common:
     clock: Clock
     time: TimeSource
     metrics: Metrics
-    faults: Faults | None
+    faults: FaultSeam | None
     rng: random.Random
     call_later: Callable[[float, Callable[[], None]], object]
 
@@ -60,7 +60,7 @@ class Common:
 
     def through(self, peer: str, direction: Direction, deliver: Callable[[], None]) -> int:
         """Deliver a peer's message as the fault seam decides, now or later; return how often."""
-        if self.faults is None or not self.faults.rules or not peer:
+        if self.faults is None or not self.faults.active or not peer:
             deliver()
             return 1
         delays_ms = self.faults.judge(NodeId(peer), direction)

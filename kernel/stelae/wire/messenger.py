@@ -26,7 +26,7 @@ from stelae.wire.calls import Call, Response, RetryPolicy
 from stelae.wire.common import Common, TimeSource
 from stelae.wire.edge import Edge
 from stelae.wire.envelope import Identity
-from stelae.wire.faults import Faults
+from stelae.wire.faults import FaultSeam
 from stelae.wire.link import Link
 from stelae.wire.parcels import measure
 from stelae.wire.refusals import Fields, Misdirected
@@ -65,7 +65,7 @@ class Messenger:
         defer: Callable[[Callable[[], None]], None],
         settings: WireSettings,
         metrics: Metrics,
-        faults: Faults | None = None,
+        faults: FaultSeam | None = None,
         rng: random.Random,
     ) -> None:
         self._loop = asyncio.get_running_loop()

@@ -19,7 +19,8 @@ from stelae.spi.errors import (
 )
 from stelae.spi.ids import NodeId
 from stelae.wire.calls import RetryPolicy
-from stelae.wire.faults import Direction, FaultRule, Faults
+from stelae.chaos.rules import FaultRule, Faults
+from stelae.wire.faults import Direction
 from stelae.wire.messenger import Messenger, PeerChange
 from stelae.wire.refusals import UnknownKind, WrongCluster
 from stelae.wire.settings import Lane

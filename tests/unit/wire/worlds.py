@@ -14,7 +14,7 @@ from stelae.spi.ids import ClusterId, IncarnationId, NodeId
 from stelae.wire.common import Common
 from stelae.wire.deadlines import Deadlines
 from stelae.wire.envelope import Identity
-from stelae.wire.faults import Faults
+from stelae.chaos.rules import Faults
 from stelae.wire.messenger import Messenger
 from stelae.wire.settings import WireSettings
 

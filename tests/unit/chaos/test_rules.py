@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from stelae.chaos.rules import FaultRule, Faults
 from stelae.spi.ids import NodeId
-from stelae.wire.faults import Direction, FaultRule, Faults
+from stelae.wire.faults import Direction
 
 A, B = NodeId("a" * 32), NodeId("b" * 32)
 

@@ -1,0 +1,1 @@
+"""Faults on purpose: what tests and ``stelae chaos`` do to live processes."""
