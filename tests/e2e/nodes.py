@@ -94,10 +94,11 @@ class SkewedClock(SystemClock):
 
 
 class Cluster:
-    """Three nodes. ``nodes`` holds those that run, by node id."""
+    """Three nodes. ``nodes`` holds those that run, by node id; ``settings`` ends the file of each."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, settings: str = "") -> None:
         self.root = root
+        self.settings = settings
         self.ids = [NodeId(secrets.token_hex(16)) for _ in range(3)]
         self.addresses = [f"127.0.0.1:{port}" for port in _free_ports(3)]
         self.files = {node: BreakableFiles() for node in self.ids}
@@ -158,13 +159,14 @@ columns = [{{name = "id", type = "int64"}}, {{name = "text", type = "string", nu
 members = [{members}]
 [consensus.raft]
 election_timeout_ms = {ELECTION_TIMEOUT_MS}
+{self.settings}
 """
 
 
 @asynccontextmanager
-async def running(root: Path) -> AsyncIterator[Cluster]:
+async def running(root: Path, settings: str = "") -> AsyncIterator[Cluster]:
     """Three running nodes that serve; all stopped at the end."""
-    cluster = Cluster(root)
+    cluster = Cluster(root, settings)
     try:
         for node_id in cluster.ids:
             await cluster.start(node_id)

@@ -16,10 +16,12 @@ import msgspec
 from stelae.client.leader import LeaderTracker
 from stelae.client.local_time import NoTime, QuietMetrics, WallClock
 from stelae.client.messages import (
+    ALTER,
     CHECKSUM,
     DESCRIBE,
     SCAN,
     STATUS,
+    AlterRequest,
     Checksum,
     ChecksumRequest,
     DescribeRequest,
@@ -137,6 +139,24 @@ class Client:
         frames = [encode(StatusRequest())]
         answer = await self._messenger.call(node, STATUS, frames, deadline_ms=deadline_ms)
         return list(decode(answer.body[0], StatusReply).replicas)
+
+    async def change_schema(self, tablet: Tablet, schema: Schema, *, timeout_s: float = TIMEOUT_S) -> Tablet:
+        """Put the next schema of a tablet into force, and return the tablet as it is now.
+
+        Columns may come, go, be renamed, get another default or become nullable; ``schema.version`` is one above the
+        version in force, and asking twice for the same schema is harmless. Handles made before refuse nothing, but
+        their writes are refused with ``SCHEMA_MISMATCH`` from now on.
+
+        Raises:
+            SchemaMismatch: the schema cannot follow the one in force; nothing was changed.
+            Unavailable: no leader could say in time; the change may still take effect.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        request = encode(AlterRequest(tablet.tablet_id, schema.to_bytes()))
+        await self._ask(tablet.leader, ALTER, request, deadline, Lane.CONTROL)
+        changed = Tablet(self, tablet.tablet_id, schema, tablet.leader)
+        self._tablets.append(changed)
+        return changed
 
     async def checksum(self, node: NodeId, tablet_id: TabletId) -> Checksum:
         """Logical checksum of one replica's rows, and up to where they are applied.
@@ -261,6 +281,10 @@ class Tablet:
         request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least))
         answer = await self._client._ask(ask or self.leader, SCAN, request, deadline, Lane.BULK)
         page = decode(answer.body[0], ScanPage)
+        if asked.columns is None and page.schema_version != self.schema.version:
+            # The tablet has another schema by now. Those of our columns that it still has mean what they meant.
+            named = msgspec.structs.replace(spec, columns=self.schema.layout.ids)
+            return await self.page(named, at=page.at, ask=ask, timeout_s=timeout_s)
         if not page.row_count:
             return page, None
         return page, RowBatch.from_ipc(self.schema.project(asked.columns), memoryview(answer.body[1]))

@@ -19,6 +19,7 @@ SCAN = "tablet.scan"
 DESCRIBE = "tablet.describe"
 STATUS = "tablet.status"
 CHECKSUM = "tablet.checksum"
+ALTER = "tablet.alter"
 
 SCAN_PAGE_ROWS_MAX = 8192
 """Most rows of one answer to a scan."""
@@ -102,6 +103,20 @@ class Checksum(msgspec.Struct, frozen=True, array_like=True):
 
     checksum: str
     applied: OpId
+
+
+class AlterRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask the leader to put the next schema (``Schema.to_bytes``) into force. Its version is the fence; repeating the
+    request is harmless."""
+
+    tablet_id: TabletId
+    schema: bytes
+
+
+class AlterReply(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: the version in force, applied by the leader and durable on a majority."""
+
+    schema_version: int
 
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)

@@ -15,12 +15,12 @@ from stelae.config.registry import Registry
 from stelae.config.sections import EngineNames, read_node, read_tablet
 from stelae.config.source import Source, fill
 from stelae.host.hybrid_clock import ClockSettings
-from stelae.host.settings import LogSettings, NodeConfig, Picked, WorkerSettings
+from stelae.host.settings import LogSettings, MaintenanceSettings, NodeConfig, Picked, WorkerSettings
 from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
 from stelae.spi.ids import ClusterId, cluster_id
 from stelae.wire.settings import WireSettings
 
-_SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers")
+_SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers", "maintenance")
 _LIST = "See what is installed with: stelae plugins list"
 _PICKED = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
 
@@ -71,6 +71,7 @@ def parse_config(text: str, path: str, registry: Registry) -> NodeConfig:
         log=fill(source, ("log",), LogSettings),
         clock=fill(source, ("clock",), ClockSettings),
         workers=fill(source, ("workers",), WorkerSettings),
+        maintenance=fill(source, ("maintenance",), MaintenanceSettings),
     )
 
 

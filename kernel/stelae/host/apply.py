@@ -14,13 +14,13 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, LogReader
 from stelae.host.results import Admission, ResultsTable
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import SchemaMismatch, StelaeError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.payload import decode_payload
+from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
-from stelae.spi.write import Answer
+from stelae.spi.write import Answer, OpResult, refused
 
 GROUP_BYTES_MAX = 4 << 20
 """Bytes of entries that are applied in one call, at least one entry."""
@@ -28,20 +28,24 @@ GROUP_BYTES_MAX = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One applied ``WRITE`` entry, and the answers of each run of its payload, in order."""
+    """One applied ``WRITE`` entry, and the answers of each run of its payload, in order; or a ``SCHEMA`` entry."""
 
     op_id: OpId
     answers: Sequence[Sequence[Answer]]
 
 
 class ApplyGroup:
-    """Some entries, decoded and admitted for the store. ``Corrupt``: an entry's body is not what its kind says."""
+    """Some entries, decoded and admitted for the store. ``Corrupt``: an entry's body is not what its kind says.
 
-    def __init__(self, entries: Sequence[Entry], results: ResultsTable) -> None:
+    A schema holds if it follows the one in force; one that was proposed twice, or beside another, changes nothing."""
+
+    def __init__(self, entries: Sequence[Entry], results: ResultsTable, schema: Schema) -> None:
         self.last = entries[-1].op_id
         self.timestamp = max(entry.timestamp for entry in entries)
         self._results = results
-        self._admissions: list[Admission | None] = []
+        self._admissions: list[Admission] = []
+        self._changes: list[Answered] = []
+        self.schemas: list[Schema] = []
         self.to_apply: list[ApplyEntry] = []
         for entry in entries:
             if entry.kind is EntryKind.WRITE:
@@ -50,17 +54,24 @@ class ApplyGroup:
                 self._admissions.append(admission)
                 self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, payload, admission.skip))
             elif entry.kind is EntryKind.SCHEMA:
-                schema = Schema.from_bytes(entry.body)
-                self._admissions.append(None)
-                self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, schema))
+                new, result = Schema.from_bytes(entry.body), OpResult(entry.timestamp)
+                if new.version == schema.version + 1:
+                    schema = new
+                    self.schemas.append(new)
+                    self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, new))
+                elif new != schema:
+                    result = refused(SchemaMismatch(f"version {new.version} does not follow {schema.version}"))
+                self._changes.append(Answered(entry.op_id, [[Answer(0, 1, result)]]))
 
     def record(self, applied: Sequence[ApplyResult]) -> list[Answered]:
-        """Keep the results of what the store applied; return the answers of every write."""
-        answered = []
-        for entry, admitted, result in zip(self.to_apply, self._admissions, applied, strict=True):
-            if admitted is not None:
-                answered.append(Answered(entry.op_id, self._results.record(admitted, result.faults)))
-        return answered
+        """Keep the results of what the store applied; return the answers of every write and schema change."""
+        writes = [
+            result
+            for entry, result in zip(self.to_apply, applied, strict=True)
+            if isinstance(entry.change, WritePayload)
+        ]
+        pairs = zip(self._admissions, writes, strict=True)
+        return [Answered(w.op_id, self._results.record(a, w.faults)) for a, w in pairs] + self._changes
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -71,12 +82,14 @@ class Applier:
     store: TabletStore  #: Stands at ``applied``, as ``results`` do.
     results: ResultsTable
     applied: OpId
+    schemas: tuple[bytes, ...]  #: All that were in force up to ``applied``.
     timestamp: int  #: The hybrid one at which a scan sees exactly what is applied.
     cache: EntryCache
     reader: LogReader
     writer: LogWriter
     pool: BlockingPool  #: Runs stores that do not apply inline.
-    on_answered: Callable[[Answered], None]  #: Gets the answers of each applied write,
+    on_answered: Callable[[Answered], None]  #: Gets the answers of each applied write or schema change,
+    on_schema: Callable[[Schema], None]  #: the schema that holds from here on,
     on_applied: Callable[[OpId], None]  #: each advance,
     on_failed: Callable[[str], None]  #: and why an entry cannot be applied.
 
@@ -142,7 +155,7 @@ class Applier:
 
     def _apply(self, entries: Sequence[Entry]) -> None:
         try:
-            group = ApplyGroup(entries, self.results)
+            group = ApplyGroup(entries, self.results, self.store.schema)
             if self._inline or not group.to_apply:
                 self._finish(group, self.store.apply(group.to_apply) if group.to_apply else [])
                 return
@@ -169,6 +182,9 @@ class Applier:
         answers = group.record(applied)
         self.applied = group.last
         self.timestamp = max(self.timestamp, group.timestamp)
+        for schema in group.schemas:
+            self.schemas += (schema.to_bytes(),)
+            self.on_schema(schema)
         for answered in answers:
             self.on_answered(answered)
         self.cache.evict(min(group.last.index, self.writer.durable(self.log).index))

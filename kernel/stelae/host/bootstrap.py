@@ -61,6 +61,7 @@ class Recovered:
     store: TabletStore
     results: ResultsTable
     applied: OpId
+    schemas: tuple[bytes, ...]
     timestamp: int
 
 
@@ -71,6 +72,7 @@ class ReplicaLimits:
     cache_bytes_max: int = 32 << 20
     range_bytes_max: int = 1 << 20
     flush_bytes: int = 64 << 20
+    memory_bytes_max: int = 256 << 20
 
 
 def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> Recovered:
@@ -107,6 +109,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
         store=store,
         results=replay.results,
         applied=replay.applied,
+        schemas=(*superblock.schemas, *replay.schemas),
         timestamp=replay.timestamp,
     )
 
@@ -123,6 +126,7 @@ class _Replay:
         self.applied = OpId(0, 0)
         self.timestamp = 0
         self.configs: list[TabletConfig] = []
+        self.schemas: list[bytes] = []
 
     def run(self, flushed: OpId, committed: TabletConfig, commit: int) -> None:
         """Read from the older of flushed and committed config to the end of the log."""
@@ -137,9 +141,10 @@ class _Replay:
                     self.configs.append(decode_config(entry))
             due = [e for e in entries if flushed.index < e.op_id.index <= commit]
             if due:
-                group = ApplyGroup(due, self.results)
+                group = ApplyGroup(due, self.results, self._store.schema)
                 group.record(self._store.apply(group.to_apply) if group.to_apply else [])
                 self.applied = group.last
+                self.schemas += [schema.to_bytes() for schema in group.schemas]
                 self.timestamp = max(self.timestamp, group.timestamp)
 
 
@@ -198,6 +203,7 @@ def assemble(
         pool=ports.metadata_pool,
         retention=_retention(recovered),
         flush_bytes=limits.flush_bytes,
+        memory_bytes_max=limits.memory_bytes_max,
         on_failed=replica.fail,
     )
     replica.wire(executor, applier, writes, ReadIndexes(tokens, lambda: applier.timestamp), flusher)
@@ -228,12 +234,14 @@ def _applier(
         store=recovered.store,
         results=recovered.results,
         applied=recovered.applied,
+        schemas=recovered.schemas,
         timestamp=recovered.timestamp,
         cache=cache,
         reader=ports.reader,
         writer=ports.writer,
         pool=ports.pool,
         on_answered=writes.answered,
+        on_schema=writes.schema_changed,
         on_applied=replica.entries_applied,
         on_failed=replica.fail,
     )

@@ -1,14 +1,16 @@
-"""Flushing a store, and collecting the log that it makes superfluous.
+"""Flushing and compacting a store, and collecting the log that a flush makes superfluous.
 
-1. Between two applied groups the store writes out what it holds and proposes an edit; the
-   exactly-once results are dumped at that same op id.
+1. Between two applied groups the store writes out what it holds, or merges what it wrote, and proposes
+   an edit; the exactly-once results are dumped at the op id that it flushed.
 2. The superblock with the edit and the results is made durable. There is one writer of it, this
    driver, and it writes only while the data are READY (``durability.md`` rule 24).
 3. Only now does the store remove what the edit obsoletes, and the log may be collected (rule 4).
 
 A crash after any step leaves the old superblock with the old files, or the new one with the new;
 what a store wrote in vain it removes when it is opened. The store never gets ahead of what the own
-log holds durably (rule 3). Engines without ``durable_flush`` are never asked."""
+log holds durably (rule 3). Engines without ``durable_flush`` are never asked to.
+
+After each edit comes the next piece of compaction, until the store has none left."""
 
 import logging
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool
 from stelae.host.retention import Retention
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.spi.errors import Full, StelaeError
+from stelae.spi.errors import Full, PluginError, StelaeError
 from stelae.spi.store import Edit
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Flusher:
-    """Drives the flushes of one replica, on the event loop."""
+    """Drives the flushes and compactions of one replica, on the event loop."""
 
     file: SuperblockFile
     superblock: Superblock  #: What is durable.
@@ -38,34 +40,63 @@ class Flusher:
     writer: LogWriter
     pool: BlockingPool  #: Writes metadata.
     retention: Retention
-    flush_bytes: int  #: What rows may hold of memory before they are flushed.
+    flush_bytes: int  #: What rows may hold of memory before they are flushed,
+    memory_bytes_max: int  #: and before nothing more is taken.
     on_failed: Callable[[str], None]  #: Hears that store or superblock cannot be written: the replica has failed.
 
     def __post_init__(self) -> None:
         self._able = "durable_flush" in self.applier.store.capabilities
         self._busy = False
 
-    def consider(self) -> None:
-        """Flush if the store holds enough and its log is durable that far. Cheap otherwise."""
-        if not self._able or self._busy:
-            return
-        if self.applier.store.memory_bytes() >= self.flush_bytes:
-            self.flush()
+    @property
+    def full(self) -> bool:
+        """Whether the rows that wait for a flush leave no room for more: input is refused until there is."""
+        return self._able and self.applier.store.memory_bytes() >= self.memory_bytes_max
 
-    def flush(self) -> None:
-        """Flush now, unless a flush is under way or the log is not durable that far yet."""
+    def consider(self) -> bool:
+        """Flush if the store holds enough, as ``flush``. Cheap otherwise."""
+        able = self._able and not self._busy
+        return able and self.applier.store.memory_bytes() >= self.flush_bytes and self.flush()
+
+    def flush(self) -> bool:
+        """Flush now; False: work is under way, or the log is not durable that far yet."""
         durable = self.writer.durable(self.superblock.log_id)
-        behind = durable.index < self.applier.applied.index
-        if self._busy or not self._able or behind or not self.applier.idle:
-            return
-        self._busy = True
-        store, results = self.applier.store, self.applier.results
+        if not self._able or durable.index < self.applier.applied.index or not self.applier.idle:
+            return False
+        return self._run(self.applier.store.flush)
 
-        def write_out() -> tuple[Edit, bytes] | None:
-            edit = store.flush()
-            return None if edit is None else (edit, results.dump())
+    def compact(self, floor: int = 0) -> bool:
+        """Refuse reads below a hybrid timestamp and let the store compact, piece by piece; False: work is under way."""
+        store = self.applier.store
+
+        def piece() -> Edit | None:
+            if floor:
+                store.set_history_floor(floor)
+            return store.compact()
+
+        return self._run(piece)
+
+    def _run(self, work: Callable[[], Edit | None]) -> bool:
+        if self._busy:
+            return False
+        self._busy = True
+
+        def write_out() -> tuple[Edit, Superblock] | None:
+            edit = work()
+            return None if edit is None else (edit, self._with(edit))
 
         self.applier.between_groups(write_out, self._proposed)
+        return True
+
+    def _with(self, edit: Edit) -> Superblock:
+        """The superblock with an edit. Results and schemas are those of the op id that it flushed."""
+        found = msgspec.structs.replace(self.superblock, manifest=edit.manifest)
+        if edit.flushed == self.superblock.flushed:
+            return found
+        applied, results = self.applier.applied, self.applier.results.dump()
+        if edit.flushed != applied:
+            raise PluginError(f"the store says that {edit.flushed} is flushed; it has applied {applied}")
+        return msgspec.structs.replace(found, flushed=applied, results=results, schemas=self.applier.schemas)
 
     def _proposed(self, result: Any) -> None:
         if result is None or isinstance(result, Full):
@@ -76,13 +107,9 @@ class Flusher:
         elif self.superblock.data_state is not DataState.READY:
             self._fail(f"a {self.superblock.data_state} replica has nothing to flush")
         else:
-            edit, results = result
-            block = msgspec.structs.replace(
-                self.superblock, manifest=edit.manifest, flushed=edit.flushed, results=results
-            )
-            self._save(block, edit)
+            self._save(*result)
 
-    def _save(self, block: Superblock, edit: Edit) -> None:
+    def _save(self, edit: Edit, block: Superblock) -> None:
         def saved(result: Any) -> None:
             if isinstance(result, Exception):
                 self._fail(f"the superblock cannot be saved: {result}")
@@ -100,6 +127,8 @@ class Flusher:
             return
         self.retention.flushed(self.superblock.flushed.index)
         self.collect()
+        if not self.consider():
+            self.compact()
 
     def collect(self) -> None:
         """Let go of the log as far as nothing holds it."""

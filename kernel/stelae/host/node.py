@@ -236,7 +236,7 @@ class Node:
 
     def _start_replica(self, recovered: Recovered, ports: ReplicaPorts) -> None:
         """Add one replica; what its files contradict fails it alone."""
-        tablet_id = recovered.superblock.tablet_id
+        tablet_id, limits = recovered.superblock.tablet_id, self.config.maintenance
         try:
             replica = assemble(
                 recovered,
@@ -244,7 +244,7 @@ class Node:
                 ports,
                 node_id=self.node_id,
                 superblock_file=self._loader.superblock_file(tablet_id),
-                limits=ReplicaLimits(),
+                limits=ReplicaLimits(flush_bytes=limits.flush_bytes, memory_bytes_max=limits.replica_memory_bytes_max),
                 rng=random.Random(self._machine.rng.getrandbits(64)),
             )
         except StelaeError as error:

@@ -98,6 +98,12 @@ class WriteBatcher(Protocol):
     def schema(self) -> Schema:
         """What rows are checked against; its version is the payloads'."""
 
+    def check_change(self, schema: Schema) -> None:
+        """``SchemaMismatch``: rows of the present schema cannot be had under this one, or it is not the next."""
+
+    def change_schema(self, schema: Schema) -> None:
+        """Check rows against another schema from now on; what was taken before is built under its own."""
+
     def __len__(self) -> int:
         """Runs taken since the last ``build``."""
 

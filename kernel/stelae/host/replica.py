@@ -43,6 +43,7 @@ from stelae.spi.consensus import (
 from stelae.spi.errors import CallerError, Full, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.schema import Schema
 from stelae.spi.services import Metrics
 from stelae.spi.wal import Failed
 from stelae.spi.write import WriteReply, WriteRequest
@@ -172,6 +173,17 @@ class Replica:
         self.writes.add(request, done)
         self._schedule_turn()
 
+    def change_schema(self, schema: Schema, done: Callable[[WriteReply | StelaeError], None]) -> None:
+        """Replicate the next schema of the tablet; ``done`` as for ``write``, with one answer.
+
+        Its version is the fence: it must follow the one in force when it is applied. Repeating it is harmless."""
+        refusal = self._refusal()
+        if refusal is not None:
+            done(refusal)
+            return
+        self.writes.change_schema(schema, done)
+        self._schedule_turn()
+
     def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
         """Confirm leadership and wait until everything committed before the call is applied.
 
@@ -267,7 +279,8 @@ class Replica:
 
     @property
     def _takes_input(self) -> bool:
-        return not self.suspended and not self.executor.stalled and self._ports.writer.has_room()
+        room = self._ports.writer.has_room() and not self.flusher.full
+        return room and not self.suspended and not self.executor.stalled
 
     def _refusal(self, *, needs_room: bool = True) -> StelaeError | None:
         if self.failure:
@@ -282,6 +295,8 @@ class Replica:
         if needs_room and not self._takes_input:
             if self.suspended:
                 return Overloaded("the disk is full; writes resume when there is space")
+            if self.flusher.full:
+                return Overloaded("the store's memory is full; writes resume when rows are flushed")
             return Overloaded("the log queue is full")
         return None
 
@@ -303,6 +318,8 @@ class Replica:
         self.applier.commit_to(index if self.status.role is Role.LEADER else late)
 
     def drained(self) -> None:
+        if self.flusher.full:
+            self.flusher.consider()
         self._ports.turns.defer_last(self._catch_up)
 
     def _catch_up(self) -> None:

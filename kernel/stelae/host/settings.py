@@ -50,6 +50,27 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceSettings:
+    """Section ``[maintenance]``: when rows are flushed, and how long the past can be read."""
+
+    flush_bytes: int = setting(
+        64 << 20, unit="bytes", low=64 << 10, high=16 << 30, reason="of one replica: large blocks, short replay"
+    )
+    flush_interval_ms: int = setting(
+        120_000, unit="ms", low=10, high=86_400_000, reason="rows that few others follow: bounds the log to replay"
+    )
+    replica_memory_bytes_max: int = setting(
+        256 << 20, unit="bytes", low=64 << 10, high=64 << 30, reason="of rows not flushed; then writers are pushed back"
+    )
+    memory_bytes: int = setting(
+        1 << 30, unit="bytes", low=64 << 10, high=1 << 40, reason="of all replicas; above it the fullest is flushed"
+    )
+    history_retention_s: int = setting(
+        604_800, unit="s", low=1, high=315_360_000, reason="how far back a snapshot or a diff can read"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TabletSettings:
     """Section ``[tablet]``: the one tablet of a cluster that has no masters yet."""
 
@@ -91,3 +112,4 @@ class NodeConfig:
     log: LogSettings = field(default_factory=LogSettings)
     clock: ClockSettings = field(default_factory=ClockSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
+    maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)

@@ -14,7 +14,8 @@ from stelae.spi.consensus import Proposal, Propose
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
-from stelae.spi.write import Answer, WriteReply, WriteRequest, WriteRun, digests_of, refused
+from stelae.spi.schema import Schema
+from stelae.spi.write import Answer, OpResult, WriteReply, WriteRequest, WriteRun, digests_of, refused
 
 WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
 _REPLACED = NotLeader(None, "the entry was replaced")
@@ -57,6 +58,7 @@ class WritePath:
         self._results = results
         self._proposed: dict[int, Sequence[_Request]] = {}
         self._waiting: dict[int, tuple[OpId, Sequence[_Request]]] = {}
+        self._changes: list[Proposal] = []
 
     @property
     def pending(self) -> int:
@@ -110,11 +112,30 @@ class WritePath:
                 f"rows were made for schema version {version}; the tablet has version {known}: read its schema again"
             )
 
+    def change_schema(self, schema: Schema, done: WriteDone) -> None:
+        """Propose the next schema; ``done`` as for writes. One that is in force already is answered at once."""
+        pending = _Request(done, 1)
+        try:
+            if schema != self._batcher.schema:
+                self._batcher.check_change(schema)
+                self._proposed[token := next(self._tokens)] = [pending]
+                self._changes.append(Proposal(token, EntryKind.SCHEMA, schema.to_bytes()))
+                return
+            pending.decide([Answer(0, 1, OpResult(self._now()))])
+        except SchemaMismatch as error:
+            pending.decide([Answer(0, 1, refused(error))])
+        except ClockError as error:
+            pending.fail(Unavailable(str(error)))
+
+    def schema_changed(self, schema: Schema) -> None:
+        """Rows are checked against ``schema`` from now on: it was applied."""
+        self._batcher.change_schema(schema)
+
     def take_proposals(self) -> Propose | None:
         """Return what this turn brought in as proposals, or ``None`` if there is nothing."""
-        if not len(self._batcher):
+        if not len(self._batcher) and not self._changes:
             return None
-        proposals = []
+        proposals, self._changes = self._changes, []
         for body, owners in self._batcher.build():
             token = next(self._tokens)
             self._proposed[token] = owners
@@ -155,4 +176,5 @@ class WritePath:
             for owner in owners:
                 owner.fail(error)
         self._proposed.clear()
+        self._changes.clear()
         self.replaced(0, error)

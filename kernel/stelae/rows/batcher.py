@@ -16,6 +16,7 @@ from stelae.rows.building import describe_misfit, misfits
 from stelae.rows.declared import check_declared
 from stelae.rows.keys import encode_keys
 from stelae.rows.operations import decode_rows
+from stelae.rows.schema_change import check_change
 from stelae.rows.typed import TypedRows
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
@@ -88,10 +89,21 @@ class Batcher:
         self.schema = schema
         self._key_bytes_max = min(key_bytes_max or KEY_BYTES_MAX, KEY_BYTES_MAX)
         self._drafts = [_Draft()]
+        self._built: list[tuple[bytes, Sequence[Any]]] = []
         self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], tuple[Layout, TypedRows]] = {}
 
     def __len__(self) -> int:
-        return sum(len(draft.asked) for draft in self._drafts)
+        return sum(len(draft.asked) for draft in self._drafts) + sum(len(tokens) for _, tokens in self._built)
+
+    def check_change(self, schema: Schema) -> None:
+        """``SchemaMismatch``: rows of the present schema cannot be had under this one, or it is not the next."""
+        check_change(self.schema, schema)
+
+    def change_schema(self, schema: Schema) -> None:
+        """Check rows against another schema from now on; what was taken before is built under its own."""
+        self._built = self.build()
+        self._layouts.clear()
+        self.schema = schema
 
     def add(
         self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
@@ -125,8 +137,9 @@ class Batcher:
     def build(self) -> list[tuple[bytes, Sequence[Any]]]:
         """Return payloads for everything taken since the last call, in that order; often one. Each is encoded and comes
         with the callers' tokens, in order of its runs."""
+        built, self._built = self._built, []
         drafts, self._drafts = self._drafts, [_Draft()]
-        return [self._build(draft) for draft in drafts if draft.asked]
+        return built + [self._build(draft) for draft in drafts if draft.asked]
 
     def _build(self, draft: _Draft) -> tuple[bytes, Sequence[Any]]:
         groups = [part.group or self._build_rows(part, draft) for part in draft.parts]

@@ -1,4 +1,5 @@
-"""Applying: what a store answers wrongly fails its replica, with nothing counted as applied and nobody answered."""
+"""Applying: what a store answers wrongly fails its replica, with nothing counted as applied and nobody answered;
+and of the schemas that were proposed, one follows the other."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.host.apply import Applier
+from stelae.host.apply import Applier, ApplyGroup
 from stelae.host.entry_cache import EntryCache
 from stelae.host.results import ResultsTable
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
+from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.schema import Schema
@@ -53,12 +55,14 @@ class World:
             store=store,
             results=ResultsTable(),
             applied=ZERO,
+            schemas=(SCHEMA.to_bytes(),),
             timestamp=0,
             cache=cache,
             reader=MagicMock(),
             writer=writer,
             pool=self.pool,
             on_answered=self.answered,
+            on_schema=lambda _: None,
             on_applied=lambda _: None,
             on_failed=self.failures.append,
         )
@@ -81,3 +85,28 @@ def test_an_entry_that_is_applied_is_answered_and_counts(inline: bool) -> None:
     world = World((RowFault(0, RowCode.ALREADY_PRESENT),), inline=inline)
     assert world.failures == [] and world.applier.applied == LAST
     world.answered.assert_called_once()
+
+
+def later(version: int, *names: str) -> Schema:
+    """The schema with nullable columns of these names added."""
+    columns = [*SCHEMA.to_plain()["columns"], *({"name": name, "type": "string", "nullable": True} for name in names)]
+    return Schema.from_plain({"version": version, "columns": columns, "key": ["id"]})
+
+
+def changes(*schemas: Schema) -> ApplyGroup:
+    entries = [Entry(OpId(1, n), EntryKind.SCHEMA, n, schema.to_bytes()) for n, schema in enumerate(schemas, start=1)]
+    return ApplyGroup(entries, ResultsTable(), SCHEMA)
+
+
+def test_a_schema_that_follows_the_one_in_force_is_applied() -> None:
+    group = changes(later(2, "a"), later(3, "a", "b"))
+    assert [entry.change for entry in group.to_apply] == group.schemas == [later(2, "a"), later(3, "a", "b")]
+    answers = [answered.answers[0][0].result for answered in group.record([ApplyResult(OpId(1, n)) for n in (1, 2)])]
+    assert [answer.refusal for answer in answers] == ["", ""]
+
+
+def test_of_two_leaders_schemas_with_one_version_the_second_changes_nothing_and_says_so() -> None:
+    group = changes(later(2, "a"), later(2, "b"), later(2, "a"), later(4, "a"))
+    assert group.schemas == [later(2, "a")]
+    answers = [answered.answers[0][0].result for answered in group.record([ApplyResult(OpId(1, 1))])]
+    assert [answer.refusal for answer in answers] == ["", SchemaMismatch.code, "", SchemaMismatch.code]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.host.apply import Applier
@@ -25,11 +26,13 @@ from stelae.rows.operations import operation, runs_of
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import ConsensusEngine, TabletConfig
+from stelae.spi.errors import PluginError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import Clock, Files, Metrics, Workers
+from stelae.spi.store import Edit
 from stelae.spi.wal import WalEngine
 from stelae.spi.write import OpKind, WriteRun, digests_of
 from stelae_wal_segmented import SegmentedWal
@@ -90,6 +93,13 @@ def write_entry(index: int) -> Entry:
     return Entry(OpId(1, index), EntryKind.WRITE, index << 12, payload)
 
 
+def schema_entry(index: int) -> Entry:
+    """An entry that gives the column another default, so that the schema has the version ``index``."""
+    columns = [{"name": "id", "type": "int64", "default": index}]
+    schema = Schema.from_plain({"version": index, "columns": columns, "key": ["id"]})
+    return Entry(OpId(1, index), EntryKind.SCHEMA, index << 12, schema.to_bytes())
+
+
 class Node:
     """One replica's log, store and flusher on a virtual disk."""
 
@@ -110,6 +120,8 @@ class Node:
             services=services,
         )
         self.failures: list[str] = []
+        self.schema_at: frozenset[int] = frozenset()  #: Where the log has schema changes.
+        self.memory_bytes_max = 1 << 40
 
     @classmethod
     def create(cls) -> Node:
@@ -127,7 +139,7 @@ class Node:
         record = ConsensusRecord(tablet_id=TABLET, term=1, voted_for=None, committed_config=CONFIG)
         return recover(self.file.load(), record, self.engines, LAYOUT.data_of(TABLET))
 
-    def run(self, upto: int, flush_at: frozenset[int], durable: list[int]) -> None:
+    def run(self, upto: int, flush_at: frozenset[int], durable: list[int]) -> Flusher:
         """Append and apply entries up to an index; note in ``durable`` what became durable."""
         found = self.recovered()
         writer = LogWriter(
@@ -140,12 +152,14 @@ class Node:
             store=found.store,
             results=found.results,
             applied=found.applied,
+            schemas=found.schemas,
             timestamp=found.timestamp,
             cache=cache,
             reader=self,
             writer=writer,
             pool=AtOnce(),
             on_answered=lambda _answered: None,
+            on_schema=lambda _schema: None,
             on_applied=lambda _applied: None,
             on_failed=self.failures.append,
         )
@@ -157,10 +171,11 @@ class Node:
             pool=AtOnce(),
             retention=Retention(found.superblock.flushed.index, 0),
             flush_bytes=1 << 40,
+            memory_bytes_max=self.memory_bytes_max,
             on_failed=self.failures.append,
         )
         for index in range(found.log.last.index + 1, upto + 1):
-            entry = write_entry(index)
+            entry = schema_entry(index) if index in self.schema_at else write_entry(index)
             slot = writer.reserve(LOG, entry.size_bytes)
             cache.append((entry,), None)
             writer.append_async(slot, (entry,), commit_hint=index, done=lambda _o, i=index: durable.append(i))
@@ -170,6 +185,7 @@ class Node:
                 flusher.flush()
                 self._drive(writer)
         assert not self.failures
+        return flusher
 
     def read(self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[Any], None]) -> None:
         done(self.wal.read(log, first, end, bytes_max))
@@ -232,3 +248,67 @@ def test_power_lost_at_any_operation_loses_nothing_durable_and_repeats_nothing(s
         assert after.wal.logs()[LOG].base.index <= found.superblock.flushed.index
         after.run(24, frozenset({12}), [])
         assert ids(Node(after.disk.clone()).recovered()) == list(range(1, 25))
+
+
+@pytest.mark.parametrize("flush_at", [4, 2, 3])
+def test_the_schemas_in_a_superblock_are_those_in_force_at_its_flush(flush_at: int) -> None:
+    node = Node.create()
+    node.schema_at = frozenset({2, 3})
+    node.run(6, frozenset({flush_at}), [])
+    versions = [Schema.from_bytes(body).version for body in node.file.load().schemas]
+    assert versions == [1, 2, 3][: min(flush_at, 3)]
+    found = Node(node.disk.clone()).recovered()
+    assert found.store.schema.version == 3
+    assert [Schema.from_bytes(body).version for body in found.schemas] == [1, 2, 3], "the rest is in the log"
+
+
+class Compacting(DurableStore):
+    """Has two pieces to compact after each flush: each renames the one file that it has."""
+
+    name = "compacting"
+    left = 0
+
+    def flush(self) -> Edit | None:
+        edit = super().flush()
+        self.left = 2
+        return edit
+
+    def compact(self) -> Edit | None:
+        if not self.left:
+            return None
+        self.left -= 1
+        name = f"{self._live}x"
+        self._files.replace(f"{self._directory}/{name}", self._files.read_bytes(f"{self._directory}/{self._live}"))
+        return Edit(manifest=name.encode(), flushed=self._flushed, obsolete=(self._live,))
+
+
+def test_a_flush_is_followed_by_compaction_until_nothing_is_left_of_it() -> None:
+    node = Node.create()
+    node.engines = replace(node.engines, store=Compacting)
+    node.run(10, frozenset({6}), [])
+    block = node.file.load()
+    assert block.manifest == b"rows-6xx" and block.flushed == OpId(1, 6)
+    assert node.disk.listdir(LAYOUT.data_of(TABLET)) == ["rows-6xx"], "each piece let go of what it replaced"
+    again = Node(node.disk.clone())
+    assert ids(again.recovered()) == list(range(1, 11))
+    assert ResultsTable.load(block.results).answer(CLIENT, 6, *digests_of(insert(6))) is not None
+
+
+def test_a_store_that_claims_to_have_flushed_what_it_has_not_fails_its_replica() -> None:
+    class Boaster(DurableStore):
+        def flush(self) -> Edit | None:
+            edit = super().flush()
+            return edit and msgspec.structs.replace(edit, flushed=OpId(1, 99))
+
+    node = Node.create()
+    node.engines = replace(node.engines, store=Boaster)
+    with pytest.raises(PluginError, match=r"says that 1\.99 is flushed; it has applied 1\.6"):
+        node.run(10, frozenset({6}), [])
+    assert node.file.load().flushed == ZERO
+
+
+def test_a_store_whose_rows_wait_for_a_flush_is_full_at_its_limit_and_not_after_it() -> None:
+    node = Node.create()
+    node.memory_bytes_max = 1
+    assert node.run(4, frozenset(), []).full
+    assert not node.run(6, frozenset({6}), []).full

@@ -31,7 +31,7 @@ from stelae.spi.consensus import (
     TabletConfig,
     Tick,
 )
-from stelae.spi.errors import Full, StorageError, SyncFailed
+from stelae.spi.errors import Full, Overloaded, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Failed
@@ -178,3 +178,23 @@ def test_with_space_back_it_hears_its_leader_before_the_time() -> None:
     world.drain()
     assert not world.replica.suspended
     assert world.core.step.call_args.args[0] == [LeaderAlive(PEER, 2, 9_000), Tick(10_000)]
+
+
+def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serves_reads() -> None:
+    core = MagicMock()
+    core.status.return_value = STATUS
+    core.can_wait.return_value = False
+    ports = MagicMock()
+    ports.writer.has_room.return_value = True
+    replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
+    executor, flusher = MagicMock(stalled=False), MagicMock(full=True)
+    replica.wire(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), flusher)
+    answers: list[Any] = []
+    replica.write(MagicMock(), answers.append)
+    assert isinstance(answers[0], Overloaded) and "memory is full" in str(answers[0])
+    replica.receive(PEER, MagicMock(entries=(Entry(LAST, EntryKind.NOOP, 0, b""),)))
+    ports.turns.defer.assert_not_called()
+    replica.read_index(answers.append)
+    assert len(answers) == 1, "a read waits for its majority"
+    replica.drained()
+    flusher.consider.assert_called_once()

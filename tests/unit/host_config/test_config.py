@@ -12,7 +12,7 @@ from stelae.config.node_toml import load_config, parse_config
 from stelae.config.registry import Registry
 from stelae.config.sections import EngineNames
 from stelae.host.hybrid_clock import ClockSettings
-from stelae.host.settings import LogSettings, NodeConfig, WorkerSettings
+from stelae.host.settings import LogSettings, MaintenanceSettings, NodeConfig, WorkerSettings
 from stelae.spi.consensus import MemberType
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import ZERO
@@ -257,7 +257,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load_config(str(tmp_path / "latin"), working())
 
 
-@pytest.mark.parametrize("section", [LogSettings, ClockSettings, WorkerSettings, EngineNames])
+@pytest.mark.parametrize("section", [LogSettings, ClockSettings, WorkerSettings, MaintenanceSettings, EngineNames])
 def test_every_setting_of_the_kernel_has_a_reason_and_a_default_within_bounds(section: Any) -> None:
     from stelae.spi.settings import limits_of
 

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from stelae.chaos.rules import FaultRule, Faults
 from stelae.spi.errors import (
     CallerError,
     ConfigError,
@@ -19,7 +20,6 @@ from stelae.spi.errors import (
 )
 from stelae.spi.ids import NodeId
 from stelae.wire.calls import RetryPolicy
-from stelae.chaos.rules import FaultRule, Faults
 from stelae.wire.faults import Direction
 from stelae.wire.messenger import Messenger, PeerChange
 from stelae.wire.refusals import UnknownKind, WrongCluster

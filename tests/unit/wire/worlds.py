@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from stelae.chaos.rules import Faults
 from stelae.spi.errors import ClockError
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId
 from stelae.wire.common import Common
 from stelae.wire.deadlines import Deadlines
 from stelae.wire.envelope import Identity
-from stelae.chaos.rules import Faults
 from stelae.wire.messenger import Messenger
 from stelae.wire.settings import WireSettings
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stelae.server.tserver.maintenance import Maintenance
+from stelae.server.tserver.schemas import SchemaService
 from stelae.server.tserver.service import TabletService
 from stelae.spi.hooks import ServiceFactory, hookimpl
 
@@ -11,4 +13,4 @@ from stelae.spi.hooks import ServiceFactory, hookimpl
 @hookimpl
 def stelae_services() -> Sequence[ServiceFactory]:
     """The services of a tablet server."""
-    return [TabletService]
+    return [TabletService, SchemaService, Maintenance]

@@ -169,14 +169,19 @@ class TabletService:
         self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
-        replica = self._node.replicas.get(tablet_id)
-        if replica is not None:
-            return replica
-        failure = self._node.failed_tablets.get(tablet_id)
-        if failure is not None:
-            raise Unavailable(f"the replica has failed: {failure}")
-        known = ", ".join(sorted(self._node.replicas)) or "none"
-        raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
+        return replica_of(self._node, tablet_id)
+
+
+def replica_of(node: Node, tablet_id: TabletId) -> Replica:
+    """Return a node's replica of a tablet; ``Unavailable``: it did not come up. ``NoSuchTablet``: there is none."""
+    replica = node.replicas.get(tablet_id)
+    if replica is not None:
+        return replica
+    failure = node.failed_tablets.get(tablet_id)
+    if failure is not None:
+        raise Unavailable(f"the replica has failed: {failure}")
+    known = ", ".join(sorted(node.replicas)) or "none"
+    raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
 
 
 def _read_rows(store: TabletStore, spec: ScanSpec, at: int, rows_max: int) -> tuple[RowBatch | None, bytes | None]:

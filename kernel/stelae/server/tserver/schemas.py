@@ -1,0 +1,48 @@
+"""Changes of a tablet's schema: an entry of its log like any other, fenced by the version that it follows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from stelae.client.messages import ALTER, AlterReply, AlterRequest, decode, encode
+from stelae.host.node import Node
+from stelae.server.tserver.service import replica_of
+from stelae.spi.errors import CallerError, Corrupt, SchemaMismatch, StelaeError
+from stelae.spi.schema import Schema
+from stelae.spi.write import WriteReply
+from stelae.wire.requests import Request
+
+
+class SchemaService:
+    """Serves schema changes for the replicas of one node. A ``Service`` (``stelae.spi.hooks``)."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def start(self) -> None:
+        """Register the handler."""
+        self._node.messenger.serve(ALTER, self._alter)
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    def _alter(self, request: Request) -> None:
+        if len(request.body) != 1:
+            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
+        asked = decode(request.body[0], AlterRequest)
+        try:
+            schema = Schema.from_bytes(asked.schema)
+        except Corrupt as error:
+            raise CallerError(str(error)) from error
+        replica_of(self._node, asked.tablet_id).change_schema(schema, partial(_answer, request, schema))
+
+
+def _answer(request: Request, schema: Schema, result: WriteReply | StelaeError) -> None:
+    if isinstance(result, StelaeError):
+        request.refuse(result)
+        return
+    (answer,) = result.answers
+    if answer.result.refusal:
+        request.refuse(SchemaMismatch(answer.result.detail))
+    else:
+        request.reply([encode(AlterReply(schema.version))])

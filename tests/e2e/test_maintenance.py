@@ -1,0 +1,115 @@
+"""Real nodes keep their stores in shape: rows are flushed, logs collected, the past let go, schemas changed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stelae.client.client import Client
+from stelae.spi.errors import SchemaMismatch, TooOld
+from stelae.spi.schema import Column, Schema
+from stelae.spi.write import OpKind
+from tests.e2e.nodes import TABLET, WAIT_S, Cluster, agree, connected, insert, read_ids, running, until
+
+COLUMNAR = """
+[engines]
+store = "columnar"
+[wal.segmented]
+segment_bytes_first = 4096
+segment_bytes_max = 4096
+[maintenance]
+flush_bytes = 65536
+flush_interval_ms = 10
+history_retention_s = 1
+"""
+
+
+def flushed(cluster: Cluster) -> list[int]:
+    """Up to which index each replica's superblock holds its rows."""
+    return [node.replicas[TABLET].flusher.superblock.flushed.index for node in cluster.nodes.values()]
+
+
+def bases(cluster: Cluster) -> list[int]:
+    """The index up to which each replica's log is gone."""
+    logs = [(node, node.replicas[TABLET].log) for node in cluster.nodes.values()]
+    return [node.engines.wal.logs()[log].base.index for node, log in logs]
+
+
+def test_rows_are_flushed_the_log_is_collected_and_a_restart_finds_both(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, COLUMNAR) as cluster:
+            async with connected(cluster) as tablet:
+                for start in range(0, 400, 50):
+                    await insert(tablet, range(start, start + 50))
+                await until(lambda: min(flushed(cluster)) > 0 and min(bases(cluster)) > 0)
+                await until(lambda: agree(cluster))
+                for node_id in cluster.ids:
+                    await cluster.stop(node_id)
+                    await cluster.start(node_id)
+                    await until(lambda: cluster.leader() is not None)
+                assert min(bases(cluster)) > 0, "what was collected is not replayed"
+                assert await read_ids(tablet) == list(range(400))
+            await until(lambda: agree(cluster))
+
+    asyncio.run(run())
+
+
+def test_the_past_is_let_go_when_its_retention_is_over(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, COLUMNAR) as cluster, connected(cluster) as tablet:
+            await insert(tablet, [1])
+            old = cluster.nodes[cluster.ids[0]].time.now()
+            await insert(tablet, [2])
+            assert [batch.to_rows() async for batch in tablet.scan(at=old)] == [[(1, "row 1")]]
+            async with asyncio.timeout(WAIT_S):
+                number = 3
+                with pytest.raises(TooOld):
+                    while True:
+                        await insert(tablet, [number])  # the floor never passes what is applied
+                        number += 1
+                        _ = [batch async for batch in tablet.scan(at=old)]
+                        await asyncio.sleep(0.05)
+            assert await read_ids(tablet) == list(range(1, number))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("store", ["memory", "columnar"])
+def test_a_schema_is_changed_while_rows_are_there_and_survives_flush_and_restart(tmp_path: Path, store: str) -> None:
+    settings = COLUMNAR if store == "columnar" else ""
+
+    async def run() -> None:
+        async with running(tmp_path, settings) as cluster, await Client.connect(cluster.addresses) as client:
+            tablet = await client.tablet(TABLET)
+            await insert(tablet, [1])
+            wider = next_schema(tablet.schema, Column(id=3, name="size", type="int64", default=7))
+            changed = await client.change_schema(tablet, wider)
+            await client.change_schema(tablet, wider)  # asked twice
+            result = await changed.write(OpKind.INSERT, [(2, "row 2", 8)])
+            assert not result.refusal and not result.errors
+            refused = await tablet.write(OpKind.INSERT, [(3, "row 3")])
+            assert refused.refusal == SchemaMismatch.code and "version 2" in refused.detail
+            assert [batch.to_rows() async for batch in tablet.scan()] == [[(1, "row 1"), (2, "row 2")]]
+            with pytest.raises(SchemaMismatch, match="does not follow"):
+                await client.change_schema(tablet, next_schema(tablet.schema, Column(id=3, name="x", type="int64")))
+            with pytest.raises(SchemaMismatch, match="make it nullable, or give it a default"):
+                await client.change_schema(tablet, next_schema(wider, Column(id=4, name="y", type="int64")))
+            if store == "columnar":
+                await until(lambda: min(flushed(cluster)) > 0)
+            for node_id in cluster.ids:
+                await cluster.stop(node_id)
+                await cluster.start(node_id)
+                await until(lambda: cluster.leader() is not None)
+            again = await client.tablet(TABLET)
+            assert again.schema == wider
+            rows = [row async for batch in again.scan() for row in batch.to_rows()]
+            assert rows == [(1, "row 1", 7), (2, "row 2", 8)]
+
+    asyncio.run(run())
+
+
+def next_schema(schema: Schema, column: Column) -> Schema:
+    """The schema with one more column."""
+    return Schema(schema.version + 1, (*schema.columns, column), schema.key)

@@ -1,0 +1,130 @@
+"""Maintenance of a node's stores: which replica is flushed when, and how its past is let go."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+from stelae.host.hybrid_clock import timestamp
+from stelae.host.replica import ReplicaState
+from stelae.host.settings import MaintenanceSettings
+from stelae.server.tserver.maintenance import FLOOR_STEPS, TICK_US, Maintenance
+from stelae.spi.ids import TabletId
+
+SETTINGS = MaintenanceSettings(flush_interval_ms=3_000, memory_bytes=1_000_000, history_retention_s=64)
+STEP_US = SETTINGS.history_retention_s * 1_000_000 // FLOOR_STEPS
+
+
+class World:
+    """A node with two replicas, whose clock a test moves."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self.replicas = {TabletId("a"): replica(), TabletId("b"): replica()}
+        self.a, self.b = self.replicas.values()
+        self.turns = MagicMock()
+        self.turns.now_us.side_effect = lambda: self.now_us
+        self.time = SimpleNamespace(last=0)
+        node: Any = SimpleNamespace(
+            config=SimpleNamespace(maintenance=SETTINGS), turns=self.turns, time=self.time, replicas=self.replicas
+        )
+        self.maintenance = Maintenance(node)
+        self.maintenance.start()
+
+    def ticks(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.now_us += TICK_US
+            self.time.last = timestamp(self.now_us)
+            self.turns.call_at.call_args.args[1]()
+
+
+def replica() -> Any:
+    made = MagicMock(state=ReplicaState.RUNNING)
+    made.applier.store.memory_bytes.return_value = 0
+    made.applier.timestamp = timestamp(1 << 50)
+    made.flusher.flush.return_value = made.flusher.compact.return_value = True
+    return made
+
+
+def holds(found: Any, memory_bytes: int) -> None:
+    found.applier.store.memory_bytes.return_value = memory_bytes
+
+
+def test_rows_are_flushed_when_they_have_waited_for_the_interval_and_not_before() -> None:
+    world = World()
+    holds(world.a, 10)
+    world.ticks(3)
+    world.a.flusher.flush.assert_not_called()
+    world.ticks()
+    world.a.flusher.flush.assert_called_once()
+    world.b.flusher.flush.assert_not_called()
+
+
+def test_a_flush_that_could_not_begin_is_tried_at_the_next_tick() -> None:
+    world = World()
+    holds(world.a, 10)
+    world.a.flusher.flush.return_value = False
+    world.ticks(6)
+    assert world.a.flusher.flush.call_count == 3
+
+
+def test_rows_that_were_flushed_meanwhile_begin_to_wait_anew() -> None:
+    world = World()
+    holds(world.a, 10)
+    world.ticks(2)
+    holds(world.a, 0)
+    world.ticks()
+    holds(world.a, 10)
+    world.ticks(3)
+    world.a.flusher.flush.assert_not_called()
+
+
+def test_while_memory_is_short_the_fullest_replica_is_flushed() -> None:
+    world = World()
+    holds(world.a, 400_000)
+    holds(world.b, 600_001)
+    world.ticks()
+    world.b.flusher.flush.assert_called_once()
+    world.a.flusher.flush.assert_not_called()
+
+
+def test_the_floor_follows_the_clock_in_steps_at_the_distance_of_the_retention() -> None:
+    world = World()
+    world.ticks(64 + 1)
+    world.a.flusher.compact.assert_not_called()
+    world.ticks()
+    world.a.flusher.compact.assert_called_once_with(timestamp(2 * STEP_US))
+    world.ticks(4)
+    assert [call.args[0] for call in world.a.flusher.compact.call_args_list] == [
+        timestamp(n * STEP_US) for n in (2, 4, 6)
+    ]
+
+
+def test_the_floor_never_passes_what_is_applied() -> None:
+    world = World()
+    world.a.applier.timestamp = timestamp(5 * STEP_US)
+    world.ticks(100)
+    assert max(call.args[0] for call in world.a.flusher.compact.call_args_list) <= timestamp(5 * STEP_US)
+
+
+def test_a_compaction_that_could_not_begin_is_tried_at_the_next_tick() -> None:
+    world = World()
+    world.a.flusher.compact.return_value = False
+    world.ticks(70)
+    assert world.a.flusher.compact.call_count == 5
+
+
+def test_a_failed_replica_is_left_alone() -> None:
+    world = World()
+    holds(world.a, 2_000_000)
+    world.a.state = ReplicaState.FAILED
+    world.ticks(100)
+    world.a.flusher.flush.assert_not_called()
+    world.a.flusher.compact.assert_not_called()
+
+
+def test_after_the_stop_nobody_is_looked_at() -> None:
+    world = World()
+    world.maintenance.stop()
+    world.turns.call_at.return_value.cancel.assert_called_once()
