@@ -84,7 +84,7 @@ class LogWriter:
         self._jobs: deque[_Job] = deque()
         self._ready: dict[LogId, None] = {}
         self._on_room: list[Callable[[], None]] = []
-        self._closing = False
+        self._closing = self._awake = False  # awake: the driver asks ``take_work`` until it says None
 
     # -- event loop side -------------------------------------------------------------------------
 
@@ -139,14 +139,13 @@ class LogWriter:
     ) -> None:
         """Fill a slot; ``done`` gets its outcome once, on the event loop. See ``Append``."""
         with self.lock:
-            slot.replace_from = replace_from
-            slot.commit_hint = commit_hint
-            slot.done = done
-            slot.entries = entries
+            slot.replace_from, slot.commit_hint = replace_from, commit_hint
+            slot.done, slot.entries = done, entries
             state = self._logs[slot.log]
-            wake = not state.committing and bool(state.queue) and state.queue[0].entries is not None
-            if wake:
+            wake = False
+            if not state.committing and state.queue and state.queue[0].entries is not None:
                 self._ready[slot.log] = None
+                wake, self._awake = not self._awake, True
             void = slot.void
         if void is not None:
             self.post([(done, void)])
@@ -157,7 +156,9 @@ class LogWriter:
         """Run ``work(engine)`` between groups; ``done(result or StelaeError)`` on the loop."""
         with self.lock:
             self._jobs.append(_Job(work, done))
-        self.wake()
+            wake, self._awake = not self._awake, True
+        if wake:
+            self.wake()
 
     def repair(self, log: LogId, done: Callable[[object], None]) -> None:
         """Try to make a failed log usable; the result is its durable ``OpId`` or the error."""
@@ -183,6 +184,7 @@ class LogWriter:
         with self.lock:
             if self._jobs and not (self._closing and self._ready):
                 return self._jobs.popleft()
+            self._awake = bool(self._ready)
             return self._take_group() if self._ready else None
 
     def perform(self, work: Work, engine: WalEngine) -> list[Completion]:
@@ -227,7 +229,8 @@ class LogWriter:
             del self._ready[log]
             state = self._logs[log]
             slots = _drain(state.queue, budget)
-            budget -= sum(slot.size_bytes for slot in slots)
+            for slot in slots:
+                budget -= slot.size_bytes
             state.committing = True
             group.slots[log] = slots
             group.appends[log] = _merge(slots)
@@ -243,37 +246,33 @@ class LogWriter:
             state.queue.clear()
         for slot in slots:
             self.queued_bytes -= slot.size_bytes
-            if slot.done is not None:
-                completions.append((slot.done, _outcome_for(slot, outcome)))
-            elif isinstance(outcome, Failed):
+            if slot.done is None:
+                assert isinstance(outcome, Failed)
                 slot.void = outcome
-
-
-def _outcome_for(slot: Slot, outcome: Outcome) -> Outcome:
-    """A slot of a merged group is durable up to its own last entry, not the group's."""
-    if isinstance(outcome, Durable) and slot.entries:
-        return Durable(slot.entries[-1].op_id)
-    return outcome
+            elif slot is not slots[-1] and slot.entries and isinstance(outcome, Durable):
+                completions.append((slot.done, Durable(slot.entries[-1].op_id)))  # its own last, not the group's
+            else:
+                completions.append((slot.done, outcome))
 
 
 def _drain(queue: deque[Slot], budget: int) -> list[Slot]:
-    """Take filled slots in order; a replacement only at the head, so that one append holds it."""
-    slots: list[Slot] = []
-    while queue and queue[0].entries is not None:
-        slot = queue[0]
-        if slots and (slot.replace_from is not None or slot.size_bytes > budget):
+    """Take the filled slots at the head; a replacement only as the first, so that one append holds it."""
+    slots = [queue.popleft()]
+    while queue and (slot := queue[0]).entries is not None:
+        budget -= slots[-1].size_bytes
+        if slot.replace_from is not None or slot.size_bytes > budget:
             break
         slots.append(queue.popleft())
-        budget -= slot.size_bytes
     return slots
 
 
 def _merge(slots: list[Slot]) -> Append:
-    entries = slots[0].entries if len(slots) == 1 else tuple(entry for slot in slots for entry in slot.entries or ())
-    assert entries is not None
-    return Append(
-        entries=entries, replace_from=slots[0].replace_from, commit_hint=max(slot.commit_hint for slot in slots)
-    )
+    first = slots[0]
+    entries, hint = first.entries or (), first.commit_hint
+    if len(slots) > 1:
+        entries = tuple([entry for slot in slots for entry in slot.entries or ()])
+        hint = max([slot.commit_hint for slot in slots])
+    return Append(entries=entries, replace_from=first.replace_from, commit_hint=hint)
 
 
 def _call(callback: object) -> None:

@@ -99,6 +99,39 @@ def test_a_log_that_is_being_committed_is_not_taken_twice() -> None:
     assert [e.op_id.index for e in driver.take().appends[A].entries] == [2]
 
 
+def test_the_driver_is_woken_once_until_it_has_found_nothing_to_do() -> None:
+    """A wake for each append of a turn had the log's thread ask as often in vain, on the loop's time."""
+    driver = Driver()
+    driver.append(A, "a1", entries(1))
+    driver.append(A, "a2", entries(2))
+    driver.append(B, "b1", entries(1))
+    driver.writer.submit_job(lambda _engine: None, lambda _result: None)
+    assert driver.wakes == 1
+    assert driver.writer.take_work() is not None
+    driver.append(B, "b2", entries(2))
+    group = driver.take()
+    assert driver.wakes == 1, "it goes on asking"
+    driver.succeed(group)
+    assert driver.writer.take_work() is None
+    driver.append(A, "a3", entries(3))
+    driver.append(B, "b3", entries(3))
+    assert driver.wakes == 2, "it waits again, and is woken for the first of them"
+
+
+@pytest.mark.parametrize("kind", ["append", "job"])
+def test_no_wake_is_lost_between_the_last_question_and_what_comes_next(kind: str) -> None:
+    driver = Driver()
+    for round_number in range(1, 4):
+        if kind == "append":
+            driver.append(A, f"a{round_number}", entries(round_number))
+        else:
+            driver.writer.submit_job(lambda _engine: None, lambda _result: None)
+        assert driver.wakes == round_number
+        while (work := driver.writer.take_work()) is not None:
+            if isinstance(work, Group):
+                driver.succeed(work)
+
+
 def test_a_replacement_begins_a_group_of_its_own() -> None:
     driver = Driver()
     driver.append(A, "old", entries(1, 3))
