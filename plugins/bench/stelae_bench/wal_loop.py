@@ -1,4 +1,7 @@
-"""A closed loop of appends through the kernel's log writer: with each answer the next one leaves."""
+"""A closed loop of appends through the kernel's log writer: with each answer the next one leaves.
+
+The loop calls the writer as the kernel's executor does: what the answers of one turn of the event loop
+set free leaves at the turn's end, in one reservation for each log, as the entries of one Ready do."""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
+from typing import TypeAlias
 
 from stelae.host.log_writer import LogWriter
 from stelae.spi.ids import LogId, OpId
@@ -18,23 +23,29 @@ from stelae_bench.wal_cases import Bodies
 TERM = 1
 PROBLEMS_MAX = 5
 
+Defer: TypeAlias = Callable[[Callable[[], None]], None]
+"""Runs a call at the end of this turn of the loop; as ``Turns.defer``."""
+
 
 class AppendLoop:
     """Appends entries to logs, each of which has so many under way; one run at a time.
 
-    An append is one entry in a reservation of its own, and has its own acknowledgement. One that
-    the writer has no room for waits until it has; that is part of its latency.
+    Each entry has its own acknowledgement and latency. Those that the writer has no room for wait
+    until it has; that is part of their latency.
 
     Args:
         writer: where to; every log is open in it.
         logs: which logs.
+        defer: the turns of the loop.
         last: index of the last entry of each.
     """
 
-    def __init__(self, writer: LogWriter, logs: Sequence[LogId], last: int = 0) -> None:
+    def __init__(self, writer: LogWriter, logs: Sequence[LogId], defer: Defer, last: int = 0) -> None:
         self._writer = writer
+        self._defer = defer
         self._last = dict.fromkeys(logs, last)
-        self._held: deque[tuple[LogId, float]] = deque()
+        self._due: dict[LogId, tuple[int, float]] = {}
+        self._held: deque[tuple[LogId, int, float]] = deque()
         self._finished: asyncio.Future[None] | None = None
         self._bodies = Bodies(0, 0)
         self._until = self._ended = 0.0
@@ -61,41 +72,55 @@ class AppendLoop:
         began = self._ended = time.perf_counter()
         self._until = began + seconds
         for log in self._last:
-            for _ in range(in_flight):
-                if self._left > 0:
-                    self._under_way += 1
-                    self._left -= 1
-                    self._append(log, time.perf_counter())
+            self._free(log, in_flight, began)
         await self._finished
         return self._ended - began
 
-    def _append(self, log: LogId, began: float) -> None:
+    def _free(self, log: LogId, count: int, began: float) -> None:
+        """Let so many entries of a log, or as many as are left, leave at the end of this turn."""
+        count = int(min(count, self._left))
+        if not count:
+            return
+        self._left -= count
+        self._under_way += count
+        if not self._due:
+            self._defer(self._leave)
+        more, since = self._due.get(log, (0, began))
+        self._due[log] = more + count, since
+
+    def _leave(self) -> None:
+        due, self._due = self._due, {}
+        for log, (count, began) in due.items():
+            self._append(log, count, began)
+
+    def _append(self, log: LogId, count: int, began: float) -> None:
         if not self._writer.has_room():
             if not self._held:
                 self._writer.when_room(self._go_on)
-            self._held.append((log, began))
+            self._held.append((log, count, began))
             return
-        index = self._last[log] = self._last[log] + 1
-        entry = Entry(OpId(TERM, index), EntryKind.WRITE, index, self._bodies.one(index))
-        slot = self._writer.reserve(log, entry.size_bytes)
-        self._writer.append_async(slot, (entry,), done=partial(self._answered, log, began))
+        body, first = self._bodies.one, self._last[log] + 1
+        self._last[log] = last = first + count - 1
+        entries = tuple(
+            [Entry(OpId(TERM, index), EntryKind.WRITE, index, body(index)) for index in range(first, last + 1)]
+        )
+        slot = self._writer.reserve(log, sum([entry.size_bytes for entry in entries]))
+        self._writer.append_async(slot, entries, done=partial(self._answered, log, count, began))
 
     def _go_on(self) -> None:
         held, self._held = self._held, deque()
-        for log, began in held:
-            self._append(log, began)
+        for log, count, began in held:
+            self._append(log, count, began)
 
-    def _answered(self, log: LogId, began: float, outcome: Outcome) -> None:
+    def _answered(self, log: LogId, count: int, began: float, outcome: Outcome) -> None:
         now = time.perf_counter()
+        self._under_way -= count
         if isinstance(outcome, Durable):
             self._ended = now
-            self.latencies_us.append((now - began) * 1e6)
+            self.latencies_us.extend(repeat((now - began) * 1e6, count))
         elif len(self.problems) < PROBLEMS_MAX:
             self.problems.append(f"an append to {log} failed: {outcome.error}")
-        if now < self._until and self._left > 0 and not self.problems:
-            self._left -= 1
-            self._append(log, now)
-            return
-        self._under_way -= 1
+        if now < self._until and not self.problems:
+            self._free(log, count, now)
         if not self._under_way and self._finished is not None and not self._finished.done():
             self._finished.set_result(None)

@@ -75,7 +75,7 @@ class Desk:
         self._defect: BaseException | None = None
         self._task = asyncio.current_task()
         self.machine = RealMachine()
-        self.machine.start(self._failed)
+        self.turns = self.machine.start(self._failed)
         threads = WorkerSettings()
         self.apply = self.machine.pool("apply", threads.apply_threads)
         workers = self.machine.pool("background", threads.background_threads)
@@ -125,7 +125,7 @@ class OpenLogs:
         )
         for log in self.logs:
             self.writer.open_log(log, ZERO)
-        self._loop = AppendLoop(self.writer, self.logs)
+        self._loop = AppendLoop(self.writer, self.logs, desk.turns.defer)
         self._payload_bytes = 0
 
     @property

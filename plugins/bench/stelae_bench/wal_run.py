@@ -18,6 +18,7 @@ from pathlib import Path
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
+from stelae.machine.event_loop import new_event_loop
 from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
@@ -46,8 +47,11 @@ def run(settings: Settings, note: Note) -> WalReport:
         OSError: the directory cannot be written to.
     """
     described = machine.describe()
-    with tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder:
-        report = asyncio.run(_Run(settings, note, Path(folder)).run())
+    with (
+        tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
+        report = runner.run(_Run(settings, note, Path(folder)).run())
     report.machine = {
         **described,
         "versions": described["versions"] | versions(),

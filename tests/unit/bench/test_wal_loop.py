@@ -28,6 +28,7 @@ class Engine:
     def __init__(self, full_at: int = -1) -> None:
         self.entries: dict[LogId, list[Entry]] = {log: [] for log in LOGS}
         self._groups_left = full_at
+        self.answers = 0
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         assert sync
@@ -42,7 +43,7 @@ class Engine:
 def run(
     engine: Engine, *, in_flight: int, entries: int, queue_bytes_max: int = 1 << 20
 ) -> tuple[AppendLoop, list[int], float]:
-    """Append with a writer whose thread is the loop itself."""
+    """Append with a writer whose thread is the loop itself; completions are handed over one by one."""
 
     async def go() -> tuple[AppendLoop, list[int], float]:
         recorder = Recorder(cast(WalEngine, engine))
@@ -53,6 +54,7 @@ def run(
                 writer.finish(writer.perform(found, cast(WalEngine, recorder)))
 
         def post(completions: list[Completion]) -> None:
+            engine.answers += len(completions)
             for callback, argument in completions:
                 loop.call_soon(callback, argument)
 
@@ -65,7 +67,7 @@ def run(
         )
         for log in LOGS:
             writer.open_log(log, ZERO)
-        appends = AppendLoop(writer, LOGS)
+        appends = AppendLoop(writer, LOGS, lambda call: cast(None, loop.call_soon(call)))
         took_s = await appends.run(Bodies(100, 1), in_flight, math.inf, entries)
         return appends, recorder.groups, took_s
 
@@ -89,11 +91,17 @@ def test_as_many_as_asked_for_are_under_way_on_each_log() -> None:
     assert max(groups) == 5 * len(LOGS)
 
 
+def test_what_the_answers_of_one_turn_set_free_is_one_reservation_for_each_log() -> None:
+    engine = Engine()
+    run(engine, in_flight=5, entries=1500)
+    assert engine.answers == 1500 / 5
+
+
 def test_an_append_without_room_waits_and_is_not_lost() -> None:
     engine = Engine()
     appends, groups, _ = run(engine, in_flight=8, entries=400, queue_bytes_max=500)
     assert len(appends.latencies_us) == 400
-    assert max(groups) < 8
+    assert max(groups) < 8 * len(LOGS), "the writer takes one reservation beyond its bound, not those of all logs"
     assert sum(map(len, engine.entries.values())) == 400
 
 
