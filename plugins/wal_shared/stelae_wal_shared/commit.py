@@ -21,13 +21,13 @@ from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.spi.wal import Append, Durable, Failed, Outcome, check_append
 from stelae_wal_shared.book import Book, past_the_end, unknown
 from stelae_wal_shared.format import RECORD_BYTES, Kind
-from stelae_wal_shared.group import Group, check_sizes
+from stelae_wal_shared.group import Group
 from stelae_wal_shared.tablet_log import TabletLog
 from stelae_wal_shared.tail import Tail
 from stelae_wal_shared.writer import Writer
 
-Accepted: TypeAlias = tuple[TabletLog, Append]
-"""An append that fits its log."""
+Accepted: TypeAlias = tuple[TabletLog, Append, list[int]]
+"""An append that fits its log, and the lengths of its bodies: everything that needs them takes them from here."""
 
 
 class Committer:
@@ -53,14 +53,14 @@ class Committer:
         logs, size = self._book.logs, 0
         for name, append in group.items():
             log = logs.get(name)
-            refusal = unknown(name) if log is None else _refusal(log, append)
+            sizes = [len(entry.body) for entry in append.entries]
+            refusal = unknown(name) if log is None else _refusal(log, append, sizes)
             if log is None or refusal is not None:
                 assert refusal is not None
                 outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
                 continue
-            accepted.append((log, append))
-            for entry in append.entries:
-                size += RECORD_BYTES + len(entry.body)
+            accepted.append((log, append, sizes))
+            size += RECORD_BYTES * len(sizes) + sum(sizes)
         if accepted:
             self.groups += 1
             self._write(accepted, size, sync, outcomes)
@@ -98,15 +98,15 @@ class Committer:
         try:
             writer = self._tail.writer_for(size)
             group = Group(writer.segment.nonce, writer.end, writer.synced)
-            for log, append in accepted:
+            for log, append, _ in accepted:
                 _encode(group, log, append)
             writer.write(group.buffers(), group.size, sync=sync)
         except Full as error:
             self._fail_until_repair(accepted, error, outcomes)
             return
         except (StorageError, OSError) as error:
-            failed = self.fail_all(error, [log for log, _ in accepted])
-            for log, _ in accepted:
+            failed = self.fail_all(error, [log for log, _, _ in accepted])
+            for log, _, _ in accepted:
                 outcomes[log.name] = Failed(failed, log.durable)
             return
         with self._book.lock:
@@ -123,9 +123,8 @@ class Committer:
         index = segment.index
         assert index is not None
         at = 0
-        for log, append in accepted:
+        for log, append, sizes in accepted:
             entries = append.entries
-            places = offsets[at : at + len(entries)]
             at += len(entries)
             log.order += len(entries) or 1
             if log.damage is not None:
@@ -135,9 +134,12 @@ class Committer:
             if append.replace_from is not None:
                 log.void(append.replace_from)
                 index.cut(log.number, append.replace_from)
-            for entry, offset in zip(entries, places, strict=True):
-                index.add(log.number, entry.op_id[1], offset, len(entry.body))
-                log.append(entry.op_id, segment)
+            if len(entries) == 1:
+                index.add(log.number, entries[0].op_id[1], offsets[at - 1], sizes[0])
+                log.append(entries[0].op_id, segment)
+            elif entries:
+                index.extend(log.number, entries[0].op_id[1], offsets[at - len(entries) : at], sizes)
+                log.extend(entries, segment)
             if append.commit_hint > log.commit_hint:
                 log.commit_hint = append.commit_hint
             if sync:
@@ -160,15 +162,15 @@ class Committer:
 
     def _fail_until_repair(self, accepted: list[Accepted], error: Full, outcomes: dict[LogId, Outcome]) -> None:
         """After a full disk: settle without the group, and refuse its logs until repair."""
-        logs = [log for log, _ in accepted]
+        logs = [log for log, _, _ in accepted]
         failed = self.settle_full(logs) or error
         for log in logs:
             log.failed = Failed(failed, log.durable)
             outcomes[log.name] = log.failed
 
 
-def _refusal(log: TabletLog, append: Append) -> StelaeError | None:
-    """Why an append is refused, if it is."""
+def _refusal(log: TabletLog, append: Append, sizes: list[int]) -> StelaeError | None:
+    """Why an append with bodies of these lengths is refused, if it is."""
     if log.damage is not None:
         return log.corrupt()
     if log.failed is not None:
@@ -179,7 +181,7 @@ def _refusal(log: TabletLog, append: Append) -> StelaeError | None:
         entry = entries[0]
         term, index = entry.op_id
         last_term, last_index = log.last
-        if index == last_index + 1 and term >= last_term and len(entry.body) <= ENTRY_BYTES_MAX:
+        if index == last_index + 1 and term >= last_term and sizes[0] <= ENTRY_BYTES_MAX:
             return None
     fact = check_append(log.state(), append)
     if fact is None and append.replace_from is not None and entries:
@@ -188,10 +190,9 @@ def _refusal(log: TabletLog, append: Append) -> StelaeError | None:
             fact = f"entry {entries[0].op_id} goes back from {before}"
     if fact is not None:
         return CallerError(f"log {log.name}: {fact}")
-    try:
-        check_sizes(entries)
-    except TooLarge as error:
-        return error
+    if max(sizes, default=0) > ENTRY_BYTES_MAX:
+        at = next(at for at, size in enumerate(sizes) if size > ENTRY_BYTES_MAX)
+        return TooLarge(f"entry {entries[at].op_id}", sizes[at], ENTRY_BYTES_MAX)
     return None
 
 

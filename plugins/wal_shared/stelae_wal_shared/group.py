@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from stelae.spi.errors import Corrupt, TooLarge
+from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
-from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
+from stelae.spi.log import Entry, EntryKind
 from stelae.spi.services import Buffer
 from stelae_wal_shared.format import (
     GROUP_BYTES,
@@ -75,17 +75,6 @@ class Group:
         records = len(self.offsets) + self._others
         self._buffers[0] = encode_group_header(self._nonce, self._synced, self.size, records)
         return self._buffers
-
-
-def check_sizes(entries: Sequence[Entry]) -> None:
-    """Refuse entries above the maximum.
-
-    Raises:
-        TooLarge: with both sizes.
-    """
-    for entry in entries:
-        if len(entry.body) > ENTRY_BYTES_MAX:
-            raise TooLarge(f"entry {entry.op_id}", len(entry.body), ENTRY_BYTES_MAX)
 
 
 def decode_entry(data: bytes, at: int, nonce: int, log: int, index: int, path: str, offset: int) -> Entry:

@@ -54,6 +54,14 @@ class SegmentIndex:
         part.offsets.append(offset)
         part.sizes.append(size)
 
+    def extend(self, log: int, first: int, offsets: list[int], sizes: list[int]) -> None:
+        """Add the entries of consecutive indexes from ``first`` on."""
+        parts = self.parts.setdefault(log, [])
+        if not parts or first != parts[-1].next:
+            parts.append(Part(first))
+        parts[-1].offsets.fromlist(offsets)
+        parts[-1].sizes.fromlist(sizes)
+
     def replace(self, log: int, index: int) -> None:
         """Forget what the entry of an index, which is added next, makes void."""
         parts = self.parts.get(log)

@@ -9,9 +9,11 @@ Everything here changes under the engine's lock."""
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry
 from stelae.spi.wal import Damage, Failed, LogState
 from stelae_wal_shared.runs import TermRuns
 from stelae_wal_shared.segment import Segment
@@ -89,6 +91,19 @@ class TabletLog:
         segment.live += 1
         self.runs.add(index, term)
         self.last = op_id
+
+    def extend(self, entries: Sequence[Entry], segment: Segment) -> None:
+        """Add the entries, at least one, that follow the last one."""
+        first, last = entries[0].op_id, entries[-1].op_id
+        self.append(first, segment)
+        if len(entries) == 1:
+            return
+        if first.term != last.term:
+            for entry in entries:
+                self.runs.add(entry.op_id.index, entry.op_id.term)
+        self.extents[-1].end = last.index + 1
+        segment.live += len(entries) - 1
+        self.last = last
 
     def void(self, first: int) -> None:
         """Forget every entry from ``first`` on, which is above the base."""

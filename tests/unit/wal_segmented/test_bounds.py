@@ -3,11 +3,14 @@ bounded, whatever the length of the log."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import ZERO, OpId
+from stelae.spi.services import Buffer
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
@@ -336,4 +339,30 @@ def test_a_footer_that_changed_is_damage_for_an_append_that_wants_to_go_on_in_it
     assert state.damage is not None
     assert state.last == state.damage.last_good == outcome.durable == ZERO  # type: ignore[union-attr]
     assert harness.disk.read_bytes(segment.path) == before
+    engine.close()
+
+
+@pytest.mark.parametrize("count", [511, 512, 700, 3000])
+def test_a_group_of_many_entries_is_one_write_of_as_many_buffers_as_a_system_takes(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real disk makes a synchronous write of every 1024 buffers: a sync for each part of a group."""
+    harness = a_harness(1 << 20, 1 << 20)
+    engine = harness.open()
+    engine.create(LOG, ZERO)
+    commit(engine, Append(entries=entries(1, 1)))
+    writes: list[int] = []
+    original = VirtualFile.pwritev
+
+    def counting(file: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
+        writes.append(len(buffers))
+        return original(file, buffers, offset, dsync=dsync)
+
+    monkeypatch.setattr(VirtualFile, "pwritev", counting)
+    commit(engine, Append(entries=entries(2, count, size_bytes=10)))
+    assert len(writes) == 1
+    assert 500 < writes[0] <= 1024
+    harness.crash(engine)
+    engine = harness.open()
+    check_holds(engine, Model().append(Append(entries=entries(1, 1))).append(Append(entries=entries(2, count, 1, 10))))
     engine.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,9 +11,10 @@ from stelae.sim.disk import Survival
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ZERO, OpId
+from stelae.spi.services import Buffer
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
-from stelae.testing.wal_model import Model, check_holds, commit, entries
+from stelae.testing.wal_model import Model, check_holds, commit, entries, entry
 from stelae_wal_shared import SharedConfig, SharedWal
 from stelae_wal_shared.footer import load_footer
 from stelae_wal_shared.scan import Valid, index_by_scan, scan
@@ -301,3 +303,48 @@ def test_a_dropped_log_takes_its_number_with_it(harness: VirtualHarness) -> None
     book, _ = recovered(harness)
     assert book.logs[A].number == 4
     engine.close()
+
+
+@pytest.mark.parametrize("logs", [511, 512, 1500])
+def test_a_group_over_many_logs_is_one_write_of_as_many_buffers_as_a_system_takes(
+    logs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real disk makes a synchronous write of every 1024 buffers: a sync for each part of a group."""
+    harness = harness_of(SharedConfig(segment_bytes_first=1 << 22, segment_bytes_max=1 << 22))
+    engine = harness.open()
+    names = create_logs(engine, logs)
+    writes: list[int] = []
+    original = VirtualFile.pwritev
+
+    def counting(file: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
+        writes.append(len(buffers))
+        return original(file, buffers, offset, dsync=dsync)
+
+    monkeypatch.setattr(VirtualFile, "pwritev", counting)
+    extend(engine, names, size_bytes=20)
+    assert len(writes) == 1
+    assert 500 < writes[0] <= 1024
+    harness.crash(engine)
+    engine = harness.open()
+    for name in names:
+        assert engine.read(name, 1, 2, 1 << 20) == list(entries(1, 1, size_bytes=20))
+    engine.close()
+
+
+@pytest.mark.parametrize("terms", [(1, 1, 1), (1, 1, 2), (1, 2, 3), (3, 3, 3)])
+def test_a_run_of_entries_is_known_as_if_each_had_come_alone(terms: tuple[int, ...]) -> None:
+    run = tuple(entry(index, term) for index, term in enumerate(terms, 3))
+    states = []
+    for appends in ([run], [(one,) for one in run]):
+        harness = harness_of()
+        engine = harness.open()
+        create_logs(engine, 1)
+        extend(engine, [A], 2)
+        for some in appends:
+            commit(engine, Append(entries=some), log=A)
+        states.append((engine.logs()[A], [engine.op_id_at(A, index) for index in range(6)], engine.read(A, 1, 6, 9999)))
+        book, _ = recovered(harness)
+        states.append((book.logs[A].state(), [book.logs[A].op_id_at(index) for index in range(6)], states[-1][2]))
+        assert engine.stats()["entries_live"] == engine.stats()["entries_held"] == 5
+        engine.close()
+    assert states.count(states[0]) == 4
