@@ -1,0 +1,76 @@
+"""Cursors: a scan over a view, step by step."""
+
+from __future__ import annotations
+
+from stelae.rows.keys import encode_keys
+from stelae.rows.matching import matching
+from stelae.spi.errors import CallerError
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.store import BATCH_ROWS_MAX, Cursor
+from stelae_store_lmdb.ranges import KeyRange, key_range
+from stelae_store_lmdb.tree import is_deletion
+from stelae_store_lmdb.values import Row
+from stelae_store_lmdb.view import Versions, View
+
+
+class LmdbCursor(Cursor):
+    """Rows of a view in key order, forwards or backwards; ``ANY`` is forwards, too.
+
+    Only the columns that are asked for, those of predicates and the key's are made into Arrow."""
+
+    def __init__(self, view: View, spec: ScanSpec) -> None:
+        if spec.limit is not None and spec.limit < 0:
+            raise CallerError(f"a scan's limit is {spec.limit}; give 0 or more, or none for all")
+        schema = view.schema
+        self._view = view
+        self._layout = schema.project(spec.columns)
+        self._predicates = spec.predicates
+        # Refuses what does not fit, rows or not.
+        matching(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
+        wanted = (*self._layout.ids, *schema.key, *(predicate.column for predicate in spec.predicates))
+        self._reader = view.reader(schema.project(dict.fromkeys(wanted)))
+        self._backwards = spec.order is Order.KEY_DESCENDING
+        self._range: KeyRange | None = key_range(schema, spec)
+        self._left = spec.limit
+        self._token: bytes | None = spec.after
+
+    def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
+        if self._range is None or self._left == 0:
+            return None
+        count = max(1, min(rows_max, BATCH_ROWS_MAX))
+        if self._left is not None and not self._predicates:
+            count = min(count, self._left)
+        rows = matching(self._view.schema, self._predicates, self._read(count))
+        if self._left is not None:
+            if rows.num_rows > self._left:
+                rows = rows.slice(0, self._left)
+                self._token = encode_keys(self._view.schema, rows.slice(self._left - 1))[0]
+            self._left -= rows.num_rows
+        return rows.select(self._layout)
+
+    @property
+    def resume_token(self) -> bytes | None:
+        return self._token
+
+    def close(self) -> None:
+        self._view.close()
+        self._range = None
+
+    def _read(self, keys_max: int) -> RowBatch:
+        """The rows of one step; what they leave of the range is for the next."""
+        assert self._range is not None
+        rows: list[Row] = []
+        row, timestamp, index = self._reader.row, self._view.timestamp, self._view.index
+        last = self._token
+
+        def take(key: bytes, versions: Versions) -> None:
+            nonlocal last
+            last = key
+            found = versions.at(timestamp, index)
+            if found is not None and not is_deletion(found.contents):
+                rows.append(row(found.contents))
+
+        self._range = self._view.step(*self._range, self._backwards, keys_max, take)
+        self._token = last
+        return RowBatch.from_equal_rows(self._reader.layout, rows)

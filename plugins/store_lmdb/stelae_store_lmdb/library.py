@@ -1,0 +1,47 @@
+"""The one door to py-lmdb: imported on first use, its errors given our types.
+
+What LMDB reports falls into three groups, and who calls decides by the type alone: ``Full`` may pass,
+``FutureVersion`` and ``Corrupt`` concern what stands in the file, and ``SyncFailed`` is whatever failed
+while something was made durable, after which the file is not trusted any more."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError, SyncFailed
+from stelae.spi.extras import require
+
+MODULE, EXTRA = "lmdb", "lmdb"
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_FULL = ("MapFullError", "DiskError", "MemoryError", "TxnFullError", "ReadersFullError")
+_CORRUPT = ("CorruptedError", "PageNotFoundError", "InvalidError", "BadChecksumError", "CursorFullError")
+
+
+def library() -> Any:
+    """The module ``lmdb``; ``MissingExtra`` if it is not installed."""
+    return require(MODULE, extra=EXTRA, wanted_by="store engine 'lmdb'")
+
+
+def typed(error: Exception, path: str) -> StorageError:
+    """Give an ``lmdb.Error``, raised about the data file at ``path``, its type."""
+    kind = type(error).__name__
+    if kind in _FULL or any(_is(error, number) for number in _NO_SPACE):
+        return Full(f"no space: {error}", path=path)
+    if kind == "VersionMismatchError":
+        return FutureVersion(f"another version of LMDB wrote this file: {error}", path=path)
+    if kind in _CORRUPT:
+        return Corrupt(f"LMDB finds its own structure broken: {error}", path=path, offset=0)
+    return SyncFailed(f"LMDB failed: {error}", path=path)
+
+
+def map_refused(error: Exception) -> bool:
+    """Say whether the system did not grant a map of that size."""
+    return type(error).__name__ == "MemoryError" or _is(error, errno.ENOMEM)
+
+
+def _is(error: Exception, number: int) -> bool:
+    """Older releases of py-lmdb carry the error number in their text only."""
+    return getattr(error, "code", None) == number or os.strerror(number) in str(error)

@@ -1,0 +1,254 @@
+"""The engine ``lmdb``; see the README beside it for how it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from threading import Lock
+from typing import Any, ClassVar, Self
+
+from stelae.rows.checksum import LogicalChecksum
+from stelae.rows.operations import rows_of
+from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
+from stelae.spi.ids import OpId
+from stelae.spi.payload import WritePayload
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.services import EngineServices
+from stelae.spi.store import (
+    BATCH_ROWS_MAX,
+    ApplyEntry,
+    ApplyResult,
+    Changes,
+    Cursor,
+    Edit,
+    RowFault,
+    StoreSnapshot,
+    TabletStore,
+    VersionedRows,
+)
+from stelae_store_lmdb.applying import Applier, readable
+from stelae_store_lmdb.config import LmdbStoreConfig
+from stelae_store_lmdb.cursor import LmdbCursor
+from stelae_store_lmdb.exchange import changes, export_versions, import_piece
+from stelae_store_lmdb.library import EXTRA, MODULE, library
+from stelae_store_lmdb.manifest import Manifest, decode_manifest, known_schemas
+from stelae_store_lmdb.memory import MemoryPart
+from stelae_store_lmdb.opening import Place
+from stelae_store_lmdb.tree import RowTree
+from stelae_store_lmdb.upkeep import Upkeep
+from stelae_store_lmdb.values import RowReader
+from stelae_store_lmdb.view import Parts, View
+
+IMPORT_BYTES = 64 << 20
+"""What an import holds in memory before it writes it out."""
+
+
+class LmdbStore(TabletStore):
+    """Rows of one replica: recent versions in memory, older ones in an LMDB environment of its own."""
+
+    name: ClassVar[str] = "lmdb"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"durable_flush", "history"})
+    Config: ClassVar[type[Any]] = LmdbStoreConfig
+    optional_modules: ClassVar[dict[str, str]] = {MODULE: EXTRA}
+
+    def __init__(self, upkeep: Upkeep, floor: int, schemas: dict[int, Schema], manifest: Manifest, applied: OpId):
+        self._upkeep = upkeep
+        self._schemas = schemas
+        self._parts = Parts(upkeep.env)
+        # What new views see. Replaced whole, so that a group appears at once.
+        self._state = (manifest.stamp, applied, schemas[manifest.schema_version or max(schemas)])
+        self._unbegun = not manifest.schema_version
+        """Nothing was ever applied, so that the schema in force is only guessed."""
+        self._floor = floor
+        self._pins: dict[int, int] = {}
+        self._pin_count = 0
+        self._lock = Lock()
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        manifest: bytes,
+        flushed: OpId,
+        schemas: Mapping[int, Schema],
+        config: Any,
+        services: EngineServices,
+    ) -> Self:
+        library()
+        found = decode_manifest(manifest, directory)
+        known = known_schemas(found, schemas)
+        if not known or (found.schema_version and found.schema_version not in known):
+            raise Corrupt("the lmdb store needs the schema of its rows", path=directory)
+        upkeep = Upkeep(Place(services.files, directory, config), found, flushed)
+        floor = max(found.floor, upkeep.open())
+        return cls(upkeep, floor, known, found, flushed)
+
+    @property
+    def applied(self) -> OpId:
+        return self._state[1]
+
+    @property
+    def schema(self) -> Schema:
+        return self._state[2]
+
+    def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
+        state = self._state
+        results = []
+        env = self._upkeep.env
+        try:
+            with nullcontext() if env is None else env.read() as txn:
+                tree = None if env is None else RowTree(txn, env.path)
+                for entry in entries:
+                    faults: tuple[RowFault, ...] = ()
+                    if entry.op_id.index > state[1].index:
+                        timestamp, _, schema = state
+                        if isinstance(entry.change, Schema):
+                            schema = self._changed_schema(schema, entry.change)
+                        else:
+                            schema = self._schema_for(entry.change, schema)
+                            faults = self._write(entry, entry.change, schema, tree)
+                        self._unbegun = False
+                        state = (max(timestamp, entry.timestamp), entry.op_id, schema)
+                    results.append(ApplyResult(entry.op_id, faults))
+        finally:
+            self._state = state
+        return results
+
+    def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
+        view = self._view(at)
+        try:
+            return LmdbCursor(view, spec)
+        except BaseException:
+            view.close()
+            raise
+
+    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
+        self._refuse_below_floor(after)
+        self.schema.project(columns)
+        return self._diff(after, until, columns)
+
+    def _diff(self, after: int, until: int, columns: tuple[int, ...] | None) -> Iterator[Changes]:
+        # Pinned at the lower end: compaction must leave both ends readable.
+        with self._view(after) as view:
+            yield from changes(view, after, until, columns)
+
+    def flush(self) -> Edit | None:
+        stamp, applied, schema = self._state
+        if applied == self._upkeep.flushed:
+            return None
+        pieces = self._write_out()
+        self._upkeep.compact(self._limit(), self._floor, 1 + pieces)
+        return self._upkeep.propose(applied, schema, self._schemas, stamp, self._floor)
+
+    def compact(self) -> Edit | None:
+        limit, env = self._limit(), self._upkeep.env
+        with nullcontext() if env is None else env.read() as txn:
+            tree = None if env is None else RowTree(txn, env.path)
+            self._parts.memory.forget(
+                limit, BATCH_ROWS_MAX, lambda key: tree is not None and tree.newest(key) is not None
+            )
+        self._upkeep.compact(limit, self._floor, 1)
+        return None
+
+    def commit(self, edit: Edit) -> None:
+        self._upkeep.committed(edit)
+
+    def set_history_floor(self, timestamp: int) -> None:
+        with self._lock:
+            self._floor = max(self._floor, timestamp)
+
+    def checksum(self, at: int | None = None) -> str:
+        total = LogicalChecksum()
+        with self.scan(ScanSpec(), at) as cursor:
+            for batch in cursor:
+                total.add(batch.to_rows())
+        return total.hex()
+
+    def memory_bytes(self) -> int:
+        return self._parts.memory.size_bytes
+
+    def snapshot(self) -> StoreSnapshot:
+        raise Unsupported("the environment of the lmdb store changes in place, so it has no files to pin; use export")
+
+    def export(self) -> Iterator[VersionedRows]:
+        floor = self._floor
+        # Pinned at the floor: compaction must leave all of it.
+        with self._view(floor) as view:
+            yield from export_versions(view, floor)
+
+    def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
+        stamp, before, schema = self._state
+        if self._parts.memory.chains or self._upkeep.env is not None or before.index:
+            raise CallerError("an import needs an empty store; this one has rows or applied entries")
+        for piece in pieces:
+            stamp = import_piece(self._parts.memory, self._schemas, piece, stamp, applied.index)
+            if self._parts.memory.size_bytes >= IMPORT_BYTES:
+                self._write_out()
+        self._unbegun = False
+        self._state = (stamp, applied, schema)
+
+    def close(self) -> None:
+        self._parts.env = None
+        self._parts.memory = MemoryPart()
+        self._upkeep.close()
+
+    def _write_out(self) -> int:
+        """Move what is in memory to the environment; return in how many pieces."""
+        pieces = self._upkeep.flush(self._parts.memory, self._floor)
+        # First the environment, then the empty memory: readers look the other way round.
+        self._parts.env = self._upkeep.env
+        self._parts.memory = MemoryPart()
+        return pieces
+
+    def _write(
+        self, entry: ApplyEntry, payload: WritePayload, schema: Schema, tree: RowTree | None
+    ) -> tuple[RowFault, ...]:
+        groups = readable(payload, self._schemas)
+        memory = self._parts.memory
+        applier = Applier(memory, tree, schema, RowReader(schema.layout, self._schemas))
+        faults = applier.write(groups, rows_of(payload, entry.skip))
+        for key, contents in applier.staged.items():
+            memory.put(key, entry.timestamp, entry.op_id.index, contents)
+        return faults
+
+    def _schema_for(self, payload: WritePayload, current: Schema) -> Schema:
+        """The schema in force. The log may be replayed from its beginning, where a later version than the first was
+        not known yet."""
+        return self._schemas.get(payload.schema_version, current) if self._unbegun else current
+
+    def _changed_schema(self, current: Schema, new: Schema) -> Schema:
+        if new.key != current.key:
+            raise Corrupt(f"schema version {new.version} has another key than {current.version}")
+        for column in new.columns:
+            before = current.by_id.get(column.id)
+            if before is None and column.required:
+                raise Corrupt(f"rows of before have no value for the new column {column.name!r}")
+            if before is not None and before.type != column.type:
+                raise Corrupt(f"column {column.name!r} was {before.type} and is {column.type} now")
+        self._schemas[new.version] = new
+        return new
+
+    def _limit(self) -> int:
+        """Below which timestamp nobody reads, now or later."""
+        with self._lock:
+            return min((self._floor, *self._pins.values()))
+
+    def _refuse_below_floor(self, timestamp: int) -> None:
+        if timestamp < self._floor:
+            raise TooOld(self._floor)
+
+    def _view(self, at: int | None) -> View:
+        with self._lock:
+            latest, applied, schema = self._state
+            timestamp = max(latest, self._floor) if at is None else at
+            self._refuse_below_floor(timestamp)
+            self._pin_count += 1
+            pin = self._pin_count
+            # A later entry may have the same timestamp: keep what stands beside it, too.
+            self._pins[pin] = timestamp - 1
+        return View(self._parts, schema, self._schemas, timestamp, applied.index, lambda: self._unpin(pin))
+
+    def _unpin(self, pin: int) -> None:
+        with self._lock:
+            self._pins.pop(pin, None)
