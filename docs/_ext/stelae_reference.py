@@ -32,7 +32,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from stelae.cli.main import build_app
-from stelae.host import startup
+from stelae.lifecycle import startup
 from stelae.spi import errors, hooks
 from stelae.spi.settings import limits_of
 

@@ -17,6 +17,7 @@ from stelae.config.registry import Registry
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
+from stelae.lifecycle.loading import TabletLoader
 from stelae.machine.files import RealFile, RealFiles
 from stelae.machine.real import RealMachine
 from stelae.machine.system_clock import SystemClock
@@ -121,6 +122,7 @@ class Cluster:
             services=registry.services(),
             machine=RealMachine(files=self.files[node_id], clock=self.clocks[node_id]),
             batcher=Batcher,
+            tablets=TabletLoader,
             observer=HookObserver(registry),
         )
         await node.start()

@@ -16,6 +16,7 @@ from stelae.convert.conversion import building, settle
 from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
+from stelae.lifecycle.loading import TabletLoader
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.real import RealMachine
 from stelae.rows.batcher import Batcher
@@ -40,7 +41,14 @@ def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> in
     config = load_config(config_path, registry)
     machine = RealMachine()
     _settle_log(machine, Layout(config.node.directory))
-    node = Node(config, services=registry.services(), machine=machine, batcher=Batcher, observer=HookObserver(registry))
+    node = Node(
+        config,
+        services=registry.services(),
+        machine=machine,
+        batcher=Batcher,
+        tablets=TabletLoader,
+        observer=HookObserver(registry),
+    )
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_run(node, until_stdin_closes))
 

@@ -11,27 +11,30 @@
 :func:`recover` blocks and touches no loop; :func:`assemble` connects the parts on the loop."""
 
 import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from stelae.host.apply import Applier, ApplyGroup
 from stelae.host.consensus_meta import ConsensusRecord
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ReadyExecutor
 from stelae.host.flush import Flusher
+from stelae.host.layout import Layout
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaPorts
 from stelae.host.results import ResultsTable
 from stelae.host.retention import Retention
+from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView, TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
-from stelae.spi.ids import LogId, NodeId, OpId
+from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
-from stelae.spi.services import EngineServices
+from stelae.spi.services import EngineServices, Files
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import LogState, WalEngine
 
@@ -63,6 +66,30 @@ class Recovered:
     applied: OpId
     schemas: tuple[bytes, ...]
     timestamp: int
+
+
+class TabletSource(Protocol):
+    """Where a node's tablets come from when it starts (``stelae.lifecycle``). Calls may block, but for ``fail``."""
+
+    @property
+    def failed(self) -> Mapping[TabletId, str]:
+        """Tablets that stay offline, and why; the node serves the others."""
+
+    def create(self, tablet: TabletSettings) -> bool:
+        """Create the configured tablet unless it exists or has failed; True if it was created."""
+
+    def recover_all(self) -> Sequence[Recovered]:
+        """End what a crash cut short, and recover every READY tablet; what cannot be recovered is in ``failed``."""
+
+    def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
+        """The superblock of a tablet, for its one writer."""
+
+    def fail(self, tablet_id: TabletId, reason: str) -> None:
+        """Keep a tablet offline."""
+
+
+TabletSourceFactory: TypeAlias = Callable[[Files, Layout, Engines, tuple[str, str]], TabletSource]
+"""Makes one from a node's disk and engines; the names are of its consensus and store engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,17 +222,7 @@ def assemble(
         committed_config=recovered.consensus.committed_config,
         range_bytes_max=limits.range_bytes_max,
     )
-    flusher = Flusher(
-        file=superblock_file,
-        superblock=recovered.superblock,
-        applier=applier,
-        writer=ports.writer,
-        pool=ports.metadata_pool,
-        retention=_retention(recovered),
-        flush_bytes=limits.flush_bytes,
-        memory_bytes_max=limits.memory_bytes_max,
-        on_failed=replica.fail,
-    )
+    flusher = _flusher(recovered, ports, applier, replica, superblock_file, limits)
     replica.wire(executor, applier, writes, ReadIndexes(tokens, lambda: applier.timestamp), flusher)
     return replica
 
@@ -243,6 +260,27 @@ def _applier(
         on_answered=writes.answered,
         on_schema=writes.schema_changed,
         on_applied=replica.entries_applied,
+        on_failed=replica.fail,
+    )
+
+
+def _flusher(
+    recovered: Recovered,
+    ports: ReplicaPorts,
+    applier: Applier,
+    replica: Replica,
+    superblock_file: SuperblockFile,
+    limits: ReplicaLimits,
+) -> Flusher:
+    return Flusher(
+        file=superblock_file,
+        superblock=recovered.superblock,
+        applier=applier,
+        writer=ports.writer,
+        pool=ports.metadata_pool,
+        retention=_retention(recovered),
+        flush_bytes=limits.flush_bytes,
+        memory_bytes_max=limits.memory_bytes_max,
         on_failed=replica.fail,
     )
 

@@ -47,6 +47,12 @@ class Flusher:
     def __post_init__(self) -> None:
         self._able = "durable_flush" in self.applier.store.capabilities
         self._busy = False
+        self._collected = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no edit is under way."""
+        return not self._busy
 
     @property
     def full(self) -> bool:
@@ -131,16 +137,18 @@ class Flusher:
             self.compact()
 
     def collect(self) -> None:
-        """Let go of the log as far as nothing holds it."""
+        """Let go of the log as far as nothing holds it. To be repeated, as peers catch up; cheap if nothing is new."""
         upto = self.retention.collectable()
         name = self.superblock.log_id
+        if upto <= self._collected:
+            return
+        self._collected = upto
 
         def collected(result: object) -> None:
             if isinstance(result, StelaeError):
                 log.warning("log not collected log=%s reason=%s", name, result)
 
-        if upto > 0:
-            self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
+        self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
 
     def _fail(self, reason: str) -> None:
         self._busy = False

@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, assemble
+from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, TabletSourceFactory, assemble
 from stelae.host.consensus_meta import HardStateWriter
 from stelae.host.hybrid_clock import HybridClock, first_ceiling
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
@@ -20,7 +20,6 @@ from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.host.ports import BatcherFactory, Timer
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
-from stelae.host.tablets import TabletLoader
 from stelae.spi.consensus import Campaign
 from stelae.spi.errors import StelaeError
 from stelae.spi.hooks import Service, ServiceFactory
@@ -41,6 +40,7 @@ class Node:
         services: factories of what the node serves, started in this order.
         machine: what the node runs on; used by this node alone.
         batcher: makes what builds log entries of a tablet's writes.
+        tablets: makes what brings the node's tablets up.
         observer: is told when a replica changes; called on the event loop."""
 
     def __init__(
@@ -50,6 +50,7 @@ class Node:
         services: Sequence[ServiceFactory],
         machine: Machine,
         batcher: BatcherFactory,
+        tablets: TabletSourceFactory,
         observer: ReplicaObserver,
     ) -> None:
         self.config = config
@@ -58,11 +59,12 @@ class Node:
         self.address = ""
         self._factories = services
         self._batcher = batcher
+        self._tablet_source = tablets
         self._observer = observer
         self._machine = machine
-        self._files, self._clock = machine.files, machine.clock
-        self._layout = Layout(config.node.directory)
-        self._instance = InstanceFile(self._files, self._layout)
+        self.files, self._clock = machine.files, machine.clock
+        self.layout = Layout(config.node.directory)
+        self._instance = InstanceFile(self.files, self.layout)
         self._undo = contextlib.ExitStack()
         self._services: list[Service] = []
         self._clock_timer: Timer | None = None
@@ -77,7 +79,7 @@ class Node:
     @property
     def failed_tablets(self) -> Mapping[TabletId, str]:
         """Tablets that did not come up, and why."""
-        return self._loader.failed
+        return self.tablets.failed
 
     async def stopped(self) -> None:
         """Wait until something asks the node to end (``request_stop``, or a defect)."""
@@ -111,7 +113,7 @@ class Node:
         log.info("node serves node=%s address=%s", self.node_id, self.address)
 
     def _open_directory(self) -> None:
-        files, layout = self._files, self._layout
+        files, layout = self.files, self.layout
         lock = lock_directory(files, layout, self._machine.pid)
         self._undo.callback(lock.release)
         # Runs last but for the lock: after log, pools and stores are closed.
@@ -128,7 +130,7 @@ class Node:
         self.turns = machine.start(self._crash)
         self._undo.callback(machine.stop)
         self._workers = machine.pool("worker", threads.background_threads)
-        self._metadata = machine.pool("metadata", threads.metadata_threads)
+        self.metadata_pool = machine.pool("metadata", threads.metadata_threads)
         self._apply = machine.pool("apply", threads.apply_threads)
         self.scans = machine.pool("scan", threads.apply_threads)
         self.time = HybridClock(
@@ -138,12 +140,12 @@ class Node:
             ceiling=self._ceiling,
             save=self._save_ceiling,
         )
-        self.hard_states = HardStateWriter(self._files, self._layout, self._metadata)
+        self.hard_states = HardStateWriter(self.files, self.layout, self.metadata_pool)
         self._keep_clock_ahead()
 
     def _save_ceiling(self, ceiling: int, done: Callable[[object], None]) -> None:
-        files, layout = self._files, self._layout
-        self._metadata.run("clock", lambda: save_ceiling(files, layout, ceiling), done)
+        files, layout = self.files, self.layout
+        self.metadata_pool.run("clock", lambda: save_ceiling(files, layout, ceiling), done)
 
     def _keep_clock_ahead(self) -> None:
         self.time.keep_ahead()
@@ -151,8 +153,8 @@ class Node:
 
     def _open_engines(self) -> None:
         config = self.config
-        services = EngineServices(self._files, self._clock, self.metrics, self._workers)
-        wal = config.wal.engine.open(self._layout.wals, config.wal.config, services)
+        services = EngineServices(self.files, self._clock, self.metrics, self._workers)
+        wal = config.wal.engine.open(self.layout.wals, config.wal.config, services)
         self._undo.callback(wal.close)
         self.engines = Engines(
             wal=wal,
@@ -163,11 +165,11 @@ class Node:
             services=services,
         )
 
-    def _recover(self) -> tuple[list[Recovered], bool]:
+    def _recover(self) -> tuple[Sequence[Recovered], bool]:
         names = (self.config.consensus.name, self.config.store.name)
-        self._loader = TabletLoader(self._files, self._layout, self.engines, names)
-        created = self.config.tablet is not None and self._loader.create(self.config.tablet)
-        return self._loader.recover_all(), created
+        self.tablets = self._tablet_source(self.files, self.layout, self.engines, names)
+        created = self.config.tablet is not None and self.tablets.create(self.config.tablet)
+        return self.tablets.recover_all(), created
 
     def _start_messenger(self) -> None:
         config = self.config
@@ -199,7 +201,7 @@ class Node:
             self._services.append(service)
         self.address = messenger.bind(config.node.listen)
 
-    def _start_replicas(self, recovered: list[Recovered], created: bool) -> None:
+    def _start_replicas(self, recovered: Iterable[Recovered], created: bool) -> None:
         config = self.config
         wal = self._machine.drive_log(
             self.engines.wal,
@@ -209,7 +211,7 @@ class Node:
         )
         self._undo.callback(wal.stop)
         self.writer = wal.writer
-        ports = ReplicaPorts(
+        self._ports = ReplicaPorts(
             turns=self.turns,
             writer=wal.writer,
             reader=wal.reader,
@@ -219,41 +221,43 @@ class Node:
             heartbeats=self.peers.heartbeats,
             time=self.time,
             pool=self._apply,
-            metadata_pool=self._metadata,
+            metadata_pool=self.metadata_pool,
             metrics=self.metrics,
             observer=self._observer,
         )
-        for one in recovered:
-            if self._log_is_of_this_time(one):
-                self._start_replica(one, ports)
         self.peers.start(self.messenger)
-        for replica in self.replicas.values():
-            replica.start()
         tablet = config.tablet
-        first = self.replicas.get(tablet.id) if created and tablet is not None else None
-        if first is not None and tablet is not None and tablet.hinted_leader == self.node_id:
-            first.deliver(Campaign(hinted=True))
+        hinted = created and tablet is not None and tablet.hinted_leader == self.node_id
+        for one in recovered:
+            self.host(one, campaign=hinted and tablet is not None and one.superblock.tablet_id == tablet.id)
 
-    def _start_replica(self, recovered: Recovered, ports: ReplicaPorts) -> None:
-        """Add one replica; what its files contradict fails it alone."""
+    def host(self, recovered: Recovered, *, campaign: bool = False) -> None:
+        """Start the replica of a recovered tablet; what its files contradict fails it alone.
+
+        ``campaign``: it is the hinted leader of a tablet that never had one."""
         tablet_id, limits = recovered.superblock.tablet_id, self.config.maintenance
+        if not self._log_is_of_this_time(recovered):
+            return
         try:
             replica = assemble(
                 recovered,
                 self.engines,
-                ports,
+                self._ports,
                 node_id=self.node_id,
-                superblock_file=self._loader.superblock_file(tablet_id),
+                superblock_file=self.tablets.superblock_file(tablet_id),
                 limits=ReplicaLimits(flush_bytes=limits.flush_bytes, memory_bytes_max=limits.replica_memory_bytes_max),
                 rng=random.Random(self._machine.rng.getrandbits(64)),
             )
         except StelaeError as error:
-            self._loader.fail(tablet_id, str(error))
+            self.tablets.fail(tablet_id, str(error))
             return
         self.peers.add(replica)
         for member in replica.status.config.members:
             if member.node_id != self.node_id:
                 self.messenger.add_peer(member.node_id, member.address)
+        replica.start()
+        if campaign:
+            replica.deliver(Campaign(hinted=True))
 
     def _log_is_of_this_time(self, recovered: Recovered) -> bool:
         """A log from the future is refused loudly: no later write could be above it (D6)."""
@@ -264,7 +268,7 @@ class Node:
             f"its log holds timestamp {recovered.timestamp}, above {self.time.ceiling}, which this "
             "node's clock never reached; set the machine's clock, or replace the replica"
         )
-        self._loader.fail(recovered.superblock.tablet_id, reason)
+        self.tablets.fail(recovered.superblock.tablet_id, reason)
         return False
 
     # -- while it runs ---------------------------------------------------------------------------

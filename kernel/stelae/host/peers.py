@@ -1,14 +1,15 @@
 """Traffic between nodes: consensus messages per tablet, heartbeats per pair of nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from stelae.host.heartbeats import Beat, BeatAck, HeartbeatService
-from stelae.host.peer_codec import Guard, PeerCodec
+from stelae.host.peer_codec import Guard, PeerCodec, PeerMessage
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
+from stelae.host.voter import Voter
 from stelae.spi.consensus import Event, Outbound, PeerUnreachable
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
@@ -38,6 +39,9 @@ class PeerTraffic:
         self._metrics = metrics
         self._beat_interval_us = beat_interval_us
         self._replicas: dict[TabletId, Replica] = {}
+        self.voters: dict[TabletId, Voter] = {}  #: Tombstones that were asked lately.
+        self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
+        """Takes a tablet that is not here, and what to do once ``voters`` has it; unset: nobody can know."""
         self._link: Link | None = None
         self._timer: Timer | None = None
         self._encoder = msgspec.msgpack.Encoder()
@@ -52,7 +56,12 @@ class PeerTraffic:
 
     def add(self, replica: Replica) -> None:
         """Route a tablet's messages to a replica."""
+        self.voters.pop(replica.tablet_id, None)
         self._replicas[replica.tablet_id] = replica
+
+    def remove(self, tablet_id: TabletId) -> None:
+        """Route them nowhere any more."""
+        self._replicas.pop(tablet_id, None)
 
     def start(self, link: Link) -> None:
         """Begin to send, heartbeats included."""
@@ -69,9 +78,10 @@ class PeerTraffic:
 
     def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
         """Queue a consensus message; lost when the peer is not connected."""
-        if self._link is None:
+        hosted = self._replicas.get(tablet_id) or self.voters.get(tablet_id)
+        if self._link is None or hosted is None:
             return
-        status = self._replicas[tablet_id].status
+        status = hosted.status
         guard = Guard(tablet_id, outbound.term, status.last, status.committed_config.op_id)
         frames = self._codec.encode(guard, outbound.message, entries)
         if not self._link.send(outbound.to, CONSENSUS, frames):
@@ -86,13 +96,29 @@ class PeerTraffic:
         message = self._codec.decode(frames)
         replica = self._replicas.get(message.guard.tablet_id)
         if replica is None:
-            raise PeerError(f"tablet {message.guard.tablet_id} is not on this node")
+            self._to_voter(sender, message)
+            return
         if replica.status.config.member(sender) is None:
             # Whoever may connect could else depose leaders. With members that change, a lagging
             # replica will have to hear newer ones: then roles (who is a node) take this place.
             raise PeerError(f"{sender} is no member of tablet {message.guard.tablet_id}")
         self._metrics.count("consensus_messages_received")
         replica.receive(sender, message)
+
+    def _to_voter(self, sender: NodeId, message: PeerMessage) -> None:
+        """A tombstone hears every node: who is a member of a tablet that it has left, it cannot know."""
+        tablet_id = message.guard.tablet_id
+
+        def woken() -> None:
+            if (voter := self.voters.get(tablet_id)) is not None:
+                voter.receive(sender, message)
+
+        if tablet_id in self.voters:
+            woken()
+        elif self.wake_voter is None:
+            raise PeerError(f"tablet {tablet_id} is not on this node")
+        else:
+            self.wake_voter(tablet_id, woken)
 
     def beat_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
         """Take a heartbeat and answer it; raises ``PeerError`` if it is malformed."""

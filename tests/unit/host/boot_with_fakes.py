@@ -14,14 +14,18 @@ import msgspec
 from fake_engines import FakeBatcher, FakeStore, FakeWal, SoloConsensus
 from fake_machine import FakeClock, FakeMachine, FakeMetrics
 
+from stelae.host.bootstrap import Engines, Recovered, recover
+from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
-from stelae.spi.consensus import Member, Status
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.spi.consensus import HardState, Member, Status
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
+from stelae.spi.ids import ZERO, ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.schema import Column, Schema
+from stelae.spi.services import Files
 from stelae.spi.write import (
     OpKind,
     WriteReply,
@@ -64,6 +68,32 @@ class FakeService:
                 request.reply([encode_reply(result)])
 
         self._node.replicas[TABLET].write(decode_request(request.body[0]), done)
+
+
+class FakeTablets:
+    """Creates the configured tablet and recovers it; nothing else was ever here."""
+
+    def __init__(self, files: Files, layout: Layout, engines: Engines, names: tuple[str, str]) -> None:
+        self.failed: dict[TabletId, str] = {}
+        self._files, self._layout, self._engines = files, layout, engines
+
+    def create(self, tablet: TabletSettings) -> bool:
+        self._consensus = ConsensusMetadata(self._files, self._layout, tablet.id)
+        self._consensus.save(HardState(), tablet.initial_config())
+        self._block = Superblock(tablet_id=tablet.id, schemas=(tablet.schema.to_bytes(),))
+        self._engines.wal.create(self._block.log_id, ZERO)
+        self.superblock_file(tablet.id).save(self._block)
+        return True
+
+    def recover_all(self) -> list[Recovered]:
+        directory = self._layout.data_of(self._block.tablet_id)
+        return [recover(self._block, self._consensus.load(), self._engines, directory)]
+
+    def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
+        return SuperblockFile(self._files, self._layout, tablet_id)
+
+    def fail(self, tablet_id: TabletId, reason: str) -> None:
+        raise AssertionError(reason)
 
 
 class Witness:
@@ -135,7 +165,14 @@ async def run() -> dict[str, Any]:
     machine = FakeMachine()
     format_directory(machine.files, Layout("/node"), Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"))
     witness = Witness()
-    node = Node(node_config("/node"), services=[FakeService], machine=machine, batcher=FakeBatcher, observer=witness)
+    node = Node(
+        node_config("/node"),
+        services=[FakeService],
+        machine=machine,
+        batcher=FakeBatcher,
+        tablets=FakeTablets,
+        observer=witness,
+    )
     async with asyncio.timeout(WAIT_S):
         await node.start()
         await witness.serving.wait()

@@ -10,8 +10,8 @@ from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES
-from stelae.host.startup import ROWS, Action, Block, Found, Log, Meta, decide, scan_tablets
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.lifecycle.startup import ROWS, Action, Block, Found, Log, Meta, decide, scan_tablets
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, TabletConfig
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId

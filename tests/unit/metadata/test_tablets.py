@@ -11,7 +11,7 @@ from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.host.tablets import TabletLoader
+from stelae.lifecycle.loading import TabletLoader
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, TabletConfig
 from stelae.spi.errors import Corrupt

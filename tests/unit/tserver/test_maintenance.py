@@ -115,6 +115,12 @@ def test_a_compaction_that_could_not_begin_is_tried_at_the_next_tick() -> None:
     assert world.a.flusher.compact.call_count == 5
 
 
+def test_logs_are_collected_as_peers_catch_up_also_when_nothing_is_written() -> None:
+    world = World()
+    world.ticks(3)
+    assert world.a.flusher.collect.call_count == 3
+
+
 def test_a_failed_replica_is_left_alone() -> None:
     world = World()
     holds(world.a, 2_000_000)

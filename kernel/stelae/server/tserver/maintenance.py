@@ -5,6 +5,7 @@ what needs a clock and a view of all replicas. Once in ``TICK_US`` every replica
 
 - One whose rows have waited for a flush for ``flush_interval_ms`` is flushed, so that little has to be replayed.
 - While all of them hold more than ``memory_bytes``, the one that holds most is flushed first, one in each round.
+- Its log is collected as far as its slowest peer has come since the last flush.
 - Its history floor follows the clock at a distance of ``history_retention_s``; versions below it are let go by
   compaction. It never passes what the replica has applied, the time at which its present can be read (rule 32)."""
 
@@ -78,6 +79,7 @@ class Maintenance:
     def _look(self, replica: Replica, seen: _Seen, now_us: int, present: int) -> int:
         """Do what one replica needs by itself; return the bytes that its rows hold of memory."""
         flusher = replica.flusher
+        flusher.collect()
         floor = min(present - self._retention, replica.applier.timestamp)
         if floor - seen.floor > self._retention // FLOOR_STEPS and flusher.compact(floor):
             seen.floor = floor

@@ -11,8 +11,8 @@ from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
-from stelae.host.startup import Action, Found, scan_tablets
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.startup import Action, Found, scan_tablets
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, TabletId
