@@ -14,6 +14,7 @@ import msgspec
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
+from stelae.machine.event_loop import new_event_loop
 from stelae.spi.errors import StorageError
 from stelae_bench.wal_cases import Bodies
 from stelae_bench.wal_open import Desk, OpenLogs
@@ -41,7 +42,8 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 def main() -> None:
     """Fill, say so, and wait."""
     task = msgspec.json.decode(sys.argv[1], type=Task)
-    filled = asyncio.run(_fill(task))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        filled = runner.run(_fill(task))
     sys.stdout.buffer.write(msgspec.json.encode(filled) + b"\n")
     sys.stdout.buffer.flush()
     sys.stdin.buffer.read()

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from stelae.host.log_writer import LogWriter
 from stelae.spi.ids import LogId, OpId
-from stelae.spi.log import Entry, EntryKind
+from stelae.spi.log import ENTRY_OVERHEAD_BYTES, Entry, EntryKind
 from stelae.spi.wal import Durable, Outcome
 from stelae_bench.wal_cases import Bodies
 
@@ -99,12 +99,10 @@ class AppendLoop:
                 self._writer.when_room(self._go_on)
             self._held.append((log, count, began))
             return
-        body, first = self._bodies.one, self._last[log] + 1
+        kind, body, first = EntryKind.WRITE, self._bodies.one, self._last[log] + 1
         self._last[log] = last = first + count - 1
-        entries = tuple(
-            [Entry(OpId(TERM, index), EntryKind.WRITE, index, body(index)) for index in range(first, last + 1)]
-        )
-        slot = self._writer.reserve(log, sum([entry.size_bytes for entry in entries]))
+        entries = tuple([Entry(OpId(TERM, index), kind, index, body(index)) for index in range(first, last + 1)])
+        slot = self._writer.reserve(log, count * (self._bodies.entry_bytes + ENTRY_OVERHEAD_BYTES))
         self._writer.append_async(slot, entries, done=partial(self._answered, log, count, began))
 
     def _go_on(self) -> None:
