@@ -30,7 +30,7 @@ class LmdbWal(WalEngine):
 
     name: ClassVar[str] = "lmdb"
     Config: ClassVar[type[LmdbConfig]] = LmdbConfig
-    capabilities: ClassVar[frozenset[str]] = frozenset({"snapshot"})
+    capabilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "always_synced"})
     optional_modules: ClassVar[dict[str, str]] = {MODULE: EXTRA}
 
     _env: Environment | None

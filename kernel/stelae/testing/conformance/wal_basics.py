@@ -15,6 +15,20 @@ from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
+ALWAYS_SYNCED = "always_synced"
+"""Declared by an engine whose commits without sync are durable all the same. The suite holds it to that."""
+
+
+def always_synced(harness: WalHarness) -> bool:
+    """Say whether nothing that the engine reports may be taken back, synced or not."""
+    return ALWAYS_SYNCED in harness.engine_type.capabilities
+
+
+def leaves_something_unsynced(harness: WalHarness) -> None:
+    """Skip a check, in so many words, on commits that wait for their sync, if the engine has none."""
+    if always_synced(harness):
+        pytest.skip(f"engine {harness.engine_type.name!r} declares {ALWAYS_SYNCED!r}: nothing waits for a sync")
+
 
 def needs(harness: WalHarness, capability: str) -> None:
     """Skip a check, in so many words, that needs what the engine does not declare."""

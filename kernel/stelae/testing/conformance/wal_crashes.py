@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, Durable, WalEngine
-from stelae.testing.conformance.wal_basics import WalBasics
+from stelae.testing.conformance.wal_basics import WalBasics, always_synced
 from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
@@ -70,12 +70,15 @@ def append(**appends: Append) -> Step:
     return step
 
 
-def unsynced(given: Append) -> Step:
-    """Commit to the first log without sync: from now on a crash may take it back."""
+def unsynced(given: Append, *, kept: bool = False) -> Step:
+    """Commit to the first log without sync: from now on a crash may take it back, unless it has to be ``kept``."""
 
     def step(engine: WalEngine, life: Life) -> None:
-        life.possible[LOG] = life.possible[LOG] + life.possible[LOG][-1].possible_after(given)
+        newest = life.possible[LOG][-1]
+        life.possible[LOG] = life.possible[LOG] + newest.possible_after(given)
         assert isinstance(engine.commit({LOG: given}, sync=False)[LOG], Durable)
+        if kept:
+            life.possible[LOG] = [newest.append(given)]
 
     return step
 
@@ -274,18 +277,21 @@ class WalCrashes(WalBasics):
                 seen.add(found.last)
                 engine.close()
                 check_after_crash(twin, Life({LOG: before.possible_after(last)}))
-            assert {before.last, group[-1].op_id} < seen
+            if always_synced(harness):
+                assert seen == {group[-1].op_id}, "it declares that nothing is taken back"
+            else:
+                assert {before.last, group[-1].op_id} < seen
 
     def test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that(self, harness: VirtualHarness) -> None:
         first, more = entries(1, 3), entries(4, 9, size_bytes=200)
-        second = entries(6, 2, term=2)
+        second, kept = entries(6, 2, term=2), always_synced(harness)
         steps = [
             create(LOG, ZERO),
             append(a=Append(entries=first)),
-            *(unsynced(Append(entries=(one,))) for one in more),
-            unsynced(Append(entries=second, replace_from=6)),
+            *(unsynced(Append(entries=(one,)), kept=kept) for one in more),
+            unsynced(Append(entries=second, replace_from=6), kept=kept),
             sync(lambda: Model(ZERO, [*first, *more[:2], *second])),
-            unsynced(Append(entries=entries(8, 1, term=2))),
+            unsynced(Append(entries=entries(8, 1, term=2)), kept=kept),
             append_after_unsynced(Model(ZERO, [*first, *more[:2], *second, entry(8, 2)])),
         ]
         total = operations_of(harness, steps)
@@ -300,7 +306,7 @@ class WalCrashes(WalBasics):
         steps = [
             create(LOG, ZERO),
             append(a=Append(entries=entries(1, 3))),
-            unsynced(Append(entries=entries(4, 7, size_bytes=900))),
+            unsynced(Append(entries=entries(4, 7, size_bytes=900)), kept=always_synced(harness)),
             cool,
         ]
         total = operations_of(harness, steps)

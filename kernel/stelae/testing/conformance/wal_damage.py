@@ -54,7 +54,7 @@ class WalDamage(WalCrashes):
         harness.crash(engine, Survival.KEPT)
         reported = 0
         for path, contents in harness.tree().items():
-            for offset, mask in flips(_first_difference(before[path], contents)):
+            for offset, mask in flips(first_difference(before.get(path, b""), contents)):
                 reported += _flip(harness, path, offset, mask, model)
         assert reported > 500
 
@@ -96,10 +96,12 @@ class WalDamage(WalCrashes):
         engine.close()
 
 
-def _first_difference(before: bytes, after: bytes) -> int:
-    """Where the last commit began to write in a file; 0 if it did not."""
+def first_difference(before: bytes, after: bytes) -> int:
+    """Where the last commit began to write in a file, also if that only made it longer; 0 if it did not."""
+    if before == after:
+        return 0
     pairs = enumerate(zip(before, after, strict=False))
-    return next((offset for offset, (old, new) in pairs if old != new), 0)
+    return next((offset for offset, (old, new) in pairs if old != new), min(len(before), len(after)))
 
 
 def _flip(harness: VirtualHarness, path: str, offset: int, mask: int, model: Model) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
+from stelae.testing.conformance.wal_basics import leaves_something_unsynced
 from stelae.testing.conformance.wal_damage import WalDamage
 from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import Survival, VirtualHarness
@@ -185,6 +186,7 @@ class WalFailures(WalDamage):
         engine.close()
 
     def test_a_failed_sync_of_earlier_unsynced_commits_is_reported(self, harness: VirtualHarness) -> None:
+        leaves_something_unsynced(harness)
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -202,6 +204,7 @@ class WalFailures(WalDamage):
         harness.crash(engine)
 
     def test_closing_reports_a_log_that_fails_then_and_closes_the_others(self, harness: VirtualHarness) -> None:
+        leaves_something_unsynced(harness)
         for failing in (1, 9):
             twin = harness.fork(failing)
             engine = twin.open()

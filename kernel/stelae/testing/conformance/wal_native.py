@@ -16,7 +16,7 @@ from typing import NoReturn
 import msgspec
 import pytest
 
-from stelae.testing.conformance.wal_basics import WalBasics
+from stelae.testing.conformance.wal_basics import WalBasics, always_synced
 from stelae.testing.recorder.court import child_environment, court
 from stelae.testing.recorder.record import MEANS, Recording, means, record
 from stelae.testing.recorder.replay import State, states
@@ -66,7 +66,7 @@ class WalNative(WalBasics):
         self._lose_power(harness, "full_life")
 
     def test_power_lost_without_sync_takes_back_a_suffix_and_sync_ends_that(self, harness: NativeHarness) -> None:
-        self._lose_power(harness, "unsynced_life")
+        self._lose_power(harness, "unsynced_life", int(always_synced(harness)))
 
     def test_power_lost_while_a_name_is_used_again_brings_nothing_back(self, harness: NativeHarness) -> None:
         self._lose_power(harness, "name_used_again")
@@ -76,7 +76,7 @@ class WalNative(WalBasics):
 
     def test_power_lost_in_random_histories_loses_nothing_and_brings_nothing_back(self, harness: NativeHarness) -> None:
         for seed in HISTORIES:
-            self._lose_power(harness, "history", seed)
+            self._lose_power(harness, "history", seed, int(always_synced(harness)))
 
     def test_power_lost_while_recovering_loses_nothing_either(self, harness: NativeHarness) -> None:
         lived = recorded(harness, spec := harness.spec(f"{SCENARIOS}:full_life"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import random
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -25,8 +26,8 @@ from stelae.testing.conformance.wal_crashes import (
     collect,
     cool,
     create,
-    unsynced,
 )
+from stelae.testing.conformance.wal_crashes import unsynced as committed_without_sync
 from stelae.testing.wal_harness import RealHarness, VirtualHarness
 from stelae.testing.wal_memory import MemoryWal
 from stelae.testing.wal_model import LOG, OTHER, Model, entries
@@ -128,8 +129,9 @@ def full_life() -> list[Step]:
     return [*steps[:9], reopen, *steps[9:], reopen]
 
 
-def unsynced_life() -> list[Step]:
-    """Commits without sync, made durable by a sync, by a commit with sync, and by closing."""
+def unsynced_life(kept: int) -> list[Step]:
+    """Commits without sync, made durable by a sync, by a commit with sync, and by closing; or by themselves."""
+    unsynced = partial(committed_without_sync, kept=bool(kept))
     return [
         create(LOG, ZERO),
         synced(Append(entries=entries(1, 3))),
@@ -179,8 +181,9 @@ def check_quarantine(harness: RealHarness, stage: Stage) -> None:
     engine.close()
 
 
-def history(seed: int) -> list[Step]:
+def history(seed: int, kept: int) -> list[Step]:
     """A random life of one log: appends, replacements, commits without sync, collection, restarts."""
+    unsynced = partial(committed_without_sync, kept=bool(kept))
     rng, model, settled, collected = random.Random(seed), Model(), True, 0
     steps: list[Step] = [create(LOG, ZERO)]
     for _ in range(HISTORY_STEPS):
