@@ -10,11 +10,12 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 BENCH = [sys.executable, "-m", "stelae", "bench", "cluster"]
-SHORT = ["--seconds", "0.1"]
+SHORT = ["--quick", "--seconds", "0.1", "--scale", "0.001"]
 RUN_S = 120
 LOADS = {"ops_per_s", "p50_ms", "p99_ms"}
 BARE = {"fdatasync_4k_us", "zmq_rtt_us"}
@@ -49,28 +50,58 @@ def wait_until_gone(mark: str) -> None:
     assert processes_marked(mark) == []
 
 
-def test_the_document_holds_every_load_and_every_acknowledged_row(tmp_path: Path) -> None:
-    done = bench("--json", *SHORT, "--dir", str(tmp_path))
+def is_spread(row: dict[str, Any], names: set[str]) -> bool:
+    return with_spread(names) <= set(row) and all(0 < row[f"{n}_min"] <= row[n] <= row[f"{n}_max"] for n in names)
+
+
+@pytest.mark.parametrize("store", ["memory", "columnar"])
+def test_the_document_holds_every_part_and_every_acknowledged_row(tmp_path: Path, store: str) -> None:
+    work, cache = tmp_path / "work", tmp_path / "cache"
+    work.mkdir()
+    done = bench("--json", *SHORT, "--store", store, "--dir", str(work), "--cache", str(cache))
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert [row["in_flight"] for row in document["writes"]] == [1, 16, 64, 256]
-    for row in [*document["writes"], document["writes_8x8"]]:
-        assert with_spread(LOADS) <= set(row)
-        assert 0 < row["ops_per_s_min"] <= row["ops_per_s"] <= row["ops_per_s_max"]
+    for row in [*document["writes"], document["writes_8x8"], *document["reads"], *document["ycsb"]]:
+        assert is_spread(row, LOADS)
         assert 0 < row["p50_ms"] <= row["p99_ms"]
     assert set(document["bare"]) == with_spread(BARE)
+    for name in ("bulk", "bulk_mixed"):
+        assert is_spread(document[name], {"rows_per_s", "mb_per_s"})
+        assert 0 < document[name]["rows"] <= 150_000
+    assert document["bulk"]["scale"] == 0.001
+    assert is_spread(document["scan"], {"rows_per_s", "parquet_rows_per_s", "vs_parquet"})
+    assert (document["scan"]["table"], document["scan"]["rows"]) == ("lineitem", document["bulk"]["rows"])
+    modes = [(row["mode"], row["in_flight"]) for row in document["reads"]]
+    assert modes == [(mode, n) for mode in ("latest", "snapshot") for n in (1, 16, 64)]
+    assert [row["workload"] for row in document["ycsb"]] == [*"ABCDEF"]
     assert document["machine"]["rounds"] == 5
+    assert document["machine"]["settings"]["store_engine"] == store
     assert document["rows_read"] == document["rows_acked"] > 1000
-    assert (document["problems"], document["ok"]) == ([], True)
-    assert "round 5 of 5" in done.stderr
-    assert list(tmp_path.iterdir()) == [], "a benchmark leaves nothing on the disk"
+    assert (document["left_out"], document["problems"], document["ok"]) == ({}, [], True)
+    assert "writes: round 5 of 5" in done.stderr
+    assert list(work.iterdir()) == [], "a benchmark leaves nothing on the disk"
+    assert [path.name for path in cache.iterdir()] == ["lineitem-0.001.parquet"]
+
+
+def test_when_lineitem_cannot_be_made_it_is_left_out_and_the_rest_runs(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.write_text("a file is no folder to generate into")
+    done = bench("--json", *SHORT, "--parts", "bulk,scan", "--dir", str(tmp_path), "--cache", str(cache))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert "lineitem" in document["left_out"]
+    assert (document["bulk"], document["writes"]) == (None, [])
+    assert document["scan"]["table"] == "mixed"
+    assert document["scan"]["rows"] == document["bulk_mixed"]["rows"] > 0
+    assert "lineitem is left out: " in done.stderr
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.Signals) -> None:
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
-        [*BENCH, "--json", "--seconds", "5", "--dir", str(tmp_path)],
+        [*BENCH, "--json", "--parts", "writes", "--seconds", "5", "--dir", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -78,7 +109,7 @@ def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.S
     )
     assert process.stderr is not None
     for line in process.stderr:
-        if line.startswith("round 1"):
+        if line.startswith("writes: round 1"):
             break
     assert len(processes_marked(mark)) >= 1 + 3 + 8
     process.send_signal(how)
@@ -96,6 +127,8 @@ def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.S
     ("arguments", "words"),
     [
         (["--rounds", "4"], "--rounds"),
+        (["--parts", "writes,rows"], "known parts: writes, bulk, scan, reads, ycsb"),
+        (["--parts", "scan", "--plot", "figures.png"], "the picture shows writes"),
         (["--seconds", "0"], "--seconds"),
         (["--dir", "nowhere/at/all"], "nowhere/at/all is no folder"),
         (["--plot", "figures.pdf"], "must end in .png or .svg"),

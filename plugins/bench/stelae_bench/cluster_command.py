@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,17 +20,40 @@ from stelae_bench.options import (
     print_json,
 )
 
-SECONDS = 2.0
-SECONDS_QUICK = 0.8
+if TYPE_CHECKING:
+    from stelae_bench.cluster_context import Part, Settings
 
-_Quick = Annotated[bool, typer.Option("--quick", help="Short rounds: done within 50 seconds.")]
+SECONDS, SECONDS_QUICK = 2.0, 0.5
+SLOT_SHARE, SLOT_SHARE_QUICK = 0.5, 0.25
+"""A slot of reads or of YCSB, beside a round of writes: there are many of them."""
+
+SCALE, SCALE_QUICK = 0.5, 0.025
+BULK_ROWS_MAX, BULK_ROWS_MAX_QUICK = 3_000_000, 150_000
+IN_FLIGHT, IN_FLIGHT_QUICK = (1, 16, 64), (16,)
+PARTS_TEXT = "writes,bulk,scan,reads,ycsb"
+
+_Quick = Annotated[bool, typer.Option("--quick", help="Short rounds and few rows: done within 50 seconds.")]
+_Parts = Annotated[str, typer.Option(help="What to measure, separated by commas.")]
 _Seconds = Annotated[
     float | None,
     typer.Option(
         min=0.05,
         max=60.0,
-        help=f"How long each load writes in each round; {SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
+        help=f"How long each load writes in each round, {SECONDS:g} by default, {SECONDS_QUICK:g} with --quick; "
+        "bulk loads take as long, reads and YCSB a part of that.",
     ),
+]
+_Scale = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        max=100.0,
+        help=f"TPC-H scale factor of lineitem, {SCALE:g} by default, {SCALE_QUICK:g} with --quick; "
+        "1 is 6 million rows. It is loaded as far as the time goes.",
+    ),
+]
+_Cache = Annotated[
+    Path | None, typer.Option(help="Folder in which generated tables stay; by default in your cache folder.")
 ]
 _Wal = Annotated[str, typer.Option(help="Log engine of the nodes.")]
 _Consensus = Annotated[str, typer.Option(help="Consensus engine of the nodes.")]
@@ -38,8 +62,11 @@ _Store = Annotated[str, typer.Option(help="Store engine of the nodes.")]
 
 def cluster(
     quick: _Quick = False,
+    parts: _Parts = PARTS_TEXT,
     rounds: Rounds = ROUNDS_MIN,
     seconds: _Seconds = None,
+    scale: _Scale = None,
+    cache: _Cache = None,
     seed: Seed = 1,
     wal: _Wal = "segmented",
     consensus: _Consensus = "raft",
@@ -48,28 +75,80 @@ def cluster(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Measure durable single-row writes to a tablet with three replicas, beside the bare machine.
+    """Measure tablets with three replicas: writes, bulk loads, scans, point reads and YCSB.
 
-    Three nodes run as processes on this machine and sync every write. Each write is one row of
-    eight mixed columns in a call of its own, and is acknowledged once a majority has synced it.
-    One client process keeps 1, 16, 64 and 256 of them in flight; then eight processes keep eight
-    each. Rounds are interleaved; figures are medians over the rounds, with the least and the most.
+    Three nodes run as processes on this machine and sync every write. Rounds are interleaved;
+    figures are medians over the rounds, with the least and the most.
 
-    At the end every acknowledged row is read back. Exit code 0: all are there. 1: they are not.
+    writes: durable single-row writes beside the bare machine. Each is one row of eight mixed
+    columns in a call of its own, acknowledged once a majority has synced it. One client process
+    keeps 1, 16, 64 and 256 of them in flight; then eight processes keep eight each.
+
+    bulk: Arrow tables through the client, four calls under way: TPC-H lineitem, which needs
+    stelae[bench], and the eight mixed columns.
+
+    scan: all of lineitem into Arrow, beside pyarrow.parquet.read_table of the same rows.
+
+    reads: rows by full key, the newest and those of a snapshot; 1, 16 and 64 in flight.
+
+    ycsb: the core workloads A to F, 1, 16 and 64 in flight; with --quick 16.
+
+    Everything acknowledged is read back. Exit code 0: all of it is there. 1: it is not.
     """
-    from stelae_bench.cluster import Settings, run
-    from stelae_bench.plot import check, draw
-    from stelae_bench.table import lines
+    from stelae_bench.cluster_context import Settings
+    from stelae_bench.cluster_data import default_cache
 
-    if plot is not None:
-        check(plot)
+    long = seconds or (SECONDS_QUICK if quick else SECONDS)
+    chosen = parts_of(parts)
+    _check_plot(plot, chosen)
     settings = Settings(
         seed=seed,
         rounds=rounds,
-        seconds=seconds or (SECONDS_QUICK if quick else SECONDS),
+        seconds=long,
+        slot_s=long * (SLOT_SHARE_QUICK if quick else SLOT_SHARE),
+        in_flight=IN_FLIGHT_QUICK if quick else IN_FLIGHT,
+        bulk_rows_max=BULK_ROWS_MAX_QUICK if quick else BULK_ROWS_MAX,
+        scale=scale or (SCALE_QUICK if quick else SCALE),
+        cache=cache or default_cache(),
+        parts=chosen,
         engines={"wal": wal, "consensus": consensus, "store": store},
         directory=existing(directory),
     )
+    _run(settings, plot, as_json)
+
+
+def parts_of(text: str) -> frozenset[Part]:
+    """The parts that were asked for.
+
+    Raises:
+        typer.BadParameter: one is unknown, or named twice.
+    """
+    from stelae_bench.cluster_context import Part
+
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in list(Part) or names.count(name) > 1:
+            fact = f"{name!r} is named twice" if name in list(Part) else f"{name!r} is no part"
+            raise typer.BadParameter(f"{fact}; known parts: {', '.join(Part)}", param_hint="--parts")
+    return frozenset(map(Part, names))
+
+
+def _check_plot(plot: Path | None, parts: frozenset[Part]) -> None:
+    """See, before anything is measured, that the picture can be drawn."""
+    from stelae_bench.plot import check
+
+    if plot is None:
+        return
+    if "writes" not in parts:
+        raise typer.BadParameter("the picture shows writes; name them in --parts", param_hint="--plot")
+    check(plot)
+
+
+def _run(settings: Settings, plot: Path | None, as_json: bool) -> None:
+    from stelae_bench.cluster import run
+    from stelae_bench.plot import draw
+    from stelae_bench.table import lines
+
     try:
         report = run(settings, note)
     except KeyboardInterrupt:

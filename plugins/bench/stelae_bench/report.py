@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae_bench.closed_loop import Sample
+from stelae_bench.cluster_bulk import LoadRound
 from stelae_bench.figures import Spread, percentile, spread
 
 
@@ -33,6 +34,50 @@ def round_of(samples: Sequence[Sample]) -> Round:
 
 
 @dataclass(slots=True, kw_only=True)
+class LoadFigures:
+    """One data set that was loaded in bulk; ``scale`` is TPC-H's, if it is one of its tables."""
+
+    scale: float | None = None
+    rounds: list[LoadRound] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Rows and 10^6 bytes of Arrow values per second, as they stand in the document."""
+        return {
+            **_spread([one.rows / one.seconds for one in self.rounds]).fields("rows_per_s"),
+            **_spread([one.value_bytes / 1e6 / one.seconds for one in self.rounds]).fields("mb_per_s"),
+            **({} if self.scale is None else {"scale": self.scale}),
+            "rows": sum(one.rows for one in self.rounds),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRound:
+    """The same rows read through the client and from plain Parquet, one right after the other."""
+
+    rows: int
+    seconds: float
+    parquet_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class ScanFigures:
+    """Full scans of a table. ``vs_parquet`` is the quotient of two speeds of one round: 1 is as fast as Parquet."""
+
+    table: str
+    rounds: list[ScanRound]
+
+    def document(self) -> dict[str, Any]:
+        """Rows per second on both sides, and their quotient."""
+        return {
+            **_spread([one.rows / one.seconds for one in self.rounds]).fields("rows_per_s"),
+            **_spread([one.rows / one.parquet_s for one in self.rounds]).fields("parquet_rows_per_s"),
+            **_spread([one.parquet_s / one.seconds for one in self.rounds]).fields("vs_parquet"),
+            "table": self.table,
+            "rows": max((one.rows for one in self.rounds), default=0),
+        }
+
+
+@dataclass(slots=True, kw_only=True)
 class Report:
     """Everything that was measured.
 
@@ -40,6 +85,11 @@ class Report:
         writes: rounds of one client process, by how many writes it keeps in flight.
         writes_8x8: rounds of eight client processes with eight in flight each.
         fdatasync_4k_us, zmq_rtt_us: the bare machine, one figure per round.
+        loads: bulk loads, by their place in the document.
+        scan: full scans.
+        reads: rounds of point reads, by mode and number in flight.
+        ycsb: rounds of the YCSB workloads, by letter and number in flight.
+        left_out: what was asked for and not measured, and why.
         machine: see ``machine.describe``; with seed, rounds and settings.
         rows_acked, rows_read: what a scan had to find at the end, and what it found.
         retries: how often the client had to send writes again.
@@ -50,6 +100,11 @@ class Report:
     writes_8x8: list[Round] = field(default_factory=list)
     fdatasync_4k_us: list[float] = field(default_factory=list)
     zmq_rtt_us: list[float] = field(default_factory=list)
+    loads: dict[str, LoadFigures] = field(default_factory=dict)
+    scan: ScanFigures | None = None
+    reads: dict[tuple[str, int], list[Round]] = field(default_factory=dict)
+    ycsb: dict[tuple[str, int], list[Round]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     rows_acked: int = 0
     rows_read: int = 0
@@ -62,16 +117,32 @@ class Report:
         return not self.problems
 
     def document(self) -> dict[str, Any]:
-        """Return the ``--json`` document; a figure is the median, ``_min`` and ``_max`` beside."""
+        """Return the ``--json`` document; a figure is the median, ``_min`` and ``_max`` beside.
+
+        What was not measured is ``None``, or an empty list."""
+        loads = {name: found.document() for name, found in self.loads.items()}
         return {
             "writes": [
-                {"in_flight": in_flight, **_fields(rounds)} for in_flight, rounds in sorted(self.writes.items())
+                {"in_flight": in_flight, **_fields("writes", rounds)}
+                for in_flight, rounds in sorted(self.writes.items())
             ],
-            "writes_8x8": {"processes": 8, "in_flight": 8, **_fields(self.writes_8x8)},
+            "writes_8x8": {"processes": 8, "in_flight": 8, **_fields("writes", self.writes_8x8)},
             "bare": {
                 **_spread(self.fdatasync_4k_us).fields("fdatasync_4k_us"),
                 **_spread(self.zmq_rtt_us).fields("zmq_rtt_us"),
             },
+            "bulk": loads.get("bulk"),
+            "bulk_mixed": loads.get("bulk_mixed"),
+            "scan": None if self.scan is None else self.scan.document(),
+            "reads": [
+                {"mode": mode, "in_flight": in_flight, **_fields("ops", rounds)}
+                for (mode, in_flight), rounds in sorted(self.reads.items())
+            ],
+            "ycsb": [
+                {"workload": letter, "in_flight": in_flight, **_fields("ops", rounds)}
+                for (letter, in_flight), rounds in sorted(self.ycsb.items())
+            ],
+            "left_out": self.left_out,
             "machine": dict(self.machine),
             "rows_acked": self.rows_acked,
             "rows_read": self.rows_read,
@@ -81,9 +152,9 @@ class Report:
         }
 
 
-def _fields(rounds: Sequence[Round]) -> dict[str, Any]:
+def _fields(counted: str, rounds: Sequence[Round]) -> dict[str, Any]:
     return {
-        "writes": sum(one.writes for one in rounds),
+        counted: sum(one.writes for one in rounds),
         **_spread([one.ops_per_s for one in rounds]).fields("ops_per_s"),
         **_spread([one.p50_ms for one in rounds]).fields("p50_ms"),
         **_spread([one.p99_ms for one in rounds]).fields("p99_ms"),

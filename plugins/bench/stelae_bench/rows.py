@@ -21,7 +21,9 @@ KEY = ("id",)
 WRITER_SHIFT = 40
 """A writer's number stands above this bit of its keys: so writers never meet."""
 
-_POOL_ROWS = 4096
+POOL_ROWS = 4096
+"""Rows that differ in more than their key."""
+
 _UNITS = ("degC", "hPa", "m/s", "percent")
 _WORDS = ("stele", "inscribed", "north", "gate", "second", "harvest", "granary", "weathered")
 _EPOCH_US = 1_700_000_000_000_000
@@ -40,7 +42,7 @@ class RowSource:
 
     def __init__(self, writer: int, seed: int) -> None:
         rng = random.Random(f"{seed}/{writer}")
-        self._pool = [_values(rng) for _ in range(_POOL_ROWS)]
+        self._pool = [_values(rng) for _ in range(POOL_ROWS)]
         self._next = writer << WRITER_SHIFT
         self._first = self._next
 
@@ -53,7 +55,7 @@ class RowSource:
         """Return a row that nobody has had."""
         key = self._next
         self._next = key + 1
-        return (key, *self._pool[key % _POOL_ROWS])
+        return (key, *self._pool[key % POOL_ROWS])
 
 
 def _values(rng: random.Random) -> tuple[Any, ...]:

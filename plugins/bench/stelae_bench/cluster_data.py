@@ -1,0 +1,123 @@
+"""What is loaded in bulk: ``lineitem`` of TPC-H, and the eight mixed columns of the single-row writes; as Arrow tables.
+
+TPC-H tables come from ``tpchgen-cli``, an optional program. What it made stays in a cache folder, under a name that
+says the scale, and appears there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import TabletId
+from stelae_bench.rows import COLUMNS, KEY, POOL_ROWS, RowSource
+
+GENERATOR = "tpchgen-cli"
+GENERATE_TIMEOUT_S = 1800
+LINEITEM_KEY = ("l_orderkey", "l_linenumber")
+
+_TYPES = {"string_view": "string", "large_string": "string", "date32[day]": "date", "double": "double"}
+
+
+class NoGenerator(StelaeError):
+    """TPC-H data cannot be made: ``tpchgen-cli`` is not installed, or failed, or the cache is no folder."""
+
+    code = "BENCH_NO_GENERATOR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """Rows to load, in the order in which they are loaded.
+
+    Attributes:
+        tablet_id: of the tablet that takes them.
+        columns, key: of that tablet.
+        rows: a ``pyarrow.Table``.
+        scale: TPC-H's scale factor; ``None``: the rows are of another kind.
+    """
+
+    tablet_id: TabletId
+    columns: Sequence[Mapping[str, Any]]
+    key: Sequence[str]
+    rows: Any
+    scale: float | None = None
+
+
+def mixed(count: int, seed: int) -> DataSet:
+    """Return so many rows of eight mixed columns; keys count up from 0, the same seed gives the same rows."""
+    source = RowSource(0, seed)
+    names = [column["name"] for column in COLUMNS]
+    pool = [source.next() for _ in range(POOL_ROWS)]
+    columns = {name: [row[place] for row in pool] for place, name in enumerate(names)}
+    arrow = {"timestamp": pa.timestamp("us")}
+    fields = [pa.field(c["name"], arrow.get(c["type"]) or pa.type_for_alias(c["type"]), c["nullable"]) for c in COLUMNS]
+    drawn = pa.table(columns, schema=pa.schema(fields))
+    places = pa.array([number % POOL_ROWS for number in range(count)], pa.int32())
+    rows = drawn.take(places).set_column(0, fields[0], pa.array(range(count), pa.int64()))
+    return DataSet(tablet_id=TabletId("mixed"), columns=COLUMNS, key=KEY, rows=rows.combine_chunks())
+
+
+def lineitem(scale: float, cache: Path, rows_max: int) -> DataSet:
+    """Return the first rows of ``lineitem`` at a scale, generating the file if the cache has none.
+
+    Raises:
+        NoGenerator: there is no file, and none can be made.
+        OSError: the cache cannot be written to, or the file in it cannot be read.
+    """
+    path = cache / f"lineitem-{scale:g}.parquet"
+    if not path.is_file():
+        _generate(scale, path)
+    file = parquet.ParquetFile(path)
+    fields = [pa.field(one.name, _plain(one.type), nullable=False) for one in file.schema_arrow]
+    taken = list(islice(file.iter_batches(batch_size=65_536), -(-rows_max // 65_536)))
+    rows = pa.Table.from_batches(taken, file.schema_arrow).slice(0, rows_max).cast(pa.schema(fields))
+    columns = [{"name": one.name, "type": _stored_as(one.type), "nullable": False} for one in fields]
+    return DataSet(
+        tablet_id=TabletId("lineitem"), columns=columns, key=LINEITEM_KEY, rows=rows.combine_chunks(), scale=scale
+    )
+
+
+def default_cache() -> Path:
+    """Where generated tables stay if the user names no folder."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "stelae" / "tpch"
+
+
+def _generate(scale: float, path: Path) -> None:
+    beside = Path(sys.executable).parent / GENERATOR
+    program = str(beside) if beside.is_file() else shutil.which(GENERATOR)
+    if program is None:
+        raise NoGenerator(
+            f"{GENERATOR} is not installed, and {path} does not exist; install it with: pip install 'stelae[bench]'"
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoGenerator(f"{path.parent} is no folder for tables: {error}; name another with --cache") from error
+    with tempfile.TemporaryDirectory(prefix="making-", dir=path.parent) as folder:
+        command = [program, "parquet", "--scale-factor", f"{scale:g}", "--tables", "lineitem", "--output-dir", folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GENERATE_TIMEOUT_S)
+        if done.returncode != 0:
+            raise NoGenerator(f"{GENERATOR} failed with exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+        os.replace(Path(folder) / "lineitem.parquet", path)
+
+
+def _plain(kind: Any) -> Any:
+    return pa.string() if _stored_as(kind) == "string" else kind
+
+
+def _stored_as(kind: Any) -> str:
+    """How the tablet calls an Arrow type."""
+    text = str(kind)
+    return f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else _TYPES.get(text, text)

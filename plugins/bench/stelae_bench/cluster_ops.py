@@ -1,0 +1,45 @@
+"""A closed loop of calls of any kind: so many in flight, and with each answer the next one begins.
+
+Beside ``closed_loop``, which drives single-row writes without a task for each, this one awaits what users await:
+methods of a table."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from stelae.spi.errors import StelaeError
+from stelae_bench.closed_loop import PROBLEMS_MAX, Sample
+
+Call: TypeAlias = Callable[[], Awaitable[str]]
+"""Carries out the next operation; returns what is wrong with its answer, or nothing."""
+
+
+async def run_calls(call: Call, in_flight: int, seconds: float) -> Sample:
+    """Make calls for a while, each with its own latency; return when all are answered.
+
+    The first problem ends the run; a call that had one gives no latency."""
+    latencies_ms: list[float] = []
+    problems: list[str] = []
+    began = last = time.monotonic()
+    until = began + seconds
+
+    async def one_after_the_other() -> None:
+        nonlocal last
+        start = time.monotonic()
+        while start < until and not problems:
+            try:
+                problem = await call()
+            except StelaeError as error:
+                problem = f"a call failed: {error}"
+            end = time.monotonic()
+            if problem:
+                problems.append(problem)
+                return
+            latencies_ms.append((end - start) * 1000)
+            start = last = end
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(in_flight)))
+    return Sample(began=began, ended=last, latencies_ms=latencies_ms, problems=problems[:PROBLEMS_MAX])

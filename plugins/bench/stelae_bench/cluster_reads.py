@@ -1,0 +1,54 @@
+"""The part ``reads``: point reads by full key, of what is newest and of a snapshot, with several numbers in flight.
+
+A read of the newest is linearizable: the leader confirms with a majority that it leads. A read of a snapshot names its
+time and may come from any replica. Keys are drawn evenly, and every row that comes back is looked at."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from stelae.client.table import AsyncTable
+from stelae_bench.cluster_context import Bench
+from stelae_bench.cluster_ops import run_calls
+from stelae_bench.report import round_of
+
+IN_FLIGHT = (1, 16, 64)
+MODES = ("latest", "snapshot")
+
+
+class Reads:
+    """Reads rows of a table.
+
+    Args:
+        bench: where to.
+        table: with an integer key ``id`` that counts up from 0.
+        count: how many rows it has.
+        at: hybrid timestamp of the snapshot that is read; all rows are in it.
+    """
+
+    def __init__(self, bench: Bench, table: AsyncTable, count: int, at: int) -> None:
+        self._bench = bench
+        self._at = at
+        self._table = table
+        self._count = count
+        self._rng = random.Random(f"reads/{bench.settings.seed}")
+
+    async def measure(self) -> None:
+        """Measure each mode with each number in flight."""
+        self._bench.report.reads = {(mode, n): [] for mode in MODES for n in IN_FLIGHT}
+        await run_calls(partial(self._read, None), IN_FLIGHT[1], self._bench.settings.slot_s)  # warms up
+        await self._bench.rounds("reads", [partial(self._one, mode, n) for mode in MODES for n in IN_FLIGHT])
+
+    async def _one(self, mode: str, in_flight: int) -> None:
+        report = self._bench.report
+        at = self._at if mode == "snapshot" else None
+        sample = await run_calls(partial(self._read, at), in_flight, self._bench.settings.slot_s)
+        report.problems += sample.problems
+        if sample.latencies_ms:
+            report.reads[mode, in_flight].append(round_of([sample]))
+
+    async def _read(self, at: int | None) -> str:
+        key = int(self._rng.random() * self._count)
+        row = await self._table.get(key, at=at)
+        return "" if row is not None and row["id"] == key else f"the row of key {key} was read as {row!r:.80}"

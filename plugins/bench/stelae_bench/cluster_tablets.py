@@ -1,0 +1,83 @@
+"""More tablets on the nodes of a local cluster, made before they first start.
+
+``node.toml`` describes one tablet, and a node brings up every other one that it finds in its directory. So what a
+benchmark needs besides is made beforehand, as a node makes its first: consensus metadata (term 0, no vote, the initial
+config), an empty log, then the superblock, whose presence means that the tablet exists. One cluster then serves all
+parts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stelae.config.node_toml import load_config
+from stelae.config.registry import Registry
+from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.instance import lock_directory
+from stelae.host.layout import Layout
+from stelae.host.settings import NodeConfig, TabletSettings
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.local.cluster import LocalCluster, TabletSpec
+from stelae.machine.real import RealMachine
+from stelae.spi.consensus import HardState
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ZERO
+from stelae.spi.schema import Schema
+from stelae.spi.services import EngineServices, Files
+from stelae.spi.wal import WalEngine
+
+
+def add_tablets(cluster: LocalCluster, specs: Sequence[TabletSpec]) -> None:
+    """Make empty tablets with one replica on each node, of a cluster that has never run.
+
+    Args:
+        specs: no two of one name, and none of the name of the cluster's first tablet.
+
+    Raises:
+        StelaeError, OSError: a node's directory is in use, or cannot be written to.
+    """
+    registry = Registry.installed()
+    for node in cluster.nodes:
+        _add(load_config(str(node.config_path), registry), specs)
+
+
+def _add(config: NodeConfig, specs: Sequence[TabletSpec]) -> None:
+    assert config.tablet is not None, "a local cluster is made with a tablet"
+    machine, layout = RealMachine(), Layout(config.node.directory)
+    services = EngineServices(machine.files, machine.clock, machine.metrics, _Inline())
+    lock = lock_directory(machine.files, layout, machine.pid)
+    try:
+        wal = config.wal.engine.open(layout.wals, config.wal.config, services)
+        try:
+            for spec in specs:
+                schema = Schema.from_plain({"columns": spec.columns, "key": spec.key})
+                tablet = TabletSettings(id=spec.tablet_id, schema=schema, members=config.tablet.members)
+                _make(machine.files, layout, wal, config, tablet)
+        finally:
+            wal.close()
+    finally:
+        lock.release()
+
+
+def _make(files: Files, layout: Layout, wal: WalEngine, config: NodeConfig, tablet: TabletSettings) -> None:
+    superblock = Superblock(
+        tablet_id=tablet.id,
+        consensus_engine=config.consensus.name,
+        store_engine=config.store.name,
+        schemas=(tablet.schema.to_bytes(),),
+    )
+    ConsensusMetadata(files, layout, tablet.id).save(HardState(), tablet.initial_config())
+    wal.create(superblock.log_id, ZERO)
+    SuperblockFile(files, layout, tablet.id).save(superblock)
+
+
+class _Inline:
+    """``Workers`` for an engine that is opened and closed again: work is done where it is asked for."""
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
+        try:
+            result = work()
+        except (StelaeError, OSError) as error:
+            result = error
+        if done is not None:
+            done(result)

@@ -1,0 +1,93 @@
+"""The part ``ycsb``: the core workloads A to F on one table; which operation comes next is said by ``ycsb``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from stelae.client.table import AsyncTable
+from stelae.local.cluster import TabletSpec
+from stelae.spi.ids import TabletId
+from stelae_bench.cluster_context import Bench
+from stelae_bench.cluster_ops import run_calls
+from stelae_bench.report import round_of
+from stelae_bench.ycsb import FIELDS, WORKLOADS, Chooser, Kind, Population, Step, Values, key_of
+
+RECORDS = 10_000
+"""Records that are there before anything is measured; D and E add to them."""
+
+TABLET = TabletSpec(
+    tablet_id=TabletId("usertable"),
+    columns=[
+        {"name": "ycsb_key", "type": "string", "nullable": False},
+        *({"name": f"field{place}", "type": "string", "nullable": False} for place in range(FIELDS)),
+    ],
+    key=["ycsb_key"],
+)
+
+
+class Ycsb:
+    """Runs the workloads on an empty table."""
+
+    def __init__(self, bench: Bench, table: AsyncTable) -> None:
+        self._bench = bench
+        self._table = table
+        self._population = Population(RECORDS)
+        self._values = Values(bench.settings.seed)
+
+    async def measure(self) -> None:
+        """Load the records, then measure each workload with each number in flight."""
+        bench = self._bench
+        bench.note(f"ycsb: loading {RECORDS:,} records")
+        await self._table.insert([self._record(number) for number in range(RECORDS)])
+        in_flight = bench.settings.in_flight
+        bench.report.ycsb = {(letter, n): [] for letter in WORKLOADS for n in in_flight}
+        choosers = {letter: Chooser(w, self._population, bench.settings.seed) for letter, w in WORKLOADS.items()}
+        await run_calls(partial(self._call, choosers["B"]), in_flight[0], bench.settings.slot_s)  # warms up
+        measures = [partial(self._one, choosers[letter], letter, n) for letter in WORKLOADS for n in in_flight]
+        await bench.rounds("ycsb", measures)
+        await self._verify()
+
+    async def _one(self, chooser: Chooser, letter: str, in_flight: int) -> None:
+        report = self._bench.report
+        sample = await run_calls(partial(self._call, chooser), in_flight, self._bench.settings.slot_s)
+        report.problems += [f"ycsb {letter}: {problem}" for problem in sample.problems]
+        if sample.latencies_ms:
+            report.ycsb[letter, in_flight].append(round_of([sample]))
+
+    async def _call(self, chooser: Chooser) -> str:
+        step = chooser.next()
+        if step.kind is Kind.INSERT:
+            await self._table.insert([self._record(step.record)])
+            self._population.ack(step.record)
+            return ""
+        if step.kind is Kind.SCAN:
+            return await self._scan(step)
+        if step.kind is not Kind.UPDATE:
+            row = await self._table.get(key_of(step.record))
+            if row is None:
+                return f"record {step.record} was acknowledged and is not there"
+        if step.kind is not Kind.READ:
+            await self._table.update([{"ycsb_key": key_of(step.record), self._values.name(): self._values.field()}])
+        return ""
+
+    async def _scan(self, step: Step) -> str:
+        start = key_of(step.record)
+        rows = await self._table.scan(start=start, limit=step.rows, order="key").to_arrow()
+        if not len(rows) or rows.column("ycsb_key")[0].as_py() != start:
+            return f"a scan from record {step.record} does not begin with it"
+        return ""
+
+    def _record(self, number: int) -> Mapping[str, Any]:
+        return {"ycsb_key": key_of(number), **self._values.record()}
+
+    async def _verify(self) -> None:
+        """Every acknowledged record is there once; ``acked`` counts them, since a run ends when all are answered."""
+        bench, wanted = self._bench, self._population.acked
+        if not bench.report.ok:
+            return
+        read = await self._table.scan("ycsb_key").to_arrow()
+        keys = set(read.column("ycsb_key").to_pylist())
+        if len(read) != wanted or keys != {key_of(number) for number in range(wanted)}:
+            bench.report.problems.append(f"ycsb: {wanted} records were acknowledged and {len(read)} are there")

@@ -1,0 +1,203 @@
+"""The YCSB core workloads: which operation comes next, and on which record.
+
+Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB" (2010), and the properties of its core package;
+the Zipfian draw is that of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (1994), with constant
+0.99. As there, popular records are spread over the key space by a hash (*scrambled*), but for workload D, where the
+records that were inserted last are the popular ones (*latest*). Records have ten fields of 100 bytes. Nothing here
+reads a clock or does input and output; a seed gives the same operations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+CONSTANT = 0.99
+"""Skew of the Zipfian distribution: the larger, the more often the first items come."""
+
+FIELDS = 10
+FIELD_BYTES = 100
+SCAN_ROWS_MAX = 100
+
+_SCRAMBLED_ITEMS = 10_000_000_000
+_SCRAMBLED_ZETA = 26.46902820178302
+"""Sum of 1 / i**0.99 over so many items; adding it up would take minutes."""
+
+_FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 1099511628211
+_MASK = (1 << 64) - 1
+
+
+class Kind(StrEnum):
+    """What an operation does."""
+
+    READ = "read"
+    UPDATE = "update"
+    INSERT = "insert"
+    SCAN = "scan"
+    READ_MODIFY_WRITE = "read_modify_write"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One core workload: shares of its operations, which add up to 1, and whether late records are popular."""
+
+    letter: str
+    shares: Mapping[Kind, float]
+    latest: bool = False
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    one.letter: one
+    for one in (
+        Workload("A", {Kind.READ: 0.5, Kind.UPDATE: 0.5}),
+        Workload("B", {Kind.READ: 0.95, Kind.UPDATE: 0.05}),
+        Workload("C", {Kind.READ: 1.0}),
+        Workload("D", {Kind.READ: 0.95, Kind.INSERT: 0.05}, latest=True),
+        Workload("E", {Kind.SCAN: 0.95, Kind.INSERT: 0.05}),
+        Workload("F", {Kind.READ: 0.5, Kind.READ_MODIFY_WRITE: 0.5}),
+    )
+}
+
+
+def fnv64(number: int) -> int:
+    """Hash a number to 63 bits as YCSB does: FNV-1 with its eight bytes xored first."""
+    value = _FNV_OFFSET
+    for _ in range(8):
+        value = ((value ^ (number & 0xFF)) * _FNV_PRIME) & _MASK
+        number >>= 8
+    # The original takes the absolute value of a signed number.
+    return value if value < 1 << 63 else (1 << 64) - value
+
+
+def key_of(record: int) -> str:
+    """Return the key of the record with a number: hashed, so that records arrive in no order."""
+    return f"user{fnv64(record)}"
+
+
+class Zipfian:
+    """Draws 0 to ``items - 1``; item ``i`` comes with a share of ``1 / (i + 1) ** constant``.
+
+    Args:
+        rng: the source of chance.
+        items: how many there are; may grow between two draws, at a cost of what it grows by.
+        zeta: the sum of all those shares, where it is known; else it is added up.
+    """
+
+    def __init__(self, rng: random.Random, items: int, *, constant: float = CONSTANT, zeta: float = 0.0) -> None:
+        self._rng = rng
+        self._constant = constant
+        self._counted = 0
+        self._zeta = 0.0
+        self._zeta_two = 1 + 0.5**constant
+        self._alpha = 1 / (1 - constant)
+        if zeta:
+            self._counted, self._zeta = items, zeta
+        self.grow(items)
+
+    def grow(self, items: int) -> None:
+        """Take note that there are so many items now, no fewer than before."""
+        constant = self._constant
+        self._zeta += sum((i + 1) ** -constant for i in range(self._counted, items))
+        self._items = self._counted = items
+        self._eta = (1 - (2 / items) ** (1 - constant)) / (1 - self._zeta_two / self._zeta) if items > 2 else 0.0
+
+    def draw(self) -> int:
+        """Return the next item."""
+        chance = self._rng.random()
+        share = chance * self._zeta
+        if share < 1:
+            return 0
+        if share < self._zeta_two:
+            return min(1, self._items - 1)
+        return min(self._items - 1, int(self._items * (self._eta * chance - self._eta + 1) ** self._alpha))
+
+
+class Population:
+    """Records that exist: numbers below ``acked`` are there, more may be on their way in.
+
+    As in YCSB, nothing is drawn that is not acknowledged yet; acknowledgements may come out of order."""
+
+    def __init__(self, count: int) -> None:
+        self.acked = count
+        self._next = count
+        self._early: set[int] = set()
+
+    def begin(self) -> int:
+        """Return the number of a record to insert."""
+        self._next += 1
+        return self._next - 1
+
+    def ack(self, record: int) -> None:
+        """A record that was begun is there now."""
+        self._early.add(record)
+        while self.acked in self._early:
+            self._early.remove(self.acked)
+            self.acked += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation: the number of its record; ``rows``: of a scan."""
+
+    kind: Kind
+    record: int
+    rows: int = 0
+
+
+class Chooser:
+    """Draws the operations of one workload on a population that it shares with others.
+
+    Args:
+        workload: which.
+        population: at least one record.
+        seed: the same one gives the same operations, as long as acknowledgements come alike.
+    """
+
+    def __init__(self, workload: Workload, population: Population, seed: int) -> None:
+        self._rng = random.Random(f"ycsb/{seed}/{workload.letter}")
+        self._population = population
+        self._latest = workload.latest
+        self._kinds = [*workload.shares]
+        self._weights = [*workload.shares.values()]
+        if workload.latest:
+            self._zipfian = Zipfian(self._rng, population.acked)
+        else:
+            self._zipfian = Zipfian(self._rng, _SCRAMBLED_ITEMS, zeta=_SCRAMBLED_ZETA)
+
+    def next(self) -> Step:
+        """Return the next operation; an insert is begun in the population."""
+        (kind,) = self._rng.choices(self._kinds, self._weights)
+        if kind is Kind.INSERT:
+            return Step(kind, self._population.begin())
+        rows = 1 + int(self._rng.random() * SCAN_ROWS_MAX) if kind is Kind.SCAN else 0
+        return Step(kind, self._record(), rows)
+
+    def _record(self) -> int:
+        count = self._population.acked
+        if self._latest:
+            self._zipfian.grow(count)
+            return count - 1 - self._zipfian.draw()
+        return fnv64(self._zipfian.draw()) % count
+
+
+class Values:
+    """Contents of fields: printable text, drawn from a seed; cut from one long text, so that drawing costs little."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(f"ycsb-values/{seed}")
+        letters = bytes(range(ord(" "), ord("~") + 1))
+        self._text = bytes(self._rng.choices(letters, k=1 << 16)).decode()
+
+    def field(self) -> str:
+        """Return what one field is set to."""
+        start = int(self._rng.random() * (len(self._text) - FIELD_BYTES))
+        return self._text[start : start + FIELD_BYTES]
+
+    def name(self) -> str:
+        """Return the name of a field to update, each as likely as any other."""
+        return f"field{int(self._rng.random() * FIELDS)}"
+
+    def record(self) -> dict[str, str]:
+        """Return all fields of a new record."""
+        return {f"field{place}": self.field() for place in range(FIELDS)}
