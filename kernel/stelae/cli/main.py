@@ -21,7 +21,11 @@ from stelae.spi.errors import StelaeError
 MODULES: dict[str, str] = {
     "tserver": "stelae.cli.tserver",
     "demo": "stelae.cli.demo",
+    "import": "stelae.cli.import_",
+    "export": "stelae.cli.export",
     "scan": "stelae.cli.scan",
+    "get": "stelae.cli.get",
+    "sql": "stelae.cli.sql",
     "sim": "stelae.cli.sim",
     "fs": "stelae.cli.fs",
     "wal": "stelae.cli.wal",

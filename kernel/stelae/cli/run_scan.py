@@ -1,42 +1,50 @@
-"""Carries out ``stelae scan``."""
+"""Carries out ``stelae scan``, ``stelae export`` and ``stelae get``."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import sys
+import shutil
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stelae.cli.errors import EXIT_OK
-from stelae.cli.output import print_json
-from stelae.client.client import Client
-from stelae.local.cluster import LocalCluster
+from stelae.cli.connection import Target, connected, table_name
+from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.output import note, print_json
+from stelae.cli.output_rows import Output, printed
+from stelae.cli.progress import RowsProgress
+from stelae.client.intake import unknown_columns
+from stelae.client.times import At, hybrid
 from stelae.spi.errors import CallerError
-from stelae.spi.ids import TabletId, tablet_id
-from stelae.spi.scan import ScanSpec
-from stelae.spi.schema import Schema
+from stelae.transfer.filters import read_key, read_time, read_where
+from stelae.transfer.plain import json_value
+from stelae.transfer.snapshot import latest
+from stelae.transfer.table_text import lines
+
+if TYPE_CHECKING:
+    from stelae.client import AsyncScan, AsyncTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanOptions:
     """What the command line said."""
 
-    directory: Path | None
-    addresses: tuple[str, ...]
-    tablet: str
-    columns: tuple[str, ...]
+    target: Target
+    columns: Sequence[str]
+    where: str
     limit: int | None
-    count: bool
-    timeout_s: float
-    as_json: bool
+    at: str
+    form: str
+    output: Path | None
+    overwrite: bool
+    count: bool = False
 
 
-class BadScan(CallerError):
+class BadScan(CallerError, code="BAD_SCAN"):
     """Options of a scan that do not go together, or name what is not there."""
-
-    code = "BAD_SCAN"
 
 
 def run_scan(options: ScanOptions) -> int:
@@ -45,69 +53,112 @@ def run_scan(options: ScanOptions) -> int:
     Raises:
         StelaeError: the scan could not be carried out; what was printed before is a prefix of it.
     """
-    addresses, tablet = _target(options)
-    return asyncio.run(_scan(addresses, tablet, options))
+    if options.count and (options.output is not None or options.form not in ("", "json", "text")):
+        raise BadScan("--count prints one number: it goes with --json, and with no other form and no file")
+    return printed(lambda: asyncio.run(_scan(options)))
 
 
-def _target(options: ScanOptions) -> tuple[list[str], TabletId]:
-    if (options.directory is None) == (not options.addresses):
-        raise BadScan("say where to read: either --dir DIR, or --connect HOST:PORT --tablet ID")
-    if options.directory is not None:
-        cluster = LocalCluster.open(options.directory)
-        return cluster.addresses, tablet_id(options.tablet or cluster.tablet_id)
-    if not options.tablet:
-        raise BadScan("--connect needs --tablet ID")
-    return list(options.addresses), tablet_id(options.tablet)
-
-
-async def _scan(addresses: list[str], tablet: TabletId, options: ScanOptions) -> int:
-    async with await Client.connect(addresses, timeout_s=options.timeout_s) as client:
-        found = await client.tablet(tablet, timeout_s=options.timeout_s)
-        ids = _column_ids(found.schema, options.columns)
-        names = [column.name for column in found.schema.project(ids).columns]
-        rows: list[list[Any]] = []
-        total = 0
-        if not options.as_json and not options.count:
-            print("\t".join(names))
-        spec = ScanSpec(columns=ids, limit=options.limit)
-        async for batch in found.scan(spec, timeout_s=options.timeout_s):
-            total += len(batch)
-            if options.count:
-                continue
-            plain = [[_plain(value) for value in row] for row in batch.to_rows()]
-            if options.as_json:
-                rows.extend(plain)
+async def _scan(options: ScanOptions) -> int:
+    async with connected(options.target) as client:
+        table = await client.table(await table_name(client, options.target), timeout_s=options.target.timeout_s)
+        several = len(table.partitioning.partitions) > 1
+        at = read_at(options.at)
+        if at is None and several:
+            at = await latest(client, [table.name], options.target.timeout_s)
+        scan = described(table, options, at)
+        if options.count:
+            total = await scan.count()
+            if options.form == "json":
+                print_json({"count": total})
             else:
-                sys.stdout.write("".join(_line(row) for row in plain))
-    if options.as_json:
-        document = {"count": total} if options.count else {"columns": names, "rows": rows}
-        print_json(document)
-    elif options.count:
-        print(total)
+                print(total)
+            return EXIT_OK
+        output = Output(options.form, options.output, overwrite=options.overwrite)
+        with output.sink(arrow_schema(table, scan), table.key) as sink:
+            async for batch in scan:
+                sink.write(batch)
     return EXIT_OK
 
 
-def _column_ids(schema: Schema, names: tuple[str, ...]) -> tuple[int, ...] | None:
-    if not names:
-        return None
-    unknown = [name for name in names if name not in schema.by_name]
-    if unknown:
-        known = ", ".join(schema.by_name)
-        raise BadScan(f"no column {', '.join(unknown)}; the tablet has: {known}")
-    return tuple(schema.by_name[name].id for name in names)
+def described(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncScan:
+    """Return the scan that the options describe; ``SchemaMismatch``: they do not fit the table."""
+    return table.scan(
+        options.columns or None,
+        read_where(table.schema, options.where) or None,
+        limit=options.limit,
+        order="key",
+        at=at,
+        timeout_s=options.target.timeout_s,
+    )
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can say: bytes as base64, anything it does not know as text."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
+def read_at(text: str) -> At | None:
+    """Return the time of ``--at``; one without a zone is of this machine's."""
+    return read_time(text, datetime.now().astimezone()) if text else None
 
 
-def _line(row: list[Any]) -> str:
-    """One tab-separated line; null is empty, and no value can break the line."""
-    cells = ["" if value is None else str(value) for value in row]
-    escaped = [c.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for c in cells]
-    return "\t".join(escaped) + "\n"
+def arrow_schema(table: AsyncTable, scan: AsyncScan) -> Any:
+    """Return the schema of a scan's batches."""
+    by_name = table.schema.by_name
+    return table.schema.project(tuple(by_name[name].id for name in scan.columns)).arrow
+
+
+# -- export --------------------------------------------------------------------------------------
+
+
+def run_export(options: ScanOptions, *, progress: bool | None, as_json: bool) -> int:
+    """Write the rows of a table to a file; return the exit code."""
+    return asyncio.run(_export(options, progress, as_json))
+
+
+async def _export(options: ScanOptions, progress: bool | None, as_json: bool) -> int:
+    output = Output(options.form, options.output, overwrite=options.overwrite)
+    began_s = time.monotonic()
+    async with connected(options.target) as client:
+        table = await client.table(await table_name(client, options.target), timeout_s=options.target.timeout_s)
+        at = read_at(options.at) or await latest(client, [table.name], options.target.timeout_s)
+        scan = described(table, options, at)
+        rows = 0
+        with RowsProgress("export", progress) as shown, output.sink(arrow_schema(table, scan), table.key) as sink:
+            async for batch in scan:
+                await asyncio.to_thread(sink.write, batch)
+                rows += len(batch)
+                shown.update(rows)
+    seconds = time.monotonic() - began_s
+    if as_json:
+        document = {"table": table.name, "file": str(options.output), "format": output.form, "rows": rows}
+        print_json({**document, "at": hybrid(at), "seconds": round(seconds, 3)})
+    else:
+        print(f"{table.name} -> {options.output}: {rows:,} rows, as of {hybrid(at)}")
+    return EXIT_OK
+
+
+# -- get -----------------------------------------------------------------------------------------
+
+
+def run_get(target: Target, words: list[str], columns: Sequence[str], at: str, *, as_json: bool) -> int:
+    """Print the row of a key; return the exit code."""
+    return printed(lambda: asyncio.run(_get(target, words, columns, at, as_json)))
+
+
+async def _get(target: Target, words: list[str], columns: Sequence[str], at: str, as_json: bool) -> int:
+    async with connected(target) as client:
+        table = await client.table(await table_name(client, target), timeout_s=target.timeout_s)
+        unknown = [name for name in columns if name not in table.schema.by_name]
+        if unknown:
+            raise BadScan(unknown_columns(table.schema, unknown))
+        key = read_key(table.schema, words)
+        row = await table.get(key, at=read_at(at), timeout_s=target.timeout_s)
+    shown = None if row is None else {name: row[name] for name in columns or row}
+    if as_json:
+        plain = None if shown is None else {name: json_value(value) for name, value in shown.items()}
+        print_json({"found": shown is not None, "row": plain})
+    elif shown is not None:
+        width = shutil.get_terminal_size((80, 24)).columns
+        for line in lines(list(shown), list(shown.values()), width):
+            print(line)
+    if shown is None:
+        text = ", ".join(f"{name} = {value!r}" for name, value in json_value(key).items())
+        note(f"{table.name} has no row with {text}")
+        return EXIT_FAILED
+    return EXIT_OK

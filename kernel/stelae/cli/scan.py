@@ -1,12 +1,26 @@
-"""``stelae scan``: read the rows of a tablet."""
+"""``stelae scan``: read the rows of a table."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from stelae.cli.connection import (
+    AtOption,
+    ColumnsOption,
+    ConnectOption,
+    DirOption,
+    FormatOption,
+    OutputOption,
+    OverwriteOption,
+    TableOption,
+    TablesOption,
+    Target,
+    TimeoutOption,
+    WhereOption,
+    split,
+)
 from stelae.cli.output import JsonOption
 
 
@@ -16,35 +30,39 @@ def register(app: typer.Typer) -> None:
 
 
 def scan(
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae demo --keep DIR`).")
-    ] = None,
-    connect: Annotated[str, typer.Option(help="Addresses host:port of nodes, separated by commas.")] = "",
-    tablet: Annotated[str, typer.Option(help="The tablet; with --dir that of the cluster unless given.")] = "",
-    columns: Annotated[str, typer.Option(help="Columns to read, separated by commas; all unless given.")] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Most rows to print.")] = None,
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    tables: TablesOption = None,
+    table: TableOption = "",
+    columns: ColumnsOption = "",
+    where: WhereOption = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="Most rows to read.")] = None,
+    at: AtOption = "",
+    form: FormatOption = "",
+    output: OutputOption = None,
+    overwrite: OverwriteOption = False,
     count: Annotated[bool, typer.Option("--count", help="Print only how many rows.")] = False,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="How long to retry.")] = 10.0,
+    timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the rows of a tablet in key order, all of one snapshot.
+    """Print the rows of a table in key order, all of one snapshot.
 
-    The scan is linearizable: it sees every write that was acknowledged before it began. Text
-    output is tab-separated with a header; `--json` prints one document with `columns` and `rows`."""
+    The scan sees every write that was acknowledged before it began, or with `--at` the table as it was. On a terminal
+    it prints a table that fits; elsewhere tab-separated lines with a header; `--json` one document with `columns` and
+    `rows`. Conditions of `--where` are joined by `and`, and judged where the rows are.
+
+    Example: stelae scan --connect 127.0.0.1:7051 --table readings --where "celsius > 20" --limit 10"""
     from stelae.cli.run_scan import ScanOptions, run_scan
 
     options = ScanOptions(
-        directory=directory,
-        addresses=_split(connect),
-        tablet=tablet,
-        columns=_split(columns),
+        target=Target(directory=directory, connect=connect, tables=tables, table=table, timeout_s=timeout_s),
+        columns=split(columns),
+        where=where,
         limit=limit,
+        at=at,
+        form="json" if as_json else form,
+        output=output,
+        overwrite=overwrite,
         count=count,
-        timeout_s=timeout_s,
-        as_json=as_json,
     )
     raise typer.Exit(run_scan(options))
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())

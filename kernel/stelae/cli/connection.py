@@ -1,0 +1,92 @@
+"""Options that say which table of which cluster, and what opens it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stelae.spi.errors import CallerError
+
+if TYPE_CHECKING:
+    from stelae.client import AsyncClient
+
+ConnectOption = Annotated[
+    str, typer.Option("--connect", envvar="STELAE_CONNECT", help="Addresses host:port of nodes, separated by commas.")
+]
+DirOption = Annotated[Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae demo --keep DIR`).")]
+TablesOption = Annotated[
+    Path | None, typer.Option("--tables", envvar="STELAE_TABLES", help="A locations file; else each tablet is a table.")
+]
+TableOption = Annotated[
+    str, typer.Option("--table", "--tablet", help="The table; may be left out where there is only one.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout-s", min=0.1, max=300.0, help="How long to retry.")]
+AtOption = Annotated[
+    str, typer.Option("--at", help="Read an older time: 2026-06-01T12:00, 5m (ago), or the timestamp of a write.")
+]
+WhereOption = Annotated[
+    str, typer.Option("--where", help="Rows to read, as in: \"celsius > 20 and station in ('Bergen', 'Oslo')\".")
+]
+ColumnsOption = Annotated[str, typer.Option("--columns", help="Columns, separated by commas; all unless given.")]
+FormatOption = Annotated[
+    str, typer.Option("--format", help="table, lines, text, csv, tsv, json, jsonl, parquet or arrow.")
+]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="A file to write instead of printing.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
+
+
+class BadTarget(CallerError, code="BAD_TARGET"):
+    """Options that do not say which table is meant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the command line said of where to go."""
+
+    directory: Path | None
+    connect: str
+    tables: Path | None
+    table: str
+    timeout_s: float
+
+    def addresses(self) -> list[str]:
+        """Return addresses to connect to; ``BadTarget``: there are none, or two sorts."""
+        given = split(self.connect)
+        if self.directory is not None:
+            if given and self.tables is None:
+                raise BadTarget("say where the cluster is with either --dir DIR or --connect HOST:PORT, not both")
+            from stelae.local.cluster import LocalCluster
+
+            return LocalCluster.open(self.directory).addresses
+        if not given:
+            raise BadTarget("say where the cluster is: --connect HOST:PORT, or --dir DIR of a local one")
+        return given
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[AsyncClient]:
+    """A client of the cluster; closed at the end."""
+    from stelae.client import connect_async
+
+    async with await connect_async(target.addresses(), tables=target.tables, timeout_s=target.timeout_s) as client:
+        yield client
+
+
+async def table_name(client: AsyncClient, target: Target) -> str:
+    """Return the table that is meant; ``BadTarget``: none was named, and there is not exactly one."""
+    if target.table:
+        return target.table
+    known = await client.tables()
+    if len(known) != 1:
+        raise BadTarget(f"say which table with --table; there are: {', '.join(known) or 'none'}")
+    return known[0]
+
+
+def split(text: str) -> list[str]:
+    """Return the parts of a list that is separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]

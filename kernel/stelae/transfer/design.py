@@ -1,0 +1,233 @@
+"""The table that a file would make, what it looks like in the files that describe tables, and how it differs from one
+that exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stelae.client import AsyncClient, AsyncTable
+from stelae.client.arrow_fit import fit_array
+from stelae.client.locations import NoSuchTable
+from stelae.partition.plain import from_plain
+from stelae.partition.schema import PartitionSchema
+from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.schema import COLUMNS_MAX, Schema
+from stelae.spi.write import OpKind
+from stelae.transfer.inference import stored_type
+from stelae.transfer.text import parse_text
+
+_HASH = re.compile(r"([^:]+):(\d{1,5})")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_WHOLE_ROW = (OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE)
+
+
+class BadDesign(CallerError, code="BAD_DESIGN"):
+    """A table that cannot be made of a file: no key, a type that nothing stores, a partitioning that does not fit."""
+
+
+class TableDiffers(CallerError, code="TABLE_DIFFERS"):
+    """A table that is not what the file, or the options, ask for: nothing was written."""
+
+
+class TableMissing(NoSuchTable, code="TABLE_MISSING"):
+    """The table does not exist; the message has what would describe it."""
+
+    def __init__(self, name: str, known: Sequence[str], description: str) -> None:
+        super().__init__(name, known)
+        self.args = (f"{self}\nThis is the table that the file would make:\n\n{description}",)
+
+
+class Design(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as it would be created. Columns are in the order of the file."""
+
+    name: str
+    columns: tuple[Mapping[str, Any], ...]  #: ``{"name", "type", "nullable"}`` of each.
+    key: tuple[str, ...]
+    hash: tuple[Mapping[str, Any], ...] = ()  #: ``{"columns", "buckets"}`` of each hash level.
+    key_is_guessed: bool = False  #: Nobody said the key.
+
+    def schema(self) -> Schema:
+        """Return the schema; ``SchemaMismatch``: it cannot be one."""
+        return Schema.from_plain({"columns": self.columns, "key": self.key})
+
+    def partition_schema(self) -> PartitionSchema:
+        """Return the partitioning; ``BadPartitioning``: it does not fit the schema."""
+        return from_plain(self.schema(), {"hash": self.hash})
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the design as plain values, for JSON."""
+        plain: dict[str, Any] = {"table": self.name, "columns": list(self.columns), "key": list(self.key)}
+        return {**plain, "partition": {"hash": list(self.hash)}, "tablets": self.partition_schema().count}
+
+    def to_toml(self) -> str:
+        """Return what would describe the table: ``[tablet]`` for each node.toml, and, when it has several tablets,
+        its part of a locations file."""
+        count = self.partition_schema().count
+        names = [self.name] if count == 1 else [f"{self.name}-{n}" for n in range(count)]
+        lines = ["# in the node.toml of each member" + (", one tablet for each node" if count > 1 else "")]
+        lines += ["# the key is a guess: --key says which columns tell rows apart"] * self.key_is_guessed
+        lines += ["[tablet]", f"id = {_text(names[0])}", f"key = [{', '.join(map(_text, self.key))}]", "columns = ["]
+        for column in self.columns:
+            nullable = ", nullable = true" if column["nullable"] else ""
+            lines.append(f"    {{ name = {_text(column['name'])}, type = {_text(column['type'])}{nullable} }},")
+        lines.append("]")
+        if count > 1:
+            levels = [
+                f"{{ columns = [{', '.join(map(_text, level['columns']))}], buckets = {level['buckets']} }}"
+                for level in self.hash
+            ]
+            quoted = self.name if _BARE_KEY.fullmatch(self.name) else _text(self.name)
+            lines += ["", "# in the file for --tables", f"[tables.{quoted}]"]
+            lines += [f"partition.hash = [{', '.join(levels)}]", "tablets = ["]
+            lines += [f"    {{ id = {_text(name)} }}," for name in names] + ["]"]
+        return "\n".join(lines)
+
+
+def design(name: str, types: Mapping[str, Any], key: Sequence[str], hash_levels: Sequence[str], hint: str) -> Design:
+    """Make a design of the columns of a file.
+
+    Args:
+        types: Arrow type of each column, ``None`` where all values are null.
+        key: names of the key columns.
+        hash_levels: ``"column,column:buckets"`` for each level.
+        hint: said when there is no key.
+
+    Raises:
+        BadDesign: it cannot be a table, and why.
+    """
+    if not key:
+        raise BadDesign(f"a table needs a key: --key COLUMNS, which tell rows apart, of {_some(types)}{hint}")
+    unknown = [column for column in key if column not in types]
+    if unknown:
+        raise BadDesign(f"the key names {', '.join(map(repr, unknown))}; the file has: {_some(types)}")
+    columns = []
+    for column, kind in types.items():
+        stored = stored_type(kind)
+        if stored is None:
+            fact = f"column {column!r} is {kind}, which no column can store"
+            raise BadDesign(f"{fact}; leave it out with --columns, or convert it first")
+        columns.append({"name": column, "type": stored, "nullable": column not in key})
+    made = Design(
+        name=name, columns=tuple(columns), key=tuple(key), hash=tuple(read_hash(text) for text in hash_levels)
+    )
+    try:
+        made.partition_schema()
+    except CallerError as error:
+        more = f"; choose up to {COLUMNS_MAX} with --columns" if len(columns) > COLUMNS_MAX else ""
+        raise BadDesign(f"the file cannot become a table: {error}{more}") from error
+    return made
+
+
+def read_hash(text: str) -> Mapping[str, Any]:
+    """Read ``column,column:buckets``."""
+    found = _HASH.fullmatch(text.strip())
+    if found is None:
+        raise BadDesign(f"--hash is COLUMNS:BUCKETS, for example sensor:4, not {text!r}")
+    names = [name.strip() for name in found[1].split(",") if name.strip()]
+    return {"columns": names, "buckets": int(found[2])}
+
+
+async def open_or_create(client: AsyncClient, wanted: Design | None, name: str, timeout_s: float) -> AsyncTable:
+    """Open the table; what makes one that is missing belongs here, and needs a catalog to make it in.
+
+    Raises:
+        TableMissing: there is none of that name; with how it would be described.
+        Unavailable: it cannot be reached in time.
+    """
+    try:
+        return await client.table(name, timeout_s=timeout_s)
+    except NoSuchTable as error:
+        if wanted is None:
+            raise
+        raise TableMissing(name, await client.tables(), wanted.to_toml()) from error
+
+
+def check_fits(
+    table: AsyncTable, types: Mapping[str, Any], kind: OpKind, key: Sequence[str], hash_levels: Sequence[str]
+) -> list[str]:
+    """Compare what is to be loaded with a table; return remarks on what differs and is judged row by row.
+
+    Raises:
+        TableDiffers: every difference that no row could overcome.
+    """
+    schema = table.schema
+    wrong = [f"column {name!r} is not in the table" for name in types if name not in schema.by_name]
+    remarks: list[str] = []
+    for column in schema.columns:
+        if column.name in types:
+            problem = _type_problem(column.name, column.type, schema, types[column.name])
+            wrong += problem
+        elif column.id in schema.key:
+            wrong.append(f"key column {column.name!r} is not in the file")
+        elif kind in _WHOLE_ROW and column.required:
+            wrong.append(f"column {column.name!r} is not in the file, and rows need a value for it")
+        elif kind in _WHOLE_ROW:
+            remarks.append(f"column {column.name!r} is not in the file: new rows get its default, or null")
+    if key and list(key) != list(table.key):
+        wrong.append(f"the key of the table is {', '.join(table.key)}, not {', '.join(key)}")
+    if hash_levels:
+        wrong += _other_partitioning(table, hash_levels)
+    if wrong:
+        what = "\n  ".join(wrong)
+        hint = "\nchoose columns of the file with --columns, or leave unknown ones out with --skip-unknown"
+        unknown = any(name not in schema.by_name for name in types)
+        raise TableDiffers(f"the file and table {table.name!r} do not go together:\n  {what}{hint * unknown}")
+    return remarks
+
+
+def type_remarks(schema: Schema, sample: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Say which columns of text hold values that do not fit the table, as far as a sample shows."""
+    found = []
+    for name, values in sample.items():
+        column = schema.by_name.get(name)
+        if column is None or not all(value is None or isinstance(value, str) for value in values):
+            continue
+        bad = sorted(parse_text(column, _raw(values)).bad)
+        if bad:
+            fact = f"column {name!r}: {len(bad)} of the first {len(values)} values are no {column.type}"
+            found.append(f"{fact}, such as {values[bad[0]]!r:.40}: those rows will be left out")
+    return found
+
+
+def _raw(values: Sequence[str | None]) -> Any:
+    import pyarrow as pa
+
+    return pa.array([None if v is None else v.encode(errors="surrogateescape") for v in values], pa.binary())
+
+
+def _type_problem(name: str, stored: str, schema: Schema, kind: Any) -> list[str]:
+    """Whether no value of an Arrow type could fit. Text has no type of its own yet."""
+    import pyarrow as pa
+
+    if kind is None:
+        return []
+    try:
+        fit_array(schema.by_name[name], pa.array([], kind))
+    except SchemaMismatch:
+        return [f"column {name!r} is {kind} in the file and {stored} in the table"]
+    return []
+
+
+def _other_partitioning(table: AsyncTable, hash_levels: Sequence[str]) -> list[str]:
+    schema = table.schema
+    wanted = from_plain(schema, {"hash": [read_hash(text) for text in hash_levels]})
+    mine = table.partitioning.partition_schema
+    if wanted.hash_levels == mine.hash_levels:
+        return []
+    levels = [(",".join(schema.by_id[i].name for i in level.columns), level.buckets) for level in mine.hash_levels]
+    there = ", ".join(f"{names}:{buckets}" for names, buckets in levels)
+    return [f"the table is hashed by {there or 'nothing'}, not by {', '.join(hash_levels)}"]
+
+
+def _text(text: Any) -> str:
+    """A TOML basic string, which JSON's strings are."""
+    return msgspec.json.encode(str(text)).decode()
+
+
+def _some(names: Mapping[str, Any]) -> str:
+    listed = ", ".join(names)
+    return listed if len(listed) <= 400 else f"{listed[:400]}…"

@@ -1,0 +1,99 @@
+"""Which type a column of a file has, judged by a sample of its values, and what a table stores it as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from stelae.spi.schema import Column
+from stelae.transfer.text import all_fit
+
+_LEADING_ZERO = re.compile(r"^[+-]?0\d")
+_WIDTHS = {"uint8": "int16", "uint16": "int32", "uint32": "int64"}
+_SAME = ("bool", "int8", "int16", "int32", "int64", "float", "double", "string", "binary")
+
+
+def arrow_of_texts(texts: Iterable[str | None]) -> Any:
+    """Return the Arrow type that all texts have: whole number, number, truth value, day, time, else text.
+
+    ``None`` if there is no text at all. Digits with a leading zero stay text: they are names, not numbers."""
+    import pyarrow as pa
+
+    present = [text for text in texts if text is not None]
+    if not present:
+        return None
+    raw = pa.array([text.encode() for text in present], pa.binary())
+    for name in ("int64", "double", "bool", "date", "timestamp"):
+        if name in ("int64", "double") and any(_LEADING_ZERO.match(text) for text in present):
+            continue
+        if name == "int64" and any(not text.strip().lstrip("+-").isdecimal() for text in present):
+            continue
+        if name == "bool" and any(text.strip().lower() not in ("true", "false") for text in present):
+            continue
+        column = Column(id=1, name="c", type=name, nullable=True)
+        if all_fit(column, raw):
+            return column.data_type.arrow()
+    return pa.string()
+
+
+def arrow_of_values(values: Iterable[Any]) -> Any:
+    """Return the Arrow type of values as JSON has them; ``None`` if there are none but null.
+
+    Raises:
+        TypeError: a value is an object or a list, or kinds are mixed."""
+    import pyarrow as pa
+
+    present = [value for value in values if value is not None]
+    kinds = {type(value) for value in present}
+    if not kinds:
+        return None
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in present):
+        return pa.int64()
+    if kinds <= {int, float}:
+        return pa.float64()
+    if kinds == {str}:
+        found = arrow_of_texts(present)
+        return found if pa.types.is_date(found) or pa.types.is_timestamp(found) else pa.string()
+    raise TypeError(f"values of the kinds {', '.join(sorted(kind.__name__ for kind in kinds))}")
+
+
+def stored_type(kind: Any) -> str | None:
+    """Return the column type that stores an Arrow type; ``None``: none does."""
+    import pyarrow as pa
+    from pyarrow import types as t
+
+    if kind is None or t.is_null(kind) or t.is_large_string(kind) or t.is_string_view(kind):
+        return "string"
+    if t.is_dictionary(kind):
+        return stored_type(kind.value_type)
+    if t.is_timestamp(kind):
+        return "timestamp"
+    if t.is_date(kind):
+        return "date"
+    if t.is_float16(kind):
+        return "float"
+    if kind == pa.uint64():
+        return "decimal(20,0)"
+    if t.is_decimal(kind):
+        fits = kind.precision <= 38 and 0 <= kind.scale <= kind.precision
+        return f"decimal({kind.precision},{kind.scale})" if fits else None
+    if t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind):
+        return "binary"
+    text = str(kind)
+    return _WIDTHS.get(text, text if text in _SAME else None)
+
+
+def unique_columns(sample: dict[str, Sequence[Any]]) -> list[str]:
+    """Return the columns whose values differ in every row of a sample, and are never null."""
+    found = []
+    for name, values in sample.items():
+        try:
+            distinct = set(values)
+        except TypeError:
+            continue
+        if values and None not in distinct and len(distinct) == len(values):
+            found.append(name)
+    return found

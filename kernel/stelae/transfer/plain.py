@@ -1,0 +1,51 @@
+"""Values as text: what JSON and terminals can say of them."""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import date, datetime, time
+from typing import Any
+
+
+def json_value(value: Any) -> Any:
+    """Return what JSON says for a value: times in ISO form, bytes as base64, NaN and infinities as text.
+
+    A null is ``None``, so that it differs from NaN; what JSON does not know becomes text."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else _NAMES[str(value)]
+        case None | bool() | int() | str():
+            return value
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date() | datetime() | time():
+            return value.isoformat()
+        case dict():
+            return {str(name): json_value(item) for name, item in value.items()}
+        case list() | tuple():
+            return [json_value(item) for item in value]
+        case _:
+            return str(value)
+
+
+def cell_text(value: Any) -> str:
+    """Return one line of text for a value that is not null; control characters are escaped, so that none of them
+    reaches a terminal."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return value.isoformat(sep=" ")
+        case _:
+            return "".join(c if c.isprintable() or c == " " else _escape(c) for c in str(value))
+
+
+def _escape(character: str) -> str:
+    return _ESCAPES.get(character) or character.encode("unicode_escape").decode()
+
+
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -1,0 +1,170 @@
+"""SQL over tables: DuckDB carries out the query, and reads each table through a scan of the client.
+
+DuckDB hands a scan the columns that it needs and the filters that it can state; both travel to the tablets
+(``pushdown``), and rows are judged by the filters once more on their way back. All scans of a query show one time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from stelae.client import AsyncClient, AsyncTable
+from stelae.client.times import At, hybrid
+from stelae.spi.errors import CallerError, StelaeError
+from stelae.transfer.pushdown import Filter, pushed
+from stelae.transfer.snapshot import latest
+
+BATCH_ROWS = 8192
+"""Rows of a batch of the result: as many as a page of a scan."""
+
+INSTALL = "pip install 'stelae[sql]'"
+
+
+class SqlFailed(CallerError, code="SQL_FAILED"):
+    """A query that DuckDB does not accept, or cannot carry out."""
+
+
+class ScanNote:
+    """One scan of a query, for those who want to know what was pushed down."""
+
+    def __init__(self, table: str, columns: Sequence[str], filters: Sequence[Filter]) -> None:
+        self.table = table
+        self.columns = [*columns]
+        self.filters = [*filters]
+        self.rows = 0
+
+
+class Query:
+    """A query that was made ready. Used in a thread of its own, while the loop of the client runs.
+
+    Attributes:
+        scans: the scans that were begun so far, in their order.
+        at: the time that all of them show.
+    """
+
+    def __init__(
+        self, text: str, tables: Sequence[AsyncTable], at: int, timeout_s: float, known: Sequence[str] = ()
+    ) -> None:
+        self.scans: list[ScanNote] = []
+        self.at = at
+        self._text = text
+        self._tables = tables
+        self._known_tables = known or [table.name for table in tables]
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._problem: StelaeError | None = None
+
+    def run(self, take: Callable[[Any, Iterator[Any]], None]) -> None:
+        """Carry the query out; ``take`` gets the schema of the result, and its batches as they come.
+
+        Raises:
+            SqlFailed: the query is wrong. StelaeError: a table cannot be read."""
+        duckdb = import_duckdb()
+        connection = duckdb.connect(config={"python_enable_replacements": "false"})
+        try:
+            for table in self._tables:
+                connection.register(table.name, self._dataset(table))
+            statements = connection.extract_statements(self._text)
+            if [statement.type.name for statement in statements] != ["SELECT"]:
+                raise SqlFailed("a query is one SELECT; rows are written with `stelae import`, files with --output")
+            result = connection.sql(self._text)
+            reader = result.to_arrow_reader(BATCH_ROWS)
+            take(reader.schema, iter(reader))
+        except StelaeError:
+            raise
+        except Exception as error:
+            # What a scan raised comes back as an error of DuckDB's, its kind lost.
+            if self._problem is not None:
+                raise self._problem from error
+            if type(error).__module__.partition(".")[0] not in ("duckdb", "_duckdb", "pyarrow"):
+                raise
+            raise SqlFailed(f"{error}{self._known()}") from error
+        finally:
+            connection.close()
+
+    def _known(self) -> str:
+        return f"\nthe tables are: {', '.join(self._known_tables) or 'none'}"
+
+    def _dataset(self, table: AsyncTable) -> Any:
+        return dataset_of(table.schema.layout.arrow, lambda columns, where: self._scanner(table, columns, where))
+
+    def _scanner(self, table: AsyncTable, columns: Sequence[str] | None, where: Any) -> Any:
+        from pyarrow import dataset
+
+        wanted = [column.name for column in table.schema.columns] if columns is None else [*columns]
+        found = pushed(table.schema, where)
+        needed = [*table.columns] if found.columns is None else [*dict.fromkeys([*wanted, *found.columns])]
+        if not needed:
+            needed = [table.key[0]]
+        note = ScanNote(table.name, needed, found.filters)
+        self.scans.append(note)
+        scan = table.scan(needed, found.filters or None, at=self.at, timeout_s=self._timeout_s)
+        schema = table.schema.project(tuple(table.schema.by_name[name].id for name in needed)).arrow
+        batches = self._batches(scan, note)
+        return dataset.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=where)
+
+    def _batches(self, scan: Any, note: ScanNote) -> Iterator[Any]:
+        """Batches of a scan, taken from the thread of whoever asks."""
+        batches = scan.batches()
+        try:
+            while (batch := self._wait(anext(batches, None))) is not None:
+                note.rows += len(batch)
+                yield batch
+        except StelaeError as error:
+            self._problem = error
+            raise
+        finally:
+            self._wait(batches.aclose())
+
+    def _wait(self, step: Any) -> Any:
+        async def stepped() -> Any:
+            return await step
+
+        return asyncio.run_coroutine_threadsafe(stepped(), self._loop).result()
+
+
+async def prepare(client: AsyncClient, text: str, at: At | None, timeout_s: float) -> Query:
+    """Make a query ready: find the tables that it names, and the time that it shows.
+
+    Args:
+        at: ``None``: everything that was acknowledged before the call.
+
+    Raises:
+        SqlFailed: DuckDB is not installed.
+        Unavailable, SchemaMismatch: see ``AsyncClient.table``.
+    """
+    import_duckdb()
+    folded = text.casefold()
+    known = await client.tables()
+    names = [name for name in known if name.casefold() in folded]
+    tables = [await client.table(name, timeout_s=timeout_s) for name in names]
+    time = await latest(client, names, timeout_s) if at is None else hybrid(at)
+    return Query(text, tables, time, timeout_s, known)
+
+
+def import_duckdb() -> Any:
+    """Return the module; ``SqlFailed``: it is not installed, and how it is."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise SqlFailed(f"SQL needs DuckDB: {INSTALL}") from error
+    return duckdb
+
+
+def dataset_of(schema: Any, scanner: Callable[[Sequence[str] | None, Any], Any]) -> Any:
+    """Return what DuckDB takes for a dataset of pyarrow: it asks such a one, and no other, for columns and filters."""
+    from pyarrow import dataset
+
+    class TableDataset(dataset.Dataset):  # type: ignore[misc]
+        def __init__(self) -> None:
+            """A dataset of pyarrow's own begins in C++; this one has no files there."""
+
+        @property
+        def schema(self) -> Any:
+            return schema
+
+        def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
+            return scanner(columns, filter)
+
+    return TableDataset()
