@@ -1,0 +1,1 @@
+"""The masters' pure core: catalog, changes of tables, reports, and the reconciler. No socket and no clock here."""

@@ -1,0 +1,90 @@
+"""What the leading master asks of tablet servers. Each is idempotent, and carries the fence that makes it safe.
+
+A master sends these on its own word, and may have been deposed without knowing it. So nothing here is safe because of
+who sends it: each is judged by the replica, against its fence, at the moment it would take effect
+(``stelae.server.master.fences``). ``docs/reference/fencing.md`` is the audit."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from stelae.partition.schema import Partition
+from stelae.server.master.names import TableId, TabletState
+from stelae.spi.consensus import MemberType, TabletConfig
+from stelae.spi.ids import NodeId, OpId, TabletId
+
+
+class CreateReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Bring an initial member into being. Fence: where the tablet has ever been, nothing is created."""
+
+    node_id: NodeId
+    tablet_id: TabletId
+    table_id: TableId
+    config: TabletConfig
+    schema: bytes
+    partition: Partition
+    consensus: str
+
+
+class Terminal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Fence: the catalog says that the tablet is gone, which cannot become untrue."""
+
+    state: TabletState
+
+
+class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Fence: the replica knows no committed config later than this one, which does not have it as a member."""
+
+    config_op_id: OpId
+
+
+class DeleteReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Leave a tombstone of a replica."""
+
+    node_id: NodeId
+    tablet_id: TabletId
+    fence: Terminal | Evicted
+
+
+class AlterSchema(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Tell a tablet's leader its newest schema. Fence: the version, which only rises."""
+
+    node_id: NodeId
+    tablet_id: TabletId
+    version: int
+    schema: bytes
+
+
+class ConfigChange(StrEnum):
+    """How a config is to change."""
+
+    ADD = "ADD"
+    REMOVE = "REMOVE"
+    CHANGE_ROLE = "CHANGE_ROLE"
+
+
+class ChangeConfig(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Ask a tablet's leader to change its config by one member. Fence: compare-and-set on the committed config."""
+
+    node_id: NodeId
+    tablet_id: TabletId
+    change: ConfigChange
+    member: NodeId
+    address: str
+    member_type: MemberType | None
+    cas: OpId
+
+
+class TransferLeadership(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Ask a tablet's leader to hand over to a member. Fence: compare-and-set on the committed config."""
+
+    node_id: NodeId
+    tablet_id: TabletId
+    to: NodeId
+    cas: OpId
+
+
+Action: TypeAlias = CreateReplica | DeleteReplica | AlterSchema | ChangeConfig | TransferLeadership

@@ -1,0 +1,260 @@
+"""A master as a pure core: events in, effects out; ``step`` is the only mutator. It decides, and never acts.
+
+What its driver promises
+    1. A step begins with ``Tick``; neither clock goes back.
+    2. ``Applied`` comes for every entry of the system tablet in the order of the log, on leaders and followers alike,
+       those without rows included. ``LeaderChanged`` comes whenever term or leader change, for this replica as well.
+    3. ``Replicate`` is proposed only in the term that it names. The entry is one operation: ``batches.to_rows``.
+       ``Decided`` follows at most once. COMMITTED: it is committed at ``op_id``. CERTAINLY_NOT: it is in no log, and
+       never will be. UNKNOWN: anything else. If this master steps down meanwhile, silence will do.
+    4. ``Confirm`` is a read index of the system tablet: ``Confirmed`` with ``ok`` comes only after everything that was
+       acknowledged before ``Confirm`` has been ``Applied`` here.
+    5. ``Send`` may be lost, repeated and overtaken. The server judges it by ``fences.judge`` under the tablet's lock.
+
+What the core promises
+    1. Replies to changes come after the change is committed and applied here; refusals that are not retryable, too.
+    2. Nothing is planned before an entry of this leadership's term is applied (``durability.md`` rule 26).
+    3. Effects stand in the order in which they are to be begun; none waits for the completion of another.
+    4. No event raises. Replication that fails is an ordinary outcome (KUDU-495)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import assert_never
+
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.changing import Changing
+from stelae.server.master.events import (
+    Applied,
+    CaughtUp,
+    ChangeAsked,
+    Confirmed,
+    Decided,
+    Effect,
+    Event,
+    HeartbeatHeard,
+    LeaderChanged,
+    ReadAsked,
+    Refuse,
+    Replicate,
+    Reply,
+    Send,
+    Tick,
+)
+from stelae.server.master.heartbeats import HeartbeatReply
+from stelae.server.master.leadership import Leadership, MasterStatus
+from stelae.server.master.reading import Reading
+from stelae.server.master.reconcile import Plan, View, reconcile, settle
+from stelae.server.master.records import TableRecord, TabletRecord
+from stelae.server.master.repairs import Planner, Refused, repair
+from stelae.server.master.servers import Servers
+from stelae.server.master.settings import MasterSettings
+from stelae.server.master.upkeep import expired_tables, new_servers, old_answers
+from stelae.spi.errors import NotLeader
+from stelae.spi.ids import NodeId, TabletId
+
+
+class MasterCore:
+    """One master.
+
+    Args:
+        node_id: of this node, as ``LeaderChanged`` names it.
+        planner: the policy, its config filled in.
+        rng: for ids and for the policy.
+        catalog: what the system tablet held when this process started; later entries come as ``Applied``.
+        now: the time of the start.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        settings: MasterSettings,
+        planner: Planner,
+        rng: random.Random,
+        catalog: Catalog,
+        now: Tick,
+    ) -> None:
+        self.catalog = catalog
+        self.servers = Servers(settings, now.now_us)
+        self.refused: list[Refused] = []  #: What the last plan of the policy may not have.
+        self._node_id = node_id
+        self._settings = settings
+        self._planner = planner
+        self._rng = rng
+        self._time = now
+        self._term = 0
+        self._leader: NodeId | None = None
+        self._leadership: Leadership | None = None
+        self._strangers = 0
+        self._tokens = itertools.count(1)
+        self._effects: list[Effect] = []
+        self._reading = Reading(settings)
+        self._changing = Changing(settings, rng, self._tokens)
+
+    # -- the four of a pure core -------------------------------------------------------------------
+
+    def step(self, events: Sequence[Event]) -> None:
+        """Take a batch of events in their order, then see what is to be done."""
+        for event in events:
+            self._take(event)
+        leadership = self._serving
+        if leadership is not None:
+            self._effects += self._changing.retry(self._view(), leadership)
+            self._reconcile(leadership)
+
+    def take_effects(self) -> tuple[Effect, ...]:
+        """Return what has accumulated, in order."""
+        taken, self._effects = tuple(self._effects), []
+        return taken
+
+    def next_deadline(self) -> int | None:
+        """Return the ``now_us`` at which a step is due though nothing happens; ``None``: none is."""
+        leadership = self._serving
+        return None if leadership is None else leadership.scan_due_us
+
+    def status(self) -> MasterStatus:
+        """Return how this master stands."""
+        leadership = self._leadership
+        return MasterStatus(
+            term=self._term,
+            leader=self._leader,
+            serving=self._serving is not None,
+            operations=0 if leadership is None else len(leadership.operations),
+            waiting=0 if leadership is None else len(leadership.waiting),
+            strangers=self._strangers,
+        )
+
+    # -- events ------------------------------------------------------------------------------------
+
+    @property
+    def _serving(self) -> Leadership | None:
+        """The leadership, once an entry of its own term is applied."""
+        leadership = self._leadership
+        return leadership if leadership is not None and self.catalog.applied.term >= leadership.term else None
+
+    def _view(self) -> View:
+        now = self._time
+        return View(
+            catalog=self.catalog, servers=self.servers, settings=self._settings, now_us=now.now_us, wall_us=now.wall_us
+        )
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Tick():
+                self._time = event
+            case LeaderChanged():
+                self._change_leader(event)
+            case Applied():
+                self._apply(event)
+            case Decided():
+                if self._leadership is not None:
+                    self._effects += self._changing.decided(event, self._leadership, self.catalog.applied)
+            case ChangeAsked():
+                self._ask(event)
+            case ReadAsked():
+                self._effects += self._reading.ask(event, self._view(), self._serving, self._leader)
+            case Confirmed():
+                self._effects += self._reading.confirmed(event, self._view(), self._serving, self._leader)
+            case CaughtUp():
+                self._reading.caught_up(event)
+            case HeartbeatHeard():
+                self._hear(event)
+            case _:
+                assert_never(event)
+
+    def _change_leader(self, event: LeaderChanged) -> None:
+        if event.term < self._term:
+            return
+        self._term, self._leader = event.term, event.leader
+        mine = event.leader == self._node_id
+        if self._leadership is not None and (not mine or self._leadership.term != event.term):
+            self._effects += self._changing.abandon(self._leadership, event.leader)
+            self._effects += self._reading.abandon(self._leadership, event.leader)
+            self._leadership = None
+        if mine and self._leadership is None:
+            self._leadership = Leadership(event.term, self._settings)
+            self.servers.begin_leadership()
+
+    def _apply(self, event: Applied) -> None:
+        """Swap the snapshot, and have looked at what the batch has touched."""
+        self.catalog = self.catalog.apply(event.batch, event.op_id)
+        leadership = self._leadership
+        if leadership is None:
+            return
+        self._effects += self._changing.applied(event, leadership)
+        for record in event.batch.puts if event.batch is not None else ():
+            if isinstance(record, TabletRecord):
+                leadership.touch([record.tablet_id])
+            elif isinstance(record, TableRecord):
+                leadership.touch(self.catalog.of_table.get(record.table_id, ()))
+
+    def _ask(self, event: ChangeAsked) -> None:
+        leadership = self._serving
+        if leadership is None:
+            error = NotLeader(self._leader)
+            refuse = Refuse(token=event.token, code=error.code, detail=str(error), retryable=True, leader=self._leader)
+            self._effects.append(refuse)
+        else:
+            self._effects += self._changing.ask(event, self._view(), leadership)
+
+    def _hear(self, event: HeartbeatHeard) -> None:
+        """A follower takes from it that the server lives; the leader takes the report besides."""
+        heartbeat = event.heartbeat
+        in_order = self.servers.heard(heartbeat, self._time.now_us)
+        leadership = self._serving
+        if leadership is None:
+            reply = HeartbeatReply(term=0, leader=self._leader)
+        else:
+            taken = self.servers.take(heartbeat.node_id, heartbeat.report if in_order else None)
+            leadership.touch(taken.changed)
+            reply = HeartbeatReply(
+                term=leadership.term, leader=self._node_id, wants_full=taken.wants_full, acknowledged=taken.acknowledged
+            )
+        self._effects.append(Reply(token=event.token, body=reply))
+
+    # -- what follows from the state ---------------------------------------------------------------
+
+    def _reconcile(self, leadership: Leadership) -> None:
+        now_us = self._time.now_us
+        view = self._view()
+        if now_us >= leadership.scan_due_us:
+            leadership.scan_due_us = now_us + self._settings.scan_interval_ms * 1000
+            plan = self._scan(view, leadership)
+            tables = list(self.catalog.of_table)
+        else:
+            plan = reconcile(view, leadership.dirty)
+            tables = list(dict.fromkeys(self.catalog.tablets[t].table_id for t in self._known(leadership)))
+        leadership.dirty = {}
+        for table_id in tables:
+            settled = settle(view, self.catalog.tables[table_id])
+            if settled is not None:
+                plan.transitions.append(settled)
+        for operation in leadership.gather(plan.transitions, self._tokens):
+            self._effects.append(Replicate(operation.token, leadership.term, operation.batch))
+        self._send(plan, leadership)
+
+    def _known(self, leadership: Leadership) -> list[TabletId]:
+        return [tablet_id for tablet_id in leadership.dirty if tablet_id in self.catalog.tablets]
+
+    def _scan(self, view: View, leadership: Leadership) -> Plan:
+        """Look at everything: what no event has brought up is found here."""
+        plan = reconcile(view)
+        self._strangers = len(plan.strangers)
+        plan.transitions += new_servers(view)
+        for mutation in (*expired_tables(view), *old_answers(view)):
+            self._effects += self._changing.begin(mutation, leadership)
+        if view.now_us >= leadership.policy_due_us:
+            leadership.policy_due_us = view.now_us + self._settings.policy_interval_ms * 1000
+            self.refused = repair(view, self._planner, self._rng, plan)
+        leadership.pacer.forget_old(view.now_us)
+        return plan
+
+    def _send(self, plan: Plan, leadership: Leadership) -> None:
+        left = self._settings.actions_per_step_max
+        for action in plan.actions:
+            if left and leadership.pacer.is_due(action, self._time.now_us):
+                server = self.servers.get(action.node_id)
+                self._effects.append(Send("" if server is None else server.address, action))
+                left -= 1

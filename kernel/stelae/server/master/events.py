@@ -1,0 +1,127 @@
+"""What goes into a master's core, and what comes out. ``stelae.server.master.core`` says what its driver promises."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from stelae.server.master.actions import Action
+from stelae.server.master.batches import Batch
+from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
+from stelae.server.master.operations import Outcome
+from stelae.server.master.requests import Answer, ChangeReply, ChangeRequest, ReadRequest
+from stelae.spi.ids import NodeId, OpId
+
+# -- events --------------------------------------------------------------------------------------
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """The time: ``now_us`` is monotonic within this process, ``wall_us`` is that of the hybrid clock."""
+
+    now_us: int
+    wall_us: int
+
+
+class LeaderChanged(msgspec.Struct, frozen=True, gc=False):
+    """The system tablet is in ``term``, led by ``leader`` as far as this replica knows: perhaps itself."""
+
+    term: int
+    leader: NodeId | None
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The next entry of the system tablet has been applied here; ``batch`` is ``None`` if it has no rows."""
+
+    op_id: OpId
+    batch: Batch | None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What became of a ``Replicate``. ``op_id`` is given with COMMITTED."""
+
+    token: int
+    outcome: Outcome
+    op_id: OpId | None = None
+
+
+class ChangeAsked(msgspec.Struct, frozen=True):
+    """A client asks for a change; ``token`` is the driver's, and comes back with the answer."""
+
+    token: int
+    request: ChangeRequest
+
+
+class ReadAsked(msgspec.Struct, frozen=True):
+    """A client asks a question."""
+
+    token: int
+    request: ReadRequest
+
+
+class Confirmed(msgspec.Struct, frozen=True, gc=False):
+    """Answer to ``Confirm``: a majority says that this master leads, and all up to then is applied here; or not."""
+
+    token: int
+    ok: bool
+
+
+class CaughtUp(msgspec.Struct, frozen=True, gc=False):
+    """Everything acknowledged up to ``wall_us`` is applied here; leaders and followers may know it, or not."""
+
+    wall_us: int
+
+
+class HeartbeatHeard(msgspec.Struct, frozen=True):
+    """A tablet server's heartbeat."""
+
+    token: int
+    heartbeat: Heartbeat
+
+
+Event: TypeAlias = (
+    Tick | LeaderChanged | Applied | Decided | ChangeAsked | ReadAsked | Confirmed | CaughtUp | HeartbeatHeard
+)
+
+# -- effects -------------------------------------------------------------------------------------
+
+
+class Replicate(msgspec.Struct, frozen=True):
+    """Propose a batch in ``term``, and in no other: it was planned on what that leadership has applied."""
+
+    token: int
+    term: int
+    batch: Batch
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Answer a client or a server."""
+
+    token: int
+    body: ChangeReply | Answer | HeartbeatReply
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with an error; ``code`` is that of its class. After a retryable one it may ask again."""
+
+    token: int
+    code: str
+    detail: str
+    retryable: bool
+    leader: NodeId | None = None  #: Whom to ask, of ``NOT_LEADER``.
+
+
+class Confirm(msgspec.Struct, frozen=True, gc=False):
+    """Ask a majority whether this master still leads (a read index), then say ``Confirmed``."""
+
+    token: int
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Have a tablet server act. ``address`` is where it was last heard; empty if it never was."""
+
+    address: str
+    action: Action
+
+
+Effect: TypeAlias = Replicate | Reply | Refuse | Confirm | Send

@@ -1,0 +1,69 @@
+"""The part of a master's core that answers questions: at once, after a majority has confirmed it, or not at all."""
+
+from __future__ import annotations
+
+from stelae.server.master.errors import TooStale
+from stelae.server.master.events import CaughtUp, Confirm, Confirmed, Effect, ReadAsked, Refuse, Reply
+from stelae.server.master.leadership import Leadership
+from stelae.server.master.reads import answer
+from stelae.server.master.reconcile import View
+from stelae.server.master.requests import ReadRequest
+from stelae.server.master.settings import MasterSettings
+from stelae.spi.errors import NotLeader, Overloaded, RetryableError, StelaeError
+from stelae.spi.ids import NodeId
+
+
+class Reading:
+    """Questions; those that wait for a majority are in the leadership."""
+
+    def __init__(self, settings: MasterSettings) -> None:
+        self._settings = settings
+        self._caught_up_us = 0
+
+    def caught_up(self, event: CaughtUp) -> None:
+        """Take that the snapshot holds all that was acknowledged up to a time."""
+        self._caught_up_us = max(self._caught_up_us, event.wall_us)
+
+    def ask(self, event: ReadAsked, view: View, leadership: Leadership | None, leader: NodeId | None) -> list[Effect]:
+        """Answer from the snapshot if it is as fresh as the question asks; else the leader has itself confirmed."""
+        if 0 <= view.wall_us - self._caught_up_us <= event.request.staleness_ms * 1000 and event.request.staleness_ms:
+            return [_answer(event.token, event.request, view)]
+        if leadership is None:
+            error: StelaeError = NotLeader(leader)
+            if event.request.staleness_ms:
+                old_ms = (view.wall_us - self._caught_up_us) // 1000
+                where = f"ask {leader}" if leader else "ask another master"
+                allowed = event.request.staleness_ms
+                error = TooStale(f"this master's catalog is {old_ms} ms old; {allowed} ms are allowed: {where}")
+            return [_refuse(event.token, error, leader)]
+        if len(leadership.reads) >= self._settings.reads_max:
+            return [_refuse(event.token, Overloaded(f"{self._settings.reads_max} questions wait; ask again"), None)]
+        leadership.reads[event.token] = event.request
+        return [Confirm(event.token)]
+
+    def confirmed(
+        self, event: Confirmed, view: View, leadership: Leadership | None, leader: NodeId | None
+    ) -> list[Effect]:
+        """Answer what waited for this confirmation; a token that nobody waits for is of an earlier leadership."""
+        request = None if leadership is None else leadership.reads.pop(event.token, None)
+        if request is None:
+            return []
+        if not event.ok:
+            return [_refuse(event.token, NotLeader(leader, "no majority confirms it"), leader)]
+        return [_answer(event.token, request, view)]
+
+    def abandon(self, leadership: Leadership, leader: NodeId | None) -> list[Effect]:
+        """Send on whoever waits."""
+        return [_refuse(token, NotLeader(leader), leader) for token in leadership.reads]
+
+
+def _answer(token: int, request: ReadRequest, view: View) -> Effect:
+    try:
+        return Reply(token, answer(view, request.question))
+    except StelaeError as error:
+        return _refuse(token, error, None)
+
+
+def _refuse(token: int, error: StelaeError, leader: NodeId | None) -> Refuse:
+    retryable = isinstance(error, RetryableError)
+    return Refuse(token=token, code=error.code, detail=str(error), retryable=retryable, leader=leader)

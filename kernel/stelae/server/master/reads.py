@@ -1,0 +1,88 @@
+"""Answers to questions about the catalog, each from one snapshot."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from stelae.server.master.ddl import find_table
+from stelae.server.master.mutations import partitions_of
+from stelae.server.master.names import TableState, TabletState
+from stelae.server.master.reconcile import View
+from stelae.server.master.records import TableRecord, TabletRecord
+from stelae.server.master.requests import (
+    Answer,
+    GetTable,
+    ListServers,
+    ListTables,
+    Question,
+    ServerLine,
+    ServerList,
+    TableDescription,
+    TableList,
+    TableSummary,
+    TabletPlace,
+)
+
+
+def answer(view: View, question: Question) -> Answer:
+    """Return the answer as of ``view``; ``NoTable``: there is no table of that name."""
+    match question:
+        case ListTables():
+            return _tables(view, question)
+        case GetTable():
+            return _describe(view, find_table(view.catalog, question.table))
+        case ListServers():
+            return _servers(view)
+        case _:
+            assert_never(question)
+
+
+def _tables(view: View, question: ListTables) -> TableList:
+    shown = {TableState.RUNNING, TableState.ALTERING}
+    if question.soft_deleted:
+        shown.add(TableState.SOFT_DELETED)
+    found = sorted((t for t in view.catalog.tables.values() if t.state in shown), key=lambda t: (t.name, t.table_id))
+    return TableList(tables=tuple(TableSummary(table_id=t.table_id, name=t.name, state=t.state) for t in found))
+
+
+def _describe(view: View, table: TableRecord) -> TableDescription:
+    by_partition = {tablet.partition: tablet for tablet in view.catalog.live_tablets(table.table_id)}
+    partitions = partitions_of(table.newest, table.partitioning)
+    return TableDescription(
+        table_id=table.table_id,
+        name=table.name,
+        state=table.state,
+        schema=table.visible.to_bytes(),
+        partition_schema=table.partition_schema,
+        replication_factor=table.replication_factor,
+        tablets=tuple(_place(view, by_partition[partition]) for partition in partitions),
+    )
+
+
+def _place(view: View, tablet: TabletRecord) -> TabletPlace:
+    """Members are those on record, so they are known before the first report (KUDU-1353); a report adds the leader.
+
+    Of a tablet that is still being made there are none: it may yet be replaced, and must not be written to."""
+    if tablet.state is not TabletState.RUNNING or tablet.config is None:
+        return TabletPlace(tablet_id=tablet.tablet_id, state=tablet.state, partition=tablet.partition)
+    leader = view.leader_of(tablet.tablet_id)
+    addresses = {server.node_id: server.address for server in view.servers}
+    return TabletPlace(
+        tablet_id=tablet.tablet_id,
+        state=tablet.state,
+        partition=tablet.partition,
+        members=tuple((m.node_id, addresses.get(m.node_id) or m.address) for m in tablet.config.members),
+        leader=None if leader is None else leader[0],
+    )
+
+
+def _servers(view: View) -> ServerList:
+    lines = []
+    for node_id, record in sorted(view.catalog.servers.items()):
+        server = view.servers.get(node_id)
+        silent_ms = None if server is None else (view.now_us - server.heard_us) // 1000
+        line = ServerLine(
+            node_id=node_id, address=record.address, location=record.location, mode=record.mode, silent_ms=silent_ms
+        )
+        lines.append(line)
+    return ServerList(servers=tuple(lines))

@@ -1,0 +1,223 @@
+"""Clients that change tables and look at them, and never stop asking until they are told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
+from stelae.server.master.events import ChangeAsked, ReadAsked, Refuse, Reply
+from stelae.server.master.names import TableId
+from stelae.server.master.requests import (
+    AddColumn,
+    AddRange,
+    AlterTable,
+    Change,
+    ChangeRefused,
+    ChangeReply,
+    ChangeRequest,
+    CreateTable,
+    DeleteTable,
+    DropRange,
+    GetTable,
+    ListTables,
+    Question,
+    ReadRequest,
+    RecallTable,
+    RenameTable,
+    TableDescription,
+    Verdict,
+)
+from stelae.sim.draw import between, chance, pick
+from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.network import Place
+from stelae.sim.masters.world import World, master_node
+from stelae.spi.ids import ClientId
+from stelae.spi.schema import Column, Schema
+
+NAMES = ("ants", "bees", "crows", "deer", "eels")
+PATIENCE_US = 700_000
+STALENESS_MS = 2_000
+
+_SCHEMA = Schema(1, (Column(id=1, name="k", type="string"), Column(id=2, name="v", type="int64", nullable=True)), (1,))
+_RANGES = tuple(KeyRange(bytes([n]), bytes([n + 1])) for n in range(97, 103))
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked:
+    """One change, from its first attempt to its verdict."""
+
+    request: ChangeRequest
+    attempts: int = 0
+    verdict: Verdict | None = None
+    table_id: TableId | None = None
+
+
+Told = Callable[[Asked], None]
+Shown = Callable[[TableDescription], None]
+
+
+class SimClient:
+    """One client: a change at a time, questions in between.
+
+    Attributes:
+        stopping: begin nothing new.
+    """
+
+    def __init__(self, world: World, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+        self.place = Place(f"c{number}")
+        self.stopping = False
+        self.told: Told = lambda asked: None
+        self.shown: Shown = lambda description: None
+        self.changes_max: int | None = None
+        self._world = world
+        self._rng = rng
+        self._masters = masters
+        self._client_id = ClientId(f"client-{number}")
+        self._sequence = 0
+        self._open: Asked | None = None
+        self._removable: list[TableId] = []
+        self._target = between(rng, 0, len(masters) - 1)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for nothing."""
+        return self._open is None
+
+    def start(self) -> None:
+        """Begin."""
+        self._after(between(self._rng, 0, 500_000), self._next)
+
+    def _after(self, delay_us: int, action: Callable[[], None]) -> None:
+        self._world.scheduler.after(delay_us, f"{self.place.name} goes on", action)
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        if self.stopping or (self.changes_max is not None and self._sequence >= self.changes_max):
+            return
+        self._sequence += 1
+        request = ChangeRequest(
+            client_id=self._client_id,
+            sequence=self._sequence,
+            first_incomplete=self._sequence,
+            change=self._draw_change(),
+        )
+        self._open = Asked(request=request)
+        self._attempt(self._open)
+
+    def _attempt(self, asked: Asked) -> None:
+        """Ask a master, and another one when no answer comes."""
+        if asked.verdict is not None:
+            return
+        asked.attempts += 1
+        attempt = asked.attempts
+        if attempt > 1:
+            self._world.coverage.hit("client.retry")
+        master = self._masters[self._target]
+
+        def answered(answer: Reply | Refuse) -> None:
+            self._world.network.send(
+                master.place.name, self.place, "answer", lambda: self._answered(asked, attempt, answer)
+            )
+
+        def arrive() -> None:
+            master.asked(lambda token: ChangeAsked(token, asked.request), answered)
+
+        self._world.network.send(self.place.name, master.place, "change", arrive)
+        self._after(PATIENCE_US, lambda: self._give_up(asked, attempt))
+
+    def _give_up(self, asked: Asked, attempt: int) -> None:
+        if asked.verdict is None and asked.attempts == attempt:
+            self._target = between(self._rng, 0, len(self._masters) - 1)
+            self._attempt(asked)
+
+    def _answered(self, asked: Asked, attempt: int, answer: Reply | Refuse) -> None:
+        """Any answer that is final decides, also one to an attempt that was given up."""
+        if asked.verdict is not None:
+            return
+        if isinstance(answer, Refuse) and answer.retryable:
+            self._world.coverage.hit(f"refused.{answer.code}")
+            if asked.attempts == attempt:
+                asked.attempts += 1
+                self._follow(answer)
+                self._after(between(self._rng, 5_000, 100_000), lambda: self._attempt(asked))
+            return
+        if isinstance(answer, Refuse):
+            asked.verdict = ChangeRefused(code=answer.code, detail=answer.detail)
+        else:
+            assert isinstance(answer.body, ChangeReply)
+            asked.verdict = answer.body
+        self._decided(asked)
+
+    def _follow(self, answer: Refuse) -> None:
+        nodes = [master_node(master.position) for master in self._masters]
+        if answer.leader in nodes:
+            self._target = nodes.index(answer.leader)
+        else:
+            self._target = between(self._rng, 0, len(self._masters) - 1)
+
+    def _decided(self, asked: Asked) -> None:
+        change = type(asked.request.change).__name__
+        assert asked.verdict is not None
+        outcome = "refused" if isinstance(asked.verdict, ChangeRefused) else "done"
+        self._world.coverage.hit(f"change.{change}.{outcome}")
+        self._remember_soft_deleted(asked.request.change, asked.verdict)
+        self._open = None
+        self.told(asked)
+        self._ask(GetTable(table=pick(self._rng, NAMES)) if chance(self._rng, 0.8) else ListTables())
+        self._after(between(self._rng, 1_000, 900_000), self._next)
+
+    def _remember_soft_deleted(self, change: Change, verdict: Verdict) -> None:
+        soft = isinstance(change, DeleteTable) and change.keep_ms > 0
+        if soft and isinstance(verdict, ChangeReply) and verdict.table_id is not None:
+            self._removable.append(verdict.table_id)
+
+    def _draw_change(self) -> Change:
+        name, share = pick(self._rng, NAMES), self._rng.random()
+        if share < 0.45:
+            return self._draw_create(name)
+        if share < 0.6:
+            return AlterTable(table=name, steps=(AddColumn(name=f"c{between(self._rng, 0, 99)}", type="int64"),))
+        if share < 0.68:
+            return AlterTable(table=name, steps=(RenameTable(to=pick(self._rng, NAMES)),))
+        if share < 0.78:
+            one = pick(self._rng, _RANGES)
+            return AlterTable(
+                table=name, steps=(AddRange(range=one) if chance(self._rng, 0.6) else DropRange(range=one),)
+            )
+        if share < 0.92 or not self._removable:
+            return DeleteTable(table=name, keep_ms=between(self._rng, 500, 6_000) if chance(self._rng, 0.5) else 0)
+        table_id = self._removable.pop()
+        return RecallTable(table_id=table_id) if chance(self._rng, 0.8) else DeleteTable(table=table_id)
+
+    def _draw_create(self, name: str) -> CreateTable:
+        buckets = between(self._rng, 1, 3)
+        levels = (HashLevel((1,), buckets),) if buckets > 1 else ()
+        count = between(self._rng, 0, 2)
+        spread = PartitionSchema(levels, (1,), _RANGES[:count]) if count else PartitionSchema(levels)
+        factor = 3 if chance(self._rng, 0.8) else 1
+        return CreateTable(
+            name=name, schema=_SCHEMA.to_bytes(), partition_schema=spread.to_bytes(), replication_factor=factor
+        )
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def _ask(self, question: Question) -> None:
+        master = pick(self._rng, self._masters)
+        staleness_ms = STALENESS_MS if chance(self._rng, 0.5) else 0
+        request = ReadRequest(question=question, staleness_ms=staleness_ms)
+
+        def answered(answer: Reply | Refuse) -> None:
+            self._world.network.send(master.place.name, self.place, "answer", lambda: self._shown(answer))
+
+        def arrive() -> None:
+            master.asked(lambda token: ReadAsked(token, request), answered)
+
+        self._world.network.send(self.place.name, master.place, "question", arrive)
+
+    def _shown(self, answer: Reply | Refuse) -> None:
+        self._world.coverage.hit(f"read.{answer.code}" if isinstance(answer, Refuse) else "read.answered")
+        if isinstance(answer, Reply) and isinstance(answer.body, TableDescription):
+            self.shown(answer.body)

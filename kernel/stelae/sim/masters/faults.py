@@ -1,0 +1,163 @@
+"""The faults of a run, drawn at its start, and what carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from stelae.sim.draw import between, chance, pick, skewed, stream
+from stelae.sim.masters.log import SystemLog
+from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.steps import Step
+from stelae.sim.masters.tserver import SimServer
+from stelae.sim.masters.world import World
+
+SAFETY_US = 16_000_000
+"""Length of the phase with faults."""
+
+
+class FaultKind(StrEnum):
+    """What can go wrong; each is counted as ``fault.<kind>`` when it strikes."""
+
+    CRASH_MASTER = "crash_master"
+    PAUSE_MASTER = "pause_master"
+    PARTITION_MASTER = "partition_master"
+    """Cut off from the other masters, and from nobody else: clients and servers still take it for leader."""
+    STRIKE_CRASH = "strike_crash"
+    """The leader crashes at a drawn step of a change."""
+    STRIKE_PAUSE = "strike_pause"
+    STRIKE_PARTITION = "strike_partition"
+    DEPOSE = "depose"
+    """Another leader is elected although nothing is wrong."""
+    CRASH_SERVER = "crash_server"
+    PAUSE_SERVER = "pause_server"
+    PARTITION_SERVER = "partition_server"
+    """Cut off from one master."""
+    LOSSY = "lossy"
+    SLOW = "slow"
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One planned fault. ``victim`` is a position, ``LEADER`` for whichever master leads then."""
+
+    number: int
+    kind: FaultKind
+    at_us: int
+    victim: int
+    duration_us: int
+    step: Step
+    passes: int
+
+
+LEADER = -1
+
+
+def draw_plan(seed: int, masters: int, servers: int) -> tuple[Fault, ...]:
+    """Return the faults of a seed, in order of time."""
+    rng = stream(seed, "masters/plan")
+    drawn = []
+    for _ in range(between(rng, 4, 14)):
+        kind = pick(rng, tuple(FaultKind))
+        of_server = kind in (FaultKind.CRASH_SERVER, FaultKind.PAUSE_SERVER, FaultKind.PARTITION_SERVER)
+        victim = between(rng, 0, (servers if of_server else masters) - 1)
+        if not of_server and chance(rng, 0.6):
+            victim = LEADER
+        duration_us = skewed(rng, 50_000, 6_000_000)
+        drawn.append(
+            (between(rng, 300_000, SAFETY_US), kind, victim, duration_us, pick(rng, tuple(Step)), between(rng, 1, 4))
+        )
+    drawn.sort(key=lambda fault: fault[0])
+    return tuple(
+        Fault(number=n, at_us=a, kind=k, victim=v, duration_us=d, step=s, passes=p)
+        for n, (a, k, v, d, s, p) in enumerate(drawn)
+    )
+
+
+class FaultDriver:
+    """Carries out a plan, and undoes all of it in the end."""
+
+    def __init__(
+        self, world: World, log: SystemLog, masters: Sequence[SimMaster], servers: Sequence[SimServer]
+    ) -> None:
+        self._world = world
+        self._log = log
+        self._masters = masters
+        self._servers = servers
+
+    def schedule(self, plan: Sequence[Fault]) -> None:
+        """Have each fault strike at its time."""
+        for fault in plan:
+            self._world.scheduler.at(fault.at_us, f"fault {fault.kind}", lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+
+    def heal(self) -> None:
+        """Undo everything: from here on the world is to find to rest."""
+        self._world.healed = True
+        network = self._world.network
+        network.lossy = network.slow = False
+        network.cut.clear()
+        stopped: list[SimMaster | SimServer] = [*self._masters, *self._servers]
+        for one in stopped:
+            one.restart()
+            one.place.resume()
+
+    def _strike(self, fault: Fault) -> None:
+        if self._world.healed:
+            return
+        self._world.coverage.hit(f"fault.{fault.kind}")
+        match fault.kind:
+            case FaultKind.LOSSY | FaultKind.SLOW:
+                self._worsen(fault)
+            case FaultKind.DEPOSE:
+                self._log.depose()
+            case FaultKind.CRASH_SERVER | FaultKind.PAUSE_SERVER:
+                self._stop(self._servers[fault.victim], fault, pause=fault.kind is FaultKind.PAUSE_SERVER)
+            case FaultKind.PARTITION_SERVER:
+                self._cut(self._servers[fault.victim].place.name, [self._master(fault).place.name], fault)
+            case FaultKind.CRASH_MASTER | FaultKind.PAUSE_MASTER | FaultKind.PARTITION_MASTER:
+                self._hit_master(self._master(fault), fault)
+            case FaultKind.STRIKE_CRASH | FaultKind.STRIKE_PAUSE | FaultKind.STRIKE_PARTITION:
+                self._arm(self._master(fault), fault)
+
+    def _master(self, fault: Fault) -> SimMaster:
+        position = self._log.leader if fault.victim == LEADER else fault.victim
+        return self._masters[max(0, position) % len(self._masters)]
+
+    def _arm(self, master: SimMaster, fault: Fault) -> None:
+        def struck() -> None:
+            if not self._world.healed:
+                self._world.coverage.hit(f"struck.{fault.step}.{fault.kind}")
+                self._hit_master(master, fault)
+
+        master.strike.arm(fault.step, fault.passes, struck)
+
+    def _hit_master(self, master: SimMaster, fault: Fault) -> None:
+        if fault.kind in (FaultKind.PARTITION_MASTER, FaultKind.STRIKE_PARTITION):
+            self._cut(master.place.name, [m.place.name for m in self._masters if m is not master], fault)
+        else:
+            self._stop(master, fault, pause=fault.kind in (FaultKind.PAUSE_MASTER, FaultKind.STRIKE_PAUSE))
+
+    def _stop(self, one: SimMaster | SimServer, fault: Fault, *, pause: bool) -> None:
+        if pause:
+            one.place.pause()
+            self._undo(fault, one.place.resume)
+        else:
+            one.crash()
+            self._undo(fault, one.restart)
+
+    def _cut(self, name: str, others: Sequence[str], fault: Fault) -> None:
+        pairs = {pair for other in others for pair in ((name, other), (other, name))}
+        cut = self._world.network.cut
+        cut |= pairs
+        self._undo(fault, lambda: cut.difference_update(pairs))
+
+    def _worsen(self, fault: Fault) -> None:
+        network = self._world.network
+        name = "lossy" if fault.kind is FaultKind.LOSSY else "slow"
+        setattr(network, name, True)
+        self._undo(fault, lambda: setattr(network, name, False))
+
+    def _undo(self, fault: Fault, action: object) -> None:
+        assert callable(action)
+        self._world.scheduler.after(fault.duration_us, f"undo {fault.kind}", action)

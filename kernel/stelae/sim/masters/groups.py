@@ -1,0 +1,257 @@
+"""The tablets themselves, modelled: each a consensus group over the replicas that servers hold.
+
+Modelled is what masters depend on: who leads, which config is committed under which op id, compare-and-set, newcomers
+that are copied and promoted, members that were removed and know nothing of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from stelae.server.master.actions import ChangeConfig, ConfigChange, TransferLeadership
+from stelae.server.master.heartbeats import DataState
+from stelae.sim.draw import between, chance, pick, skewed
+from stelae.sim.masters.world import World
+from stelae.spi.consensus import Member, MemberType, TabletConfig
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
+
+ROUND_US = 150_000
+FAILED_US = 1_500_000
+"""A member that is not heard for so long is reported as unhealthy."""
+GIVEN_UP_US = 4_000_000
+"""A newcomer that never answers is taken out again (behaviour C12)."""
+COMMIT_US = (20_000, 700_000)
+COPY_US = (20_000, 900_000)
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelReplica:
+    """What a server's disk holds of a tablet."""
+
+    data_state: DataState
+    config: TabletConfig  #: The newest committed one that it knows.
+    schema_version: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """A config that is appended and not committed."""
+
+    members: tuple[Member, ...]
+    since_us: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """One tablet."""
+
+    tablet_id: TabletId
+    config: TabletConfig
+    schema_version: int
+    term: int = 0
+    index: int = 0
+    leader: NodeId | None = None
+    pending: Pending | None = None
+    unheard_us: dict[NodeId, int] = field(default_factory=dict)
+
+    def members(self) -> set[NodeId]:
+        """Members of the committed config, and of one that is pending."""
+        pending = self.pending.members if self.pending is not None else ()
+        return {member.node_id for member in (*self.config.members, *pending)}
+
+
+Replicas = Callable[[NodeId], Mapping[TabletId, ModelReplica] | None]
+"""What a server holds, for changing too; ``None``: it is down or stands still."""
+
+
+class Groups:
+    """All tablets.
+
+    Args:
+        replicas: looks into a server.
+        changed: called with a server and a tablet whose replica stands differently now.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        rng: random.Random,
+        replicas: Callable[[NodeId], dict[TabletId, ModelReplica] | None],
+        changed: Callable[[NodeId, TabletId], None],
+    ) -> None:
+        self._world = world
+        self._rng = rng
+        self._replicas = replicas
+        self._changed = changed
+        self.groups: dict[TabletId, Group] = {}
+
+    def start(self) -> None:
+        """Begin the rounds."""
+        self._world.scheduler.after(ROUND_US, "groups", self.start)
+        for group in self.groups.values():
+            self._round(group)
+
+    def created(self, node_id: NodeId, tablet_id: TabletId, config: TabletConfig, schema_version: int) -> None:
+        """An initial member has been brought into being."""
+        if tablet_id not in self.groups:
+            self.groups[tablet_id] = Group(tablet_id=tablet_id, config=config, schema_version=schema_version)
+        self._changed(node_id, tablet_id)
+
+    def alter(self, tablet_id: TabletId, version: int) -> None:
+        """The leader replicates a schema; its replicas learn it with the next rounds."""
+        group = self.groups[tablet_id]
+        group.schema_version = max(group.schema_version, version)
+        self._teach(group)
+
+    def change(self, action: ChangeConfig) -> None:
+        """The leader appends a config; whether it may is judged by now."""
+        group = self.groups[action.tablet_id]
+        others = tuple(m for m in group.config.members if m.node_id != action.member)
+        if action.change is ConfigChange.REMOVE:
+            if action.member == group.leader or not others:
+                return
+            self._append(group, others)
+            return
+        kind = action.member_type or MemberType.PRE_VOTER
+        self._append(group, (*others, Member(node_id=action.member, address=action.address, member_type=kind)))
+
+    def transfer(self, action: TransferLeadership) -> None:
+        """The leader hands over, if the other can."""
+        group = self.groups[action.tablet_id]
+        if self._ready(group, action.to):
+            self._lead(group, action.to)
+
+    def leads(self, node_id: NodeId, tablet_id: TabletId) -> bool:
+        """Whether a node's replica leads its tablet."""
+        group = self.groups.get(tablet_id)
+        return group is not None and group.leader == node_id
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def _round(self, group: Group) -> None:
+        self._listen(group)
+        voters = group.config.voters()
+        ready = [node_id for node_id in voters if self._ready(group, node_id)]
+        if len(ready) <= len(voters) // 2:
+            return
+        if group.leader not in ready:
+            if chance(self._rng, 0.6):
+                self._lead(group, pick(self._rng, ready))
+            return
+        self._teach(group)
+        self._vivify(group)
+        self._promote(group)
+
+    def _listen(self, group: Group) -> None:
+        now_us = self._world.scheduler.now_us
+        for member in group.config.members:
+            held = self._replicas(member.node_id)
+            if held is not None and group.tablet_id in held and held[group.tablet_id].data_state is DataState.READY:
+                group.unheard_us.pop(member.node_id, None)
+            else:
+                group.unheard_us.setdefault(member.node_id, now_us)
+
+    def unhealthy(self, group: Group) -> tuple[NodeId, ...]:
+        """Whom the leader reports as unhealthy."""
+        limit_us = self._world.scheduler.now_us - FAILED_US
+        return tuple(sorted(n for n, since_us in group.unheard_us.items() if since_us <= limit_us))
+
+    def _ready(self, group: Group, node_id: NodeId) -> bool:
+        held = self._replicas(node_id)
+        replica = None if held is None else held.get(group.tablet_id)
+        return replica is not None and replica.data_state is DataState.READY
+
+    def _lead(self, group: Group, node_id: NodeId) -> None:
+        """A new leader: a pending config survives or is rolled back; its own first entry is committed."""
+        before, group.leader = group.leader, node_id
+        group.term += 1
+        group.index += 1
+        if group.pending is not None and chance(self._rng, 0.5):
+            self._world.coverage.hit("tablet.rolled_back")
+            group.pending = None
+        if group.config.op_id == ZERO:
+            group.config = msgspec.structs.replace(group.config, op_id=OpId(group.term, group.index))
+        if before is not None:
+            self._changed(before, group.tablet_id)
+        self._teach(group)
+        self._changed(node_id, group.tablet_id)
+
+    def _teach(self, group: Group) -> None:
+        """Members that can hear learn config and schema; who is no member any more is told nothing."""
+        for member in group.config.members:
+            held = self._replicas(member.node_id)
+            replica = None if held is None else held.get(group.tablet_id)
+            if replica is None or replica.data_state is not DataState.READY:
+                continue
+            if replica.config != group.config or replica.schema_version != group.schema_version:
+                replica.config, replica.schema_version = group.config, group.schema_version
+                self._changed(member.node_id, group.tablet_id)
+
+    def _vivify(self, group: Group) -> None:
+        """The leader has members copied that have no replica (source "tablet copy")."""
+        for node_id in sorted(group.members()):
+            held = self._replicas(node_id)
+            if held is None or (group.tablet_id in held and held[group.tablet_id].data_state is not DataState.DELETED):
+                continue
+            held[group.tablet_id] = ModelReplica(
+                data_state=DataState.COPYING, config=group.config, schema_version=group.schema_version
+            )
+            self._world.coverage.hit("tablet.copied")
+            self._changed(node_id, group.tablet_id)
+            self._after(COPY_US, "copy", partial(self._copied, group, node_id))
+
+    def _copied(self, group: Group, node_id: NodeId) -> None:
+        held = self._replicas(node_id)
+        if held is None:
+            self._after(COPY_US, "copy", lambda: self._copied(group, node_id))
+            return
+        replica = held.get(group.tablet_id)
+        if replica is not None and replica.data_state is DataState.COPYING:
+            replica.data_state = DataState.READY
+            if group.config.member(node_id) is None:
+                self._world.coverage.hit("tablet.newcomer_of_pending")
+            self._changed(node_id, group.tablet_id)
+
+    def _promote(self, group: Group) -> None:
+        """The leader promotes who has caught up, and takes out who never answers."""
+        for member in group.config.members:
+            if member.member_type is not MemberType.PRE_VOTER or group.pending is not None:
+                continue
+            others = tuple(m for m in group.config.members if m.node_id != member.node_id)
+            if self._ready(group, member.node_id):
+                promoted = msgspec.structs.replace(member, member_type=MemberType.VOTER)
+                self._append(group, (*others, promoted))
+            elif self._world.scheduler.now_us - group.unheard_us.get(member.node_id, 1 << 62) > GIVEN_UP_US:
+                self._append(group, others)
+
+    def _append(self, group: Group, members: tuple[Member, ...]) -> None:
+        in_order = tuple(sorted(members, key=lambda member: member.node_id))
+        group.pending = pending = Pending(members=in_order, since_us=self._world.scheduler.now_us)
+        if group.leader is not None:
+            self._changed(group.leader, group.tablet_id)
+        self._after(COMMIT_US, "config", lambda: self._commit(group, pending))
+
+    def _commit(self, group: Group, pending: Pending) -> None:
+        if group.pending is not pending:
+            return
+        voters = [m.node_id for m in pending.members if m.member_type is MemberType.VOTER]
+        ready = sum(self._ready(group, node_id) for node_id in voters)
+        if group.leader is None or not self._ready(group, group.leader) or ready <= len(voters) // 2:
+            self._after(COMMIT_US, "config", lambda: self._commit(group, pending))
+            return
+        group.index += between(self._rng, 1, 3)
+        group.pending = None
+        group.config = TabletConfig(op_id=OpId(group.term, group.index), members=pending.members)
+        gone = set(group.unheard_us) - {member.node_id for member in pending.members}
+        for node_id in gone:
+            del group.unheard_us[node_id]
+        self._world.coverage.hit("tablet.config_changed")
+        self._teach(group)
+        self._changed(group.leader, group.tablet_id)
+
+    def _after(self, bounds_us: tuple[int, int], label: str, action: Callable[[], None]) -> None:
+        self._world.scheduler.after(skewed(self._rng, *bounds_us), label, action)

@@ -1,0 +1,21 @@
+"""The invariants of the masters, one file each."""
+
+from __future__ import annotations
+
+from stelae.sim.masters.invariants.acknowledged_changes import AcknowledgedChanges
+from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
+from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
+from stelae.sim.masters.invariants.one_way import OneWay
+from stelae.sim.masters.invariants.strangers_untouched import StrangersUntouched
+
+INVARIANTS: tuple[type[Invariant], ...] = (
+    AcknowledgedChanges,
+    OneWay,
+    NeverHalfVisible,
+    StrangersUntouched,
+    NoWrongDeletion,
+)
+"""In the order in which they judge one fact: causes before their consequences."""
+
+__all__ = ["INVARIANTS", "Invariant"]

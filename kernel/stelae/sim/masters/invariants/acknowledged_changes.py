@@ -1,0 +1,66 @@
+"""No acknowledged change is lost, and none is made twice."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.records import RequestRecord, TableRecord
+from stelae.server.master.requests import ChangeRefused, ChangeReply, Verdict, decode_verdict
+from stelae.sim.masters.client import Asked
+from stelae.sim.masters.groups import Groups
+from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tserver import SimServer
+from stelae.sim.masters.world import Committed, World
+from stelae.spi.ids import ClientId, OpId
+
+_NEVER_KEPT = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
+
+
+class AcknowledgedChanges(Invariant):
+    """At most one entry of the log decides a change; what a client is told is what that entry says, and it says it by
+    then; and every master agrees in the end."""
+
+    name: ClassVar[str] = "acknowledged_changes"
+    source: ClassVar[str] = "issue: no acknowledged change is lost or doubled; durability.md rules 16 and 26"
+
+    def __init__(self, world: World, groups: Groups) -> None:
+        super().__init__(world, groups)
+        self._decided: dict[tuple[ClientId, int], tuple[OpId, Verdict]] = {}
+
+    def on_committed(self, before: Catalog, entry: Committed) -> None:
+        """One entry for each identity."""
+        puts = () if entry.batch is None else entry.batch.puts
+        for record in puts:
+            if isinstance(record, RequestRecord):
+                identity = (record.client_id, record.sequence)
+                earlier = self._decided.get(identity)
+                if earlier is not None:
+                    self.fail(f"change {identity} is made at {earlier[0]} and again at {entry.op_id}")
+                self._decided[identity] = (entry.op_id, decode_verdict(record.answer))
+        made = [r for r in puts if isinstance(r, TableRecord) and r.table_id not in before.tables]
+        if made and not any(isinstance(record, RequestRecord) for record in puts):
+            self.fail(f"table {made[0].name} comes into being at {entry.op_id}, and no request with it")
+
+    def on_told(self, asked: Asked) -> None:
+        """The verdict is in the log, and is that of the log."""
+        identity = (asked.request.client_id, asked.request.sequence)
+        found = self._decided.get(identity)
+        if found is None:
+            verdict = asked.verdict
+            if not isinstance(verdict, ChangeRefused) or verdict.code not in _NEVER_KEPT:
+                self.fail(f"change {identity} is answered with {verdict}, and no entry says so")
+        elif found[1] != asked.verdict:
+            self.fail(f"change {identity} is answered with {asked.verdict}; the entry {found[0]} says {found[1]}")
+        elif isinstance(asked.verdict, ChangeReply) and asked.verdict.table_id not in self.world.truth.tables:
+            self.fail(f"change {identity} is answered with a table that is on no record")
+
+    def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
+        """Every master has what was acknowledged."""
+        for master in masters:
+            catalog = master.core.catalog
+            for (client_id, sequence), (op_id, _) in self._decided.items():
+                if sequence not in catalog.requests.get(client_id, {}):
+                    self.fail(f"change {(client_id, sequence)} of {op_id} is lost on {master.place.name}")
+                    return

@@ -1,0 +1,50 @@
+"""A table is never half visible."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.mutations import partitions_of
+from stelae.server.master.names import TabletState
+from stelae.server.master.records import TableRecord
+from stelae.server.master.requests import TableDescription
+from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.master import SimMaster
+
+
+class NeverHalfVisible(Invariant):
+    """In every snapshot of every master, and in every answer, each table has one tablet for each of its partitions.
+
+    A removed table has none left; a tablet that runs has its members."""
+
+    name: ClassVar[str] = "never_half_visible"
+    source: ClassVar[str] = "issue: a table is never half visible; behaviours.md M1; source, appendix B"
+
+    def on_applied(self, master: SimMaster, before: Catalog) -> None:
+        """Look at every table whose record, or one of whose tablets, is another than before."""
+        now = master.core.catalog
+        for table_id, table in now.tables.items():
+            if before.tables.get(table_id) is not table or before.of_table.get(table_id) != now.of_table.get(table_id):
+                wrong = self._wrong(now, table)
+                if wrong:
+                    self.fail(f"{master.place.name} at {now.applied}: table {table.name}, {table.state}, {wrong}")
+        lost = [t for t in now.of_table if t not in now.tables]
+        if lost:
+            self.fail(f"{master.place.name} at {now.applied}: tablets of no table {lost}")
+
+    def on_shown(self, description: TableDescription) -> None:
+        """An answer is whole."""
+        for place in description.tablets:
+            if (place.state is TabletState.RUNNING) != bool(place.members):
+                self.fail(f"tablet {place.tablet_id} of {description.name} is {place.state}, members {place.members}")
+
+    def _wrong(self, catalog: Catalog, table: TableRecord) -> str:
+        tablets = catalog.live_tablets(table.table_id)
+        if table.terminal:
+            return f"has live tablets {[t.tablet_id for t in tablets]}" if tablets else ""
+        wanted = set(partitions_of(table.newest, table.partitioning))
+        found = [tablet.partition for tablet in tablets]
+        if len(found) != len(wanted) or set(found) != wanted:
+            return f"has {len(wanted)} partitions and {len(found)} tablets, {len(set(found))} of them different"
+        return ""

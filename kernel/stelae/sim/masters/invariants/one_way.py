@@ -1,0 +1,62 @@
+"""Two leader masters do no harm: the committed catalog moves by its tables only, and never back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.names import TableState
+from stelae.server.master.records import Record, TableRecord, TabletRecord
+from stelae.server.master.states import table_may_become, tablet_may_become
+from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.world import Committed
+from stelae.spi.ids import ZERO
+
+
+class OneWay(Invariant):
+    """Each entry moves each record along its table of states; what is terminal stays; versions and configs only rise;
+    no two tables that clients see have one name."""
+
+    name: ClassVar[str] = "one_way"
+    source: ClassVar[str] = "issue: two leader masters do no harm; durability.md rules 26 and 27"
+
+    def on_committed(self, before: Catalog, entry: Committed) -> None:
+        """Compare each record with what stood there."""
+        for record in () if entry.batch is None else entry.batch.puts:
+            wrong = self._wrong(before, record)
+            if wrong:
+                self.fail(f"{entry.op_id}: {'/'.join(record.key)} {wrong}")
+        seen = Counter(
+            table.name
+            for table in self.world.truth.tables.values()
+            if table.state in (TableState.RUNNING, TableState.ALTERING)
+        )
+        twice = [name for name, count in seen.items() if count > 1]
+        if twice:
+            self.fail(f"{entry.op_id}: more than one table is called {twice}")
+
+    def _wrong(self, before: Catalog, record: Record) -> str:
+        if isinstance(record, TableRecord):
+            table = before.tables.get(record.table_id)
+            if not table_may_become(None if table is None else table.state, record.state):
+                return f"goes from {'nothing' if table is None else table.state} to {record.state}"
+            if table is not None and not record.terminal and record.newest.version < table.newest.version:
+                return f"goes from schema {table.newest.version} to {record.newest.version}"
+            if table is not None and not record.terminal and record.next_column_id < table.next_column_id:
+                return "gives out a column id again"
+        elif isinstance(record, TabletRecord):
+            return self._wrong_tablet(before.tablets.get(record.tablet_id), record)
+        return ""
+
+    def _wrong_tablet(self, old: TabletRecord | None, record: TabletRecord) -> str:
+        if not tablet_may_become(None if old is None else old.state, record.state):
+            return f"goes from {'nothing' if old is None else old.state} to {record.state}"
+        if old is None or old.config is None:
+            return ""
+        op_id = ZERO if record.config is None else record.config.op_id
+        if op_id < old.config.op_id:
+            return f"goes from config {old.config.op_id} to {op_id}"
+        if not record.terminal and record.partition != old.partition:
+            return "moves to another partition"
+        return ""

@@ -1,0 +1,34 @@
+"""Tablets without a record are never touched."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stelae.server.master.actions import Action, DeleteReplica
+from stelae.server.master.heartbeats import DataState
+from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tserver import SimServer
+
+
+class StrangersUntouched(Invariant):
+    """No action names a tablet that the committed catalog has no record of."""
+
+    name: ClassVar[str] = "strangers_untouched"
+    source: ClassVar[str] = "issue: unknown tablets are never touched; behaviours.md M4; appendix A, case 1"
+
+    def on_sent(self, master: SimMaster, action: Action) -> None:
+        """Every action is on a tablet on record."""
+        if action.tablet_id not in self.world.truth.tablets:
+            self.fail(f"{master.place.name} sends {type(action).__name__} for the unknown tablet {action.tablet_id}")
+
+    def on_deleted(self, server: SimServer, action: DeleteReplica) -> None:
+        """Nor is one deleted."""
+        if action.tablet_id not in self.world.truth.tablets:
+            self.fail(f"{server.place.name} deletes the unknown tablet {action.tablet_id}")
+
+    def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
+        """What was foreign at the beginning is there as it was."""
+        for server in servers:
+            if server.disk[server.foreign].data_state is not DataState.READY:
+                self.fail(f"{server.place.name} has lost {server.foreign}")

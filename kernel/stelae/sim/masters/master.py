@@ -1,0 +1,161 @@
+"""One master of the world: the real core, and a driver that carries out its effects over network and log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import assert_never
+
+from stelae.server.master.actions import Action
+from stelae.server.master.batches import Batch
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.core import MasterCore
+from stelae.server.master.events import (
+    Applied,
+    Confirm,
+    Effect,
+    Event,
+    HeartbeatHeard,
+    Refuse,
+    Replicate,
+    Reply,
+    Send,
+    Tick,
+)
+from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
+from stelae.server.master.repairs import Planner
+from stelae.sim.draw import stream
+from stelae.sim.masters.log import SystemLog
+from stelae.sim.masters.network import Place
+from stelae.sim.masters.steps import Step, Strike
+from stelae.sim.masters.world import SETTINGS, World, master_node
+
+TICK_US = 100_000
+
+Answered = Callable[[Reply | Refuse], None]
+SendAction = Callable[["SimMaster", Action], None]
+
+
+class SimMaster:
+    """A master, through all of its runs.
+
+    Attributes:
+        core: of the run under way, or of the last one.
+        epoch: rises with each start.
+    """
+
+    def __init__(self, world: World, log: SystemLog, position: int, seed: int, planner: Planner) -> None:
+        self.place = Place(f"m{position}")
+        self.position = position
+        self.epoch = 0
+        self.strike = Strike()
+        self.send_action: SendAction = lambda master, action: None
+        self.on_applied: Callable[[SimMaster, Catalog, Batch | None], None] = lambda master, before, batch: None
+        self._world = world
+        self._log = log
+        self._seed = seed
+        self._planner = planner
+        self._waiting: dict[int, Answered] = {}
+        self._next_token = 0
+        self.core = self._new_core(Catalog.empty())
+
+    def start(self) -> None:
+        """Begin the first run."""
+        self._tick(self.epoch)
+
+    def crash(self) -> None:
+        """The process ends; what it had applied is on its disk."""
+        self.place.stop()
+        self._log.crashed(self.position)
+
+    def restart(self) -> None:
+        """Start again from the system tablet: cores keep nothing else."""
+        if self.place.up:
+            return
+        self.epoch += 1
+        self._waiting = {}
+        catalog = self.core.catalog
+        self.core = self._new_core(Catalog.load(catalog.records.values(), catalog.applied))
+        self.place.up = True
+        self._log.restarted(self.position, catalog.applied)
+        self._tick(self.epoch)
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the log."""
+        self._step(event)
+
+    def asked(self, make: Callable[[int], Event], answered: Answered) -> None:
+        """Take a client's request; ``make`` is given the token of it."""
+        token = self._token(answered)
+        self._step(make(token))
+
+    def heartbeat(self, heartbeat: Heartbeat, answered: Callable[[HeartbeatReply], None]) -> None:
+        """Take a heartbeat."""
+
+        def reply(effect: Reply | Refuse) -> None:
+            assert isinstance(effect, Reply) and isinstance(effect.body, HeartbeatReply)
+            answered(effect.body)
+
+        self._step(HeartbeatHeard(self._token(reply), heartbeat))
+
+    def _new_core(self, catalog: Catalog) -> MasterCore:
+        rng = stream(self._seed, f"core/{self.position}/{self.epoch}")
+        node = master_node(self.position)
+        return MasterCore(node, SETTINGS, self._planner, rng, catalog, self._now())
+
+    def _now(self) -> Tick:
+        return Tick(self._world.scheduler.now_us, self._world.wall_us)
+
+    def _token(self, answered: Answered) -> int:
+        self._next_token += 1
+        self._waiting[self._next_token] = answered
+        return self._next_token
+
+    def _tick(self, epoch: int) -> None:
+        if epoch != self.epoch or not self.place.up:
+            return
+        self._world.scheduler.after(TICK_US, f"{self.place.name} tick", lambda: self._tick(epoch))
+        if not self.place.paused:
+            self._step()
+
+    def _step(self, *events: Event) -> None:
+        """Step the core, then carry out what it says, unless this master is struck on the way."""
+        if not self.place.up:
+            return
+        before = self.core.catalog
+        self.core.step([self._now(), *events])
+        for event in events:
+            if isinstance(event, Applied):
+                self.on_applied(self, before, event.batch)
+                if event.batch is not None and self.core.status().serving:
+                    self.strike.passes(Step.APPLIED)
+        self._carry_out(self.core.take_effects(), self.epoch)
+
+    def _carry_out(self, effects: Sequence[Effect], epoch: int) -> None:
+        """Carry out effects in order; who stands still goes on with the rest later, and who crashed never does."""
+        for place, effect in enumerate(effects):
+            if isinstance(effect, Replicate):
+                self.strike.passes(Step.PLANNED)
+            if epoch != self.epoch or not self.place.up:
+                return
+            if self.place.paused:
+                self.place.receive(partial(self._carry_out, effects[place:], epoch))
+                return
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Replicate():
+                self._log.propose(self.position, effect.token, effect.term, effect.batch)
+                self.strike.passes(Step.REPLICATED)
+            case Reply() | Refuse():
+                self._waiting.pop(effect.token)(effect)
+                if not (isinstance(effect, Reply) and isinstance(effect.body, HeartbeatReply)):
+                    self.strike.passes(Step.ANSWERED)
+            case Confirm():
+                self._log.confirm(self.position, effect.token, self.core.status().term)
+            case Send():
+                self.send_action(self, effect.action)
+                self.strike.passes(Step.ACTED)
+            case _:
+                assert_never(effect)

@@ -1,0 +1,218 @@
+"""One seed from start to end: masters, servers and clients with faults, then healing, then everything comes to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stelae.server.master.actions import Action, DeleteReplica
+from stelae.server.master.batches import Batch
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.heartbeats import DataState
+from stelae.server.master.names import TableState, TabletState
+from stelae.server.master.requests import TableDescription
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import between, stream
+from stelae.sim.invariants.base import Violation
+from stelae.sim.masters import policy
+from stelae.sim.masters.client import Asked, SimClient
+from stelae.sim.masters.faults import SAFETY_US, Fault, FaultDriver, draw_plan
+from stelae.sim.masters.groups import Groups, ModelReplica
+from stelae.sim.masters.invariants import INVARIANTS
+from stelae.sim.masters.log import SystemLog
+from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.network import Network
+from stelae.sim.masters.tserver import SimServer
+from stelae.sim.masters.world import Committed, World
+from stelae.sim.scheduler import Scheduler
+from stelae.spi.ids import NodeId, TabletId
+
+MASTERS = 3
+SERVERS_MIN = 4
+SERVERS_MAX = 6
+CLIENTS = 3
+LIVENESS_US = 60_000_000
+STEP_US = 250_000
+EVENTS_MAX = 150_000
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one seed."""
+
+    seed: int
+    events: int
+    virtual_us: int
+    digest: str
+    plan: tuple[Fault, ...]
+    entries: int  #: Of the log.
+    violation: Violation | None
+    coverage: dict[str, int]
+
+
+class Simulation:
+    """One run.
+
+    Args:
+        faults: numbers of the planned faults to keep; ``None`` for all.
+        changes_max: changes that each client begins at most; ``None`` for no bound.
+    """
+
+    def __init__(self, seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> None:
+        self._seed = seed
+        self._scheduler = Scheduler()
+        self._coverage = Coverage()
+        network = Network(self._scheduler, stream(seed, "masters/network"), self._coverage)
+        self._world = World(self._scheduler, network, self._coverage)
+        self._log = SystemLog(self._world, stream(seed, "masters/log"))
+        rng = stream(seed, "masters/world")
+        count = between(rng, SERVERS_MIN, SERVERS_MAX)
+        self._masters = [SimMaster(self._world, self._log, p, seed, policy.plan) for p in range(MASTERS)]
+        self._servers = [
+            SimServer(self._world, p, stream(seed, f"masters/server/{p}"), self._masters) for p in range(count)
+        ]
+        self._by_node = {server.node_id: server for server in self._servers}
+        self._groups = Groups(self._world, stream(seed, "masters/groups"), self._replicas, self._replica_changed)
+        self._clients = [
+            SimClient(self._world, n, stream(seed, f"masters/client/{n}"), self._masters) for n in range(CLIENTS)
+        ]
+        for client in self._clients:
+            client.changes_max = changes_max
+        plan = draw_plan(seed, MASTERS, count)
+        self._plan = tuple(fault for fault in plan if faults is None or fault.number in faults)
+        self._driver = FaultDriver(self._world, self._log, self._masters, self._servers)
+        self._invariants = [kind(self._world, self._groups) for kind in INVARIANTS]
+        self._wire()
+
+    def _wire(self) -> None:
+        """Show the invariants what happens."""
+        for master in self._masters:
+            master.send_action = self._send_action
+            master.on_applied = self._applied
+        for server in self._servers:
+            server.groups = self._groups
+            server.on_deleted = self._deleted
+        for client in self._clients:
+            client.told = self._told
+            client.shown = self._shown
+        self._world.on_committed = self._committed
+
+    def run(self) -> RunResult:
+        """Run to the end, or to the first violation."""
+        self._log.start(self._masters)
+        for master in self._masters:
+            master.start()
+        for server in self._servers:
+            server.start()
+        for client in self._clients:
+            client.start()
+        self._groups.start()
+        self._driver.schedule(self._plan)
+        self._run_until(SAFETY_US)
+        if self._world.violation is None:
+            self._driver.heal()
+            self._rest()
+        return RunResult(
+            seed=self._seed,
+            events=self._scheduler.events,
+            virtual_us=self._scheduler.now_us,
+            digest=self._scheduler.digest(),
+            plan=self._plan,
+            entries=len(self._world.log),
+            violation=self._world.violation,
+            coverage=self._coverage.as_dict(),
+        )
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def _committed(self, before: Catalog, entry: Committed) -> None:
+        for invariant in self._invariants:
+            invariant.on_committed(before, entry)
+
+    def _applied(self, master: SimMaster, before: Catalog, batch: Batch | None) -> None:
+        for invariant in self._invariants:
+            invariant.on_applied(master, before)
+
+    def _deleted(self, server: SimServer, action: DeleteReplica, replica: ModelReplica) -> None:
+        for invariant in self._invariants:
+            invariant.on_deleted(server, action)
+
+    def _told(self, asked: Asked) -> None:
+        for invariant in self._invariants:
+            invariant.on_told(asked)
+
+    def _shown(self, description: TableDescription) -> None:
+        for invariant in self._invariants:
+            invariant.on_shown(description)
+
+    def _send_action(self, master: SimMaster, action: Action) -> None:
+        for invariant in self._invariants:
+            invariant.on_sent(master, action)
+        server, term = self._by_node[action.node_id], master.core.status().term
+        self._world.network.send(
+            master.place.name, server.place, type(action).__name__, lambda: server.act(action, master, term)
+        )
+
+    def _replicas(self, node_id: NodeId) -> dict[TabletId, ModelReplica] | None:
+        return self._by_node[node_id].holds()
+
+    def _replica_changed(self, node_id: NodeId, tablet_id: TabletId) -> None:
+        self._by_node[node_id].changed(tablet_id)
+
+    # -- phases ------------------------------------------------------------------------------------
+
+    def _run_until(self, until_us: int) -> None:
+        self._scheduler.at(until_us, "phase", lambda: None)
+        while self._world.violation is None and self._scheduler.now_us < until_us:
+            self._scheduler.run_one()
+            if self._scheduler.events > EVENTS_MAX:
+                self._world.report("liveness", f"{EVENTS_MAX} events and no end")
+
+    def _rest(self) -> None:
+        """Nothing new is begun: every client is answered, and what is decided is done everywhere."""
+        for client in self._clients:
+            client.stopping = True
+        limit_us = self._scheduler.now_us + LIVENESS_US
+        unrest = self._unrest()
+        while self._world.violation is None and unrest:
+            if self._scheduler.now_us > limit_us:
+                self._world.report(
+                    "liveness", f"not at rest {LIVENESS_US} us after healing: {'; '.join(unrest)}"[:2000]
+                )
+            self._run_until(self._scheduler.now_us + STEP_US)
+            unrest = self._unrest()
+        for invariant in self._invariants if self._world.violation is None else ():
+            invariant.at_end(self._masters, self._servers)
+
+    def _unrest(self) -> list[str]:
+        truth = self._world.truth
+        found = [f"{client.place.name} waits" for client in self._clients if not client.idle]
+        found += [f"{m.place.name} is behind" for m in self._masters if m.core.catalog.applied != truth.applied]
+        found += [f"table {t.name} is ALTERING" for t in truth.tables.values() if t.state is TableState.ALTERING]
+        for tablet in truth.tablets.values():
+            table = truth.tables[tablet.table_id]
+            if not tablet.terminal and tablet.state is not TabletState.RUNNING and table.state is TableState.RUNNING:
+                found.append(f"tablet {tablet.tablet_id} of {table.name} is {tablet.state}")
+        return [*found, *self._left_over(truth)]
+
+    def _left_over(self, truth: Catalog) -> Iterable[str]:
+        for server in self._servers:
+            for tablet_id, replica in server.disk.items():
+                record = truth.tablets.get(tablet_id)
+                if record is not None and record.terminal and replica.data_state is not DataState.DELETED:
+                    yield f"{server.place.name} holds {tablet_id}, which is {record.state}"
+
+
+def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> RunResult:
+    """Run one seed; see :class:`Simulation`."""
+    return Simulation(seed, faults=faults, changes_max=changes_max).run()
+
+
+def reproduce_command(seed: int, faults: Iterable[int] | None = None, changes_max: int | None = None) -> str:
+    """Return the command that repeats a run."""
+    command = f"stelae sim masters --seed {seed}"
+    if faults is not None:
+        command += f" --faults {','.join(str(number) for number in faults) or 'none'}"
+    if changes_max is not None:
+        command += f" --changes-max {changes_max}"
+    return command

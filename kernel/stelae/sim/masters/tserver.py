@@ -1,0 +1,199 @@
+"""One tablet server of the world: the real reporter and the real fences, over a model of its disk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from stelae.server.master.actions import (
+    Action,
+    AlterSchema,
+    ChangeConfig,
+    CreateReplica,
+    DeleteReplica,
+    TransferLeadership,
+)
+from stelae.server.master.fences import LocalReplica, Verdict, judge
+from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus
+from stelae.server.tserver.reporting import Reporter, ServerFacts
+from stelae.sim.draw import between, skewed
+from stelae.sim.masters.groups import Groups, ModelReplica
+from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.network import Place
+from stelae.sim.masters.world import World, master_node, server_node
+from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.ids import ZERO, IncarnationId, TabletId
+from stelae.spi.schema import Schema
+
+INTERVAL_US = 250_000
+WORK_US = (1_000, 250_000)
+"""How long an action takes to reach its tablet's lock."""
+
+Deleted = Callable[["SimServer", DeleteReplica, ModelReplica], None]
+
+
+class SimServer:
+    """A tablet server, through all of its runs.
+
+    Attributes:
+        disk: its replicas; it survives crashes.
+        foreign: a tablet of another cluster, which it holds from the beginning.
+    """
+
+    def __init__(self, world: World, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+        self.place = Place(f"s{position}")
+        self.position = position
+        self.node_id = server_node(position)
+        self.disk: dict[TabletId, ModelReplica] = {}
+        self.foreign = TabletId(f"foreign-{position}")
+        self.groups: Groups | None = None
+        self.on_deleted: Deleted = lambda server, action, replica: None
+        self._world = world
+        self._rng = rng
+        self._masters = masters
+        self._epoch = 0
+        self._reporter = self._new_reporter()
+
+    def start(self) -> None:
+        """Begin the first run, with a tablet that no master knows on the disk."""
+        nobody = TabletConfig(op_id=ZERO, members=())
+        self.disk[self.foreign] = ModelReplica(data_state=DataState.READY, config=nobody, schema_version=1)
+        self._reporter.replica_changed(self.status(self.foreign))
+        self._beat(self._epoch)
+
+    def crash(self) -> None:
+        """The process ends; the disk stays."""
+        self.place.stop()
+
+    def restart(self) -> None:
+        """Start again from the disk; what was being copied is a tombstone (source "tablet startup")."""
+        if self.place.up:
+            return
+        self._epoch += 1
+        self.place.up = True
+        self._reporter = self._new_reporter()
+        for tablet_id, replica in self.disk.items():
+            if replica.data_state is DataState.COPYING:
+                replica.data_state = DataState.DELETED
+            self._reporter.replica_changed(self.status(tablet_id))
+        self._beat(self._epoch)
+
+    def holds(self) -> dict[TabletId, ModelReplica] | None:
+        """Its replicas, if it runs."""
+        return self.disk if self.place.up and not self.place.paused else None
+
+    def changed(self, tablet_id: TabletId) -> None:
+        """A replica of it stands differently."""
+        if self.place.up:
+            self._reporter.replica_changed(self.status(tablet_id))
+
+    def status(self, tablet_id: TabletId) -> ReplicaStatus:
+        """How a replica stands, as the server sees it."""
+        replica = self.disk[tablet_id]
+        group = None if self.groups is None else self.groups.groups.get(tablet_id)
+        ready = replica.data_state is DataState.READY
+        leads = group is not None and ready and group.leader == self.node_id
+        return ReplicaStatus(
+            tablet_id=tablet_id,
+            data_state=replica.data_state,
+            role=Role.LEADER if leads else Role.FOLLOWER,
+            term=0 if group is None else group.term,
+            config=replica.config if ready else None,
+            schema_version=replica.schema_version,
+            change_pending=group is not None and leads and group.pending is not None,
+            unhealthy=self.groups.unhealthy(group) if self.groups is not None and group is not None and leads else (),
+        )
+
+    def act(self, action: Action, master: SimMaster, term: int) -> None:
+        """An action has arrived; it takes effect, or not, a while later."""
+        epoch = self._epoch
+        delay_us = skewed(self._rng, *WORK_US)
+
+        def effect() -> None:
+            if epoch == self._epoch:
+                self.place.receive(lambda: self._effect(action, term))
+
+        self._world.scheduler.after(delay_us, f"{self.place.name} acts", effect)
+
+    def _effect(self, action: Action, term: int) -> None:
+        """Judge under the tablet's lock, then do it."""
+        verdict = judge(action, self._local(action.tablet_id)).verdict
+        self._world.coverage.hit(f"action.{type(action).__name__}.{verdict}")
+        if verdict is not Verdict.ACT:
+            return
+        if any(entry.op_id.term > term for entry in self._world.log[-1:]):
+            self._world.coverage.hit("action.of_a_deposed_master")
+        assert self.groups is not None
+        match action:
+            case CreateReplica():
+                version = Schema.from_bytes(action.schema).version
+                self.disk[action.tablet_id] = ModelReplica(
+                    data_state=DataState.READY, config=action.config, schema_version=version
+                )
+                self.groups.created(self.node_id, action.tablet_id, action.config, version)
+            case DeleteReplica():
+                replica = self.disk[action.tablet_id]
+                self._world.coverage.hit(f"deleted.{type(action.fence).__name__}")
+                self.on_deleted(self, action, replica)
+                replica.data_state = DataState.DELETED
+                self.changed(action.tablet_id)
+            case AlterSchema():
+                self.groups.alter(action.tablet_id, action.version)
+            case ChangeConfig():
+                self.groups.change(action)
+            case TransferLeadership():
+                self.groups.transfer(action)
+            case _:
+                assert_never(action)
+
+    def _local(self, tablet_id: TabletId) -> LocalReplica | None:
+        replica = self.disk.get(tablet_id)
+        if replica is None or self.groups is None:
+            return None
+        group = self.groups.groups.get(tablet_id)
+        return LocalReplica(
+            data_state=replica.data_state,
+            committed_config=replica.config.op_id,
+            schema_version=replica.schema_version,
+            leads=self.groups.leads(self.node_id, tablet_id),
+            change_pending=group is not None and group.pending is not None,
+        )
+
+    def _new_reporter(self) -> Reporter:
+        incarnation = IncarnationId(f"{(self.position + 1) * 1000 + self._epoch:016x}")
+        return Reporter(self.node_id, incarnation, [master_node(m.position) for m in self._masters])
+
+    def _beat(self, epoch: int) -> None:
+        """One round of heartbeats, then the next."""
+        if epoch != self._epoch or not self.place.up:
+            return
+        self._world.scheduler.after(
+            between(self._rng, INTERVAL_US // 2, INTERVAL_US), "beat", lambda: self._beat(epoch)
+        )
+        if self.place.paused:
+            return
+        self._refresh()
+        facts = ServerFacts(address=f"10.0.0.{self.position + 1}:7051", location=f"/dc/rack/{self.position}")
+        for node_id, heartbeat in self._reporter.heartbeats(facts):
+            master = next(m for m in self._masters if master_node(m.position) == node_id)
+            self._send(master, heartbeat, epoch)
+
+    def _refresh(self) -> None:
+        """What a leader reports of its members changes without an event of its own."""
+        for tablet_id in self.disk:
+            self._reporter.replica_changed(self.status(tablet_id))
+
+    def _send(self, master: SimMaster, heartbeat: Heartbeat, epoch: int) -> None:
+        def answered(reply: HeartbeatReply) -> None:
+            self._world.network.send(master.place.name, self.place, "heartbeat reply", lambda: replied(reply))
+
+        def replied(reply: HeartbeatReply) -> None:
+            if epoch == self._epoch:
+                self._reporter.replied(master_node(master.position), reply)
+
+        source = self.place.name
+        if heartbeat.report is not None:
+            kind = "full" if heartbeat.report.full else "incremental"
+            self._world.coverage.hit(f"report.{kind}")
+        self._world.network.send(source, master.place, "heartbeat", lambda: master.heartbeat(heartbeat, answered))

@@ -1,0 +1,77 @@
+"""What everybody in a run shares, and what only the checkers may know: the truth about the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stelae.server.master.batches import Batch
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.settings import MasterSettings
+from stelae.sim.coverage import Coverage
+from stelae.sim.invariants.base import Violation
+from stelae.sim.masters.network import Network
+from stelae.sim.scheduler import Scheduler
+from stelae.spi.ids import NodeId, OpId
+
+WALL_US = 1_700_000_000_000_000
+"""Wall time at the start of every run."""
+
+SETTINGS = MasterSettings(
+    server_silent_ms=1_500,
+    server_dead_ms=4_000,
+    create_timeout_ms=3_000,
+    scan_interval_ms=300,
+    policy_interval_ms=500,
+    action_retry_ms=500,
+)
+"""As in production, but for time."""
+
+
+class Committed(NamedTuple):
+    """One entry of the log that a majority holds."""
+
+    op_id: OpId
+    batch: Batch | None
+
+
+def server_node(position: int) -> NodeId:
+    """The node id of a tablet server."""
+    return NodeId(f"{0x5E0 + position:032x}")
+
+
+def master_node(position: int) -> NodeId:
+    """The node id of a master."""
+    return NodeId(f"{0x3A0 + position:032x}")
+
+
+class World:
+    """Time, network and counters; and the committed log with the catalog that it amounts to."""
+
+    def __init__(self, scheduler: Scheduler, network: Network, coverage: Coverage) -> None:
+        self.scheduler = scheduler
+        self.network = network
+        self.coverage = coverage
+        self.log: list[Committed] = []
+        self.truth = Catalog.empty()
+        self.violation: Violation | None = None
+        self.healed = False
+        self.on_committed: Callable[[Catalog, Committed], None] = lambda before, entry: None
+
+    @property
+    def wall_us(self) -> int:
+        """What every hybrid clock says."""
+        return WALL_US + self.scheduler.now_us
+
+    def commit(self, entry: Committed) -> None:
+        """A majority holds one more entry."""
+        before = self.truth
+        self.log.append(entry)
+        self.truth = before.apply(entry.batch, entry.op_id)
+        self.scheduler.note(f"commit {entry.op_id}")
+        self.on_committed(before, entry)
+
+    def report(self, invariant: str, detail: str) -> None:
+        """Take a violation; the first one stands."""
+        if self.violation is None:
+            self.violation = Violation(invariant=invariant, detail=detail, at_us=self.scheduler.now_us)
