@@ -73,7 +73,7 @@ class PolicySnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class ActionKind(StrEnum):
     """The closed set of what a policy may propose."""
 
-    PLACE = "PLACE"  #: Create the first replica of a new tablet on a node.
+    PLACE = "PLACE"  #: An initial voter of a tablet without replicas: all of them in a row, the first is to lead.
     ADD = "ADD"  #: Add a member as PRE_VOTER.
     REMOVE = "REMOVE"
     CHANGE_ROLE = "CHANGE_ROLE"

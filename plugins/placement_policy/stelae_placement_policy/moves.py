@@ -2,23 +2,23 @@
 
 First those whose tablet could be spread over more locations, then those that close a gap between two nodes. A move is
 the addition of a member; its promotion and the eviction that follows are decided by later plans, from what they see
-then. So a plan begins only moves that the next one would keep: it tries them out on a copy of its ledger. And it lets
+then. So a plan begins only moves that later ones would keep: it tries them out on copies of its ledger. And it lets
 nodes be that take part in a change under way, whose end is not yet known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from stelae_placement_policy.ledger import Ledger
 from stelae_placement_policy.picking import Picker
-from stelae_placement_policy.surplus import keeps
+from stelae_placement_policy.surplus import keeps, victim
 from stelae_placement_policy.survey import Survey, Tablet
 from stelae_placement_policy.topology import PAIRS_BITS
 from stelae_placement_policy.words import Words
 
-_TABLETS_TRIED_MAX = 32
-"""Tablets of a node that are looked at for one that can move: bounds a plan for nodes whose tablets cannot."""
+_TABLETS_TRIED_MAX = 32_000
+"""Tablets that a plan looks at for one that can move, of all nodes together: bounds it where none can."""
 _TARGETS_PER_LEVEL = 4
 """Nodes that are looked at as targets, at each level of the source's location and in the whole cluster."""
 _UNPLACEABLE_MAX = 256
@@ -55,7 +55,7 @@ class Moves:
         before = self._ledger.copy()
         self._move_apart()
         self._balance()
-        moves = self._kept_by_the_next_plan(before)
+        moves = self._kept_by_later_plans(before)
         for move in self._chosen:
             if move not in moves:
                 self._ledger.add(move.source, move.tablet.size)
@@ -95,17 +95,27 @@ class Moves:
                 break
 
     def _better_place(self, tablet: Tablet, cost: int) -> tuple[int, int, int] | None:
-        """The member to replace, by which node, and what the tablet costs then; if that is less."""
+        """The member to replace, by which node, and what the tablet costs then; if that is less.
+
+        Where the best place has no slot now, the tablet waits for it, and is not moved for balance meanwhile: it would
+        have to leave a lesser place again."""
+        best = self._replacement(tablet, tablet.members, copied=False)
+        if best is None or best[2] >= cost:
+            return None
+        found = self._replacement(tablet, self._busy.union(tablet.members), copied=True)
+        if found is None or found[2] != best[2]:
+            self._touched.add(tablet.tablet_id)
+            return None
+        return found
+
+    def _replacement(self, tablet: Tablet, barred: Collection[int], *, copied: bool) -> tuple[int, int, int] | None:
         topology, best = self._survey.topology, None
-        barred = self._busy.union(tablet.members)
         for node in tablet.members:
             rest = [other for other in tablet.members if other != node]
-            target = self._picker.pick(tablet.size, rest, barred, copied=True, cool=True)
+            target = self._picker.pick(tablet.size, rest, barred, copied=copied, cool=True)
             if target >= 0:
-                new_cost = topology.cost([*rest, target])
-                rank = (new_cost, -self._ledger.relief(node, tablet.size), node, target)
-                if new_cost < cost and (best is None or rank < best):
-                    best = rank
+                rank = (topology.cost([*rest, target]), -self._ledger.relief(node, tablet.size), node, target)
+                best = rank if best is None else min(best, rank)
         return None if best is None else (best[2], best[3], best[0])
 
     # -- balance -------------------------------------------------------------------------------------
@@ -118,9 +128,20 @@ class Moves:
         if len(idle) < 2 or not targets or not self._uneven(idle):
             return
         held = self._held(idle)
-        for source in reversed(idle):
-            for _ in range(survey.config.copies_per_node_max):
-                if self._full() or not self._shed(source, held[source], targets):
+        over: list[int] = []
+        under: list[int] = []
+        for node in reversed(idle):
+            (over if max(ledger.by_count[node], ledger.by_bytes[node]) > 1 else under).append(node)
+        self._shed_all(over, held, targets)
+        if not self._chosen and not self._busy:
+            # Of two nodes below their shares the fuller one gives only at rest: it may have to take more.
+            self._shed_all(under, held, targets)
+
+    def _shed_all(self, sources: list[int], held: dict[int, list[Tablet]], targets: dict[int, list[int]]) -> None:
+        tries = _TABLETS_TRIED_MAX // max(1, len(sources))
+        for source in sources:
+            for _ in range(self._survey.config.copies_per_node_max):
+                if self._full() or not self._shed(source, held[source], targets, tries):
                     break
 
     def _uneven(self, nodes: list[int]) -> bool:
@@ -150,14 +171,14 @@ class Moves:
                     found[node].append(tablet)
         return found
 
-    def _shed(self, source: int, tablets: list[Tablet], targets: dict[int, list[int]]) -> bool:
+    def _shed(self, source: int, tablets: list[Tablet], targets: dict[int, list[int]], tries: int) -> bool:
         """Begin one move away from a node, the best among some of its tablets; whether there was one."""
         near = list(self._near(source, targets))
         if not near:
             return False
         least = self._survey.config.imbalance_tolerated
         first = int(self._start * len(tablets))
-        for at in range(min(len(tablets), _TABLETS_TRIED_MAX)):
+        for at in range(min(len(tablets), tries)):
             tablet = tablets[at - first]
             if tablet.tablet_id in self._touched:
                 continue
@@ -198,21 +219,27 @@ class Moves:
                 best, closed = node, gap
         return best, closed
 
-    # -- what the next plan will think ----------------------------------------------------------------
+    # -- what later plans will think ------------------------------------------------------------------
 
-    def _kept_by_the_next_plan(self, before: Ledger) -> list[Move]:
-        """Leave out moves until the next plan, deciding in its own order, would keep each that is left."""
-        moves = self._chosen
+    def _kept_by_later_plans(self, before: Ledger) -> list[Move]:
+        """Leave out moves until later plans, deciding in their own order, would keep each that is left: while all
+        are being copied, and when all are promoted."""
+        survey, moves = self._survey, sorted(self._chosen, key=lambda move: move.tablet.tablet_id)
         while moves:
-            trial = before.copy()
-            given_up = {
-                move.tablet.tablet_id
-                for move in sorted(moves, key=lambda move: move.tablet.tablet_id)
-                if not keeps(self._survey, trial, move.tablet.members, move.tablet.size, move.target)
-            }
-            if not given_up:
+            copying, promoted = before.copy(), before.copy()
+            for move in moves:
+                promoted.add(move.target, move.tablet.size)
+            kept = []
+            for move in moves:
+                tablet, target = move.tablet, move.target
+                members = [*tablet.members, target]
+                old = victim(survey.topology, promoted, tablet, members, members)
+                promoted.drop(old, tablet.size)
+                if keeps(survey, copying, tablet.members, tablet.size, target) and old != target:
+                    kept.append(move)
+            if len(kept) == len(moves):
                 break
-            moves = [move for move in moves if move.tablet.tablet_id not in given_up]
+            moves = kept
         return moves
 
 
