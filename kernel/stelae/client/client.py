@@ -26,6 +26,7 @@ from stelae.client.messages import (
     ChecksumRequest,
     DescribeRequest,
     Description,
+    NoSuchTablet,
     ReplicaReport,
     ScanPage,
     ScanRequest,
@@ -130,14 +131,17 @@ class Client:
         self._tablets.append(found)
         return found
 
+    async def ask(self, node: NodeId, kind: str, body: bytes, *, deadline_ms: int = CALL_MS) -> Response:
+        """Ask one node, once; the errors are those of the request, and ``RetryableError`` if there is no answer."""
+        return await self._messenger.call(node, kind, [body], deadline_ms=deadline_ms)
+
     async def status(self, node: NodeId, *, deadline_ms: int = CALL_MS) -> list[ReplicaReport]:
         """How every replica of one node stands.
 
         Raises:
             RetryableError: the node did not answer.
         """
-        frames = [encode(StatusRequest())]
-        answer = await self._messenger.call(node, STATUS, frames, deadline_ms=deadline_ms)
+        answer = await self.ask(node, STATUS, encode(StatusRequest()), deadline_ms=deadline_ms)
         return list(decode(answer.body[0], StatusReply).replicas)
 
     async def change_schema(self, tablet: Tablet, schema: Schema, *, timeout_s: float = TIMEOUT_S) -> Tablet:
@@ -164,8 +168,7 @@ class Client:
         Raises:
             RetryableError: the node did not answer, or the replica cannot serve.
         """
-        frames = [encode(ChecksumRequest(tablet_id))]
-        answer = await self._messenger.call(node, CHECKSUM, frames, deadline_ms=10 * CALL_MS)
+        answer = await self.ask(node, CHECKSUM, encode(ChecksumRequest(tablet_id)), deadline_ms=10 * CALL_MS)
         return decode(answer.body[0], Checksum)
 
     def close(self) -> None:
@@ -183,6 +186,7 @@ class Client:
     async def _ask(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float, lane: Lane) -> Response:
         """Ask the tracked node, and the next one when it cannot serve, until the deadline."""
         loop = asyncio.get_running_loop()
+        without: set[NodeId] = set()
         while True:
             node = tracker.current
             try:
@@ -190,6 +194,12 @@ class Client:
             except NotLeader as error:
                 problem: StelaeError = error
                 pause = not tracker.refused_by(node, error.leader)
+            except NoSuchTablet as error:
+                without.add(node)
+                if without >= set(tracker.members):
+                    raise
+                problem, pause = error, False
+                tracker.failed(node)
             except RetryableError as error:
                 problem, pause = error, True
                 tracker.failed(node)

@@ -25,6 +25,10 @@ SCAN_PAGE_ROWS_MAX = 8192
 """Most rows of one answer to a scan."""
 
 
+class NoSuchTablet(CallerError, code="NO_SUCH_TABLET"):
+    """The tablet has no replica on this node. Others may have one: it may have moved."""
+
+
 class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
     """One page of a scan.
 

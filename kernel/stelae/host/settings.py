@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.host.hybrid_clock import ClockSettings
+from stelae.host.superblock import Partition
 from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
 from stelae.spi.schema import Schema
@@ -72,11 +73,13 @@ class MaintenanceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabletSettings:
-    """Section ``[tablet]``: the one tablet of a cluster that has no masters yet."""
+    """A tablet that is to be; section ``[tablet]``: the one of a cluster that has no masters yet."""
 
     id: TabletId
     schema: Schema
     members: tuple[Member, ...]
+    table_name: str = ""
+    partition: Partition = field(default_factory=Partition)
 
     @property
     def hinted_leader(self) -> NodeId:

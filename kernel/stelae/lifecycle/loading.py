@@ -1,10 +1,14 @@
 """The tablets of a node at start: the configured one is created, every other one is recovered.
 
+What a crash cut short is ended first: deletions are rolled forward, copies taken back. A tombstone costs no memory:
+who asks for its vote wakes it (``tombstones``).
+
 Creation is ordered so that a crash at any step leaves either nothing or a whole tablet: consensus
 metadata first (term 0, no vote, the initial config: ``durability.md`` rule 10), then the empty log,
 then the superblock, whose presence means that the tablet exists."""
 
 import logging
+from collections.abc import Mapping
 
 from stelae.host.bootstrap import Engines, Recovered, recover
 from stelae.host.consensus_meta import ConsensusMetadata
@@ -12,11 +16,14 @@ from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.startup import Action, Found, scan_tablets
+from stelae.lifecycle.deletion import abandon_copy, roll_forward
+from stelae.lifecycle.quarantine import remove_unfinished
+from stelae.lifecycle.startup import Action, Found, look, scan_tablets
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import ZERO, TabletId
+from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.services import Files
+from stelae.spi.wal import LogState, WalEngine
 
 log = logging.getLogger(__name__)
 
@@ -44,23 +51,39 @@ class TabletLoader:
         existing = found.get(tablet.id)
         if existing is not None and existing.decision.action is not Action.NOTHING:
             return False
-        superblock = Superblock(
+        superblock = self.begin(tablet)
+        self.create_log(wal, superblock)
+        self.exist(superblock)
+        return True
+
+    # -- the steps of a creation, in order; each may be repeated -------------------------------------
+
+    def begin(self, tablet: TabletSettings) -> Superblock:
+        """Make the consensus metadata of a tablet that does not exist durable; return the superblock that is to be."""
+        metadata = ConsensusMetadata(self._files, self._layout, tablet.id, self._crash)
+        metadata.save(HardState(), tablet.initial_config())
+        self._crash.hit("tablet.create.after_consensus")
+        return Superblock(
             tablet_id=tablet.id,
+            table_name=tablet.table_name,
             consensus_engine=self._consensus_name,
             store_engine=self._store_name,
             schemas=(tablet.schema.to_bytes(),),
+            partition=tablet.partition,
         )
-        if existing is None or existing.consensus is None:
-            metadata = ConsensusMetadata(self._files, self._layout, tablet.id, self._crash)
-            metadata.save(HardState(), tablet.initial_config())
-        self._crash.hit("tablet.create.after_consensus")
-        if existing is not None and existing.log is not None:
-            wal.drop(superblock.log_id)
+
+    def create_log(self, wal: WalEngine, superblock: Superblock) -> None:
+        """Create the empty log, in place of one that an earlier attempt left."""
+        wal.drop(superblock.log_id)
         wal.create(superblock.log_id, ZERO)
         self._crash.hit("tablet.create.after_log")
-        self.superblock_file(tablet.id).save(superblock)
-        log.info("tablet created tablet=%s", tablet.id)
-        return True
+
+    def exist(self, superblock: Superblock) -> None:
+        """Make the superblock durable: from here on the tablet exists."""
+        self.superblock_file(superblock.tablet_id).save(superblock)
+        log.info("tablet created tablet=%s", superblock.tablet_id)
+
+    # -- recovery ------------------------------------------------------------------------------------
 
     def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
         """The superblock of a tablet, for its one writer."""
@@ -68,17 +91,37 @@ class TabletLoader:
 
     def recover_all(self) -> list[Recovered]:
         """Recover every READY tablet; what cannot be recovered is in ``failed``."""
-        recovered = []
-        for found in scan_tablets(self._files, self._layout, self._engines.wal.logs()):
-            if found.decision.action is Action.START:
-                one = self._recover(found)
-                if one is not None:
-                    recovered.append(one)
-            elif found.decision.action is Action.FAIL:
-                self.fail(found.tablet_id, found.failure)
+        recovered, found = [], scan_tablets(self._files, self._layout, self._engines.wal.logs())
+        named = {one.superblock.quarantine for one in found if one.superblock is not None}
+        remove_unfinished(self._files, self._layout, named)
+        for one in found:
+            match one.decision.action:
+                case Action.START:
+                    recovered += [replica] if (replica := self.recover(one)) is not None else []
+                case Action.FAIL:
+                    self.fail(one.tablet_id, one.failure)
+                case Action.ROLL_FORWARD | Action.DELETE_SELF:
+                    self._end_deletion(one)
         return recovered
 
-    def _recover(self, found: Found) -> Recovered | None:
+    def look(self, tablet_id: TabletId, logs: Mapping[LogId, LogState]) -> Found:
+        """Look at one tablet, as at start."""
+        return look(self._files, self._layout, logs, tablet_id)
+
+    def _end_deletion(self, found: Found) -> None:
+        files, layout, wal, block = self._files, self._layout, self._engines.wal, found.superblock
+        assert block is not None
+        try:
+            if found.decision.action is Action.ROLL_FORWARD:
+                roll_forward(files, layout, block, wal.set_aside, self._crash)
+            else:
+                abandon_copy(files, layout, block, wal.drop, self._crash)
+            log.info("tablet deleted, as a crash had cut it short tablet=%s", found.tablet_id)
+        except (StelaeError, OSError) as error:
+            self.fail(found.tablet_id, f"its deletion cannot be ended: {error}")
+
+    def recover(self, found: Found) -> Recovered | None:
+        """Recover one READY tablet; ``None``: it has failed, and ``failed`` says why."""
         assert found.superblock is not None and found.consensus is not None
         wrong = self._wrong_engine(found.superblock)
         if wrong:

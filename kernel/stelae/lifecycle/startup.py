@@ -138,10 +138,11 @@ def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState]) -
     """Look at every tablet that has a superblock, consensus metadata or a log; sorted by id."""
     names = {log.tablet_id for log in logs}
     names.update(tablet_names(files, layout.superblocks), tablet_names(files, layout.consensus))
-    return [_look(files, layout, logs, name) for name in sorted(names)]
+    return [look(files, layout, logs, name) for name in sorted(names)]
 
 
-def _look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: TabletId) -> Found:
+def look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: TabletId) -> Found:
+    """Look at one tablet."""
     problems: list[str] = []
     superblock, block = _read(SuperblockFile(files, layout, tablet).load, problems)
     consensus, meta = _read(ConsensusMetadata(files, layout, tablet).load, problems)

@@ -14,10 +14,12 @@ class StelaeError(Exception):
     the stable name under which the error crosses the wire and appears in ``--json``; it never changes once released."""
 
     code: ClassVar[str] = "ERROR"
+    by_code: ClassVar[dict[str, type["StelaeError"]]] = {}  #: Every class of this process that has a code of its own.
 
     def __init_subclass__(cls, *, code: str = "") -> None:
         super().__init_subclass__()
         cls.code = code or cls.code
+        StelaeError.by_code.setdefault(cls.code, cls)
 
 
 class ConfigError(StelaeError, code="BAD_CONFIG"):

@@ -1,12 +1,11 @@
 """Typed refusals, and how errors cross the wire.
 
 An error travels as the fields ``code``, ``text`` and its own scalar attributes. The receiver gets
-the same class back where it can act on it; any other code becomes ``RemoteError``, which keeps it."""
+the same class back where it knows it; any other code becomes ``RemoteError``, which keeps it."""
 
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from stelae.spi import errors
 from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, StelaeError, TooLarge, TooOld
 from stelae.wire.settings import INTEGER_MAX
 
@@ -64,16 +63,6 @@ class RemoteError(PeerError, code="REMOTE"):
         super().__init__(f"{remote_code}: {text}")
 
 
-_PLAIN: Final[Mapping[str, type[StelaeError]]] = {
-    kind.code: kind
-    for kind in (*vars(errors).values(), *globals().values())
-    if isinstance(kind, type)
-    and issubclass(kind, CallerError | RetryableError | PeerError)
-    and "__init__" not in vars(kind)
-}
-"""Those of the caller, of the moment and of the peer that carry nothing but their text."""
-
-
 def error_fields(error: StelaeError) -> dict[str, Scalar]:
     """Return the fields under which ``error`` crosses the wire."""
     fields: dict[str, Scalar] = {}
@@ -91,8 +80,9 @@ def error_of(fields: Fields | None) -> StelaeError:
     """Rebuild the error that a peer sent. Never raises, whatever the fields hold."""
     given: Fields = fields or {}
     code, text = str(given.get("code")), str(given.get("text"))
-    if code in _PLAIN:
-        return _PLAIN[code](text)
+    kind = StelaeError.by_code.get(code, RemoteError)
+    if issubclass(kind, CallerError | RetryableError | PeerError) and "__init__" not in vars(kind):
+        return kind(text)  # it carries nothing but its text
     if code == NotLeader.code:
         leader = given.get("leader")
         return NotLeader(leader if isinstance(leader, str) else None, str(given.get("reason", "")))

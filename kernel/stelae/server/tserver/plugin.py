@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from stelae.server.tserver.maintenance import Maintenance
 from stelae.server.tserver.schemas import SchemaService
 from stelae.server.tserver.service import TabletService
+from stelae.server.tserver.tablets import LifecycleService
 from stelae.spi.hooks import ServiceFactory, hookimpl
 
 
 @hookimpl
 def stelae_services() -> Sequence[ServiceFactory]:
     """The services of a tablet server."""
-    return [TabletService, SchemaService, Maintenance]
+    return [TabletService, SchemaService, LifecycleService, Maintenance]

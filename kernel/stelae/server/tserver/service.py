@@ -20,6 +20,7 @@ from stelae.client.messages import (
     ChecksumRequest,
     DescribeRequest,
     Description,
+    NoSuchTablet,
     ReplicaReport,
     ScanPage,
     ScanRequest,
@@ -50,12 +51,6 @@ PAGE_BYTES_MAX = 8 << 20
 
 EMPTY_BATCHES_MAX = 16
 """Batches in which nothing matches before a page is answered without rows: bounds its time."""
-
-
-class NoSuchTablet(CallerError):
-    """The tablet has no replica on this node."""
-
-    code = "NO_SUCH_TABLET"
 
 
 class TabletService:

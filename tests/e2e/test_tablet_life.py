@@ -1,0 +1,118 @@
+"""Tablets are created and deleted on running nodes; a tombstone votes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stelae.client.admin import Admin
+from stelae.client.client import Client
+from stelae.host.superblock import DataState, SuperblockFile
+from stelae.lifecycle.manager import FenceMismatch, TabletExists
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.schema import Schema
+from tests.e2e.nodes import Cluster, insert, read_ids, running, until
+
+SECOND = TabletId("second")
+SCHEMA = Schema.from_plain(
+    {"columns": [{"name": "id", "type": "int64"}, {"name": "text", "type": "string"}], "key": ["id"]}
+)
+
+
+async def create(cluster: Cluster, admin: Admin) -> None:
+    members = list(zip(cluster.ids, cluster.addresses, strict=True))
+    for node in cluster.nodes:
+        await admin.create_replica(node, SECOND, SCHEMA, members, table_name="people")
+    await until(lambda: leader(cluster) is not None)
+
+
+def leader(cluster: Cluster) -> NodeId | None:
+    """Who leads the second tablet, if anybody does."""
+    found = [n for n, node in cluster.nodes.items() if (r := node.replicas.get(SECOND)) and r.status.role == "LEADER"]
+    return found[0] if len(found) == 1 else None
+
+
+def committed_config(cluster: Cluster, node: NodeId) -> OpId:
+    return cluster.nodes[node].replicas[SECOND].status.committed_config.op_id
+
+
+def test_a_tablet_is_created_on_running_nodes_and_is_there_after_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+            admin = Admin(client)
+            await create(cluster, admin)
+            await create(cluster, admin)  # repeated
+            tablet = await client.tablet(SECOND)
+            await insert(tablet, range(20))
+            for node in cluster.ids:
+                await cluster.stop(node)
+                await cluster.start(node)
+                await until(lambda: leader(cluster) is not None)
+            assert await read_ids(tablet) == list(range(20))
+            other = Schema(1, SCHEMA.columns[:1], SCHEMA.key)
+            members = list(zip(cluster.ids, cluster.addresses, strict=True))
+            with pytest.raises(TabletExists, match="with another first schema"):
+                await admin.create_replica(cluster.ids[0], SECOND, other, members)
+            with pytest.raises(CallerError, match="no member"):
+                await admin.create_replica(cluster.ids[0], TabletId("third"), SCHEMA, members[1:2])
+
+    asyncio.run(run())
+
+
+def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+            admin = Admin(client)
+            await create(cluster, admin)
+            tablet = await client.tablet(SECOND)
+            await insert(tablet, range(20))
+            leads = leader(cluster)
+            assert leads is not None
+            gone, stays = (node for node in cluster.ids if node != leads)
+            await until(lambda: committed_config(cluster, gone) > OpId(0, 0))
+            wrong = OpId(7, 7)
+            with pytest.raises(FenceMismatch, match=r"committed config 1\.1 here, not 7\.7"):
+                await admin.delete_replica(gone, SECOND, "evicted", seen=wrong)
+            seen = committed_config(cluster, gone)
+            await admin.delete_replica(gone, SECOND, "evicted", seen=seen)
+            await admin.delete_replica(gone, SECOND, "evicted", seen=wrong)  # it is gone, whatever was seen
+            block = SuperblockFile(cluster.nodes[gone].files, cluster.nodes[gone].layout, SECOND).load()
+            assert block.data_state is DataState.DELETED and isinstance(block.tombstone, OpId)
+            assert block.quarantine is not None
+            assert sorted(path.name for path in (tmp_path / gone / block.quarantine).iterdir()) >= ["about"]
+            await insert(tablet, range(20, 40))  # two of three go on
+            await cluster.stop(gone)
+            await cluster.start(gone)
+            await cluster.stop(leads)
+            # The one that is left wins with the tombstone's vote; alone it would be one of three.
+            await until(lambda: cluster.nodes[stays].replicas[SECOND].status.role == "LEADER")
+            assert SECOND not in cluster.nodes[gone].replicas
+            await cluster.start(leads)
+            await until(lambda: leader(cluster) is not None)
+            assert await read_ids(tablet) == list(range(40))
+            with pytest.raises(TabletExists, match="has been deleted"):
+                members = list(zip(cluster.ids, cluster.addresses, strict=True))
+                await admin.create_replica(gone, SECOND, SCHEMA, members)
+
+    asyncio.run(run())
+
+
+def test_the_table_that_is_gone_takes_its_replicas_with_it_and_no_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+            admin = Admin(client)
+            await create(cluster, admin)
+            await insert(await client.tablet(SECOND), range(5))
+            for node in cluster.ids:
+                await admin.delete_replica(node, SECOND, "dropped", table_is_gone=True)
+            assert all(SECOND not in node.replicas for node in cluster.nodes.values())
+            await until(lambda: cluster.leader() is not None)
+            with pytest.raises(CallerError, match="never here"):
+                await admin.delete_replica(cluster.ids[0], TabletId("third"), "dropped", table_is_gone=True)
+            with pytest.raises(CallerError, match="one of both"):
+                await admin.delete_replica(cluster.ids[0], SECOND, "dropped")
+
+    asyncio.run(run())

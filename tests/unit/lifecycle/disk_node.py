@@ -1,0 +1,130 @@
+"""A node's tablets on a virtual disk, with the real log engine and a store that flushes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stelae.host.bootstrap import Engines, Recovered
+from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.instance import Instance, format_directory
+from stelae.host.layout import Layout
+from stelae.host.metadata import CrashPoints
+from stelae.host.settings import TabletSettings
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.deletion import LastOpId, bury, roll_forward
+from stelae.lifecycle.loading import TabletLoader
+from stelae.lifecycle.quarantine import About
+from stelae.rows.batcher import Batcher
+from stelae.rows.operations import operation, runs_of
+from stelae.sim.disk import VirtualDisk
+from stelae.spi.consensus import ConsensusEngine, HardState, Member
+from stelae.spi.ids import ClientId, LogId, NodeId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import Append
+from stelae.spi.write import OpKind, digests_of
+from stelae_wal_segmented import SegmentedWal
+from tests.conformance.durable_store import DurableStore
+
+LAYOUT = Layout("/node")
+NODE = NodeId("a" * 32)
+TABLET, OTHER = TabletId("t"), TabletId("other")
+SCHEMA = Schema.from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
+LAST = OpId(1, 9)
+
+
+class NoService:
+    """Clock, metrics and workers of a world in which nothing takes time."""
+
+    def count(self, name: str, amount: int = 1) -> None: ...
+
+    def gauge(self, name: str, value: float) -> None: ...
+
+    def monotonic_us(self) -> int:
+        return 0
+
+    def wall_us(self) -> int:
+        return 0
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
+        result = work()
+        if done is not None:
+            done(result)
+
+
+class DiskNode:
+    """Opens the log engine on a disk and brings its tablets up, as a node does."""
+
+    def __init__(self, disk: VirtualDisk, crash: CrashPoints | None = None) -> None:
+        self.disk = disk
+        no_service = NoService()
+        services = EngineServices(disk, no_service, no_service, no_service)
+        config = SegmentedWal.Config(segment_bytes_first=4096, segment_bytes_max=4096)
+        self.wal = SegmentedWal.open(LAYOUT.wals, config, services)
+        engines = Engines(
+            wal=self.wal,
+            consensus=ConsensusEngine,
+            consensus_config=None,
+            store=DurableStore,
+            store_config=DurableStore.Config(),
+            services=services,
+        )
+        self.crash = crash or CrashPoints()
+        self.loader = TabletLoader(disk, LAYOUT, engines, ("raft", "durable"), self.crash)
+
+    @classmethod
+    def with_rows(cls, *tablets: TabletId) -> DiskNode:
+        """Tablets with nine rows each, of which three are flushed; term 4, voted."""
+        disk = VirtualDisk()
+        format_directory(disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented"))
+        node = cls(disk)
+        for tablet in tablets:
+            member = Member(node_id=NODE, address="127.0.0.1:1")
+            node.loader.create(TabletSettings(id=tablet, schema=SCHEMA, members=(member,)))
+            entries = tuple(_row(index) for index in range(1, LAST.index + 1))
+            log = LogId(tablet, 1)
+            node.wal.commit({log: Append(entries=entries[:3], commit_hint=3)}, sync=True)
+            (recovered,) = (one for one in node.loader.recover_all() if one.superblock.tablet_id == tablet)
+            edit = recovered.store.flush()
+            assert edit is not None
+            block = Superblock(
+                tablet_id=tablet,
+                store_engine="durable",
+                schemas=(SCHEMA.to_bytes(),),
+                manifest=edit.manifest,
+                flushed=edit.flushed,
+                results=recovered.results.dump(),
+            )
+            SuperblockFile(disk, LAYOUT, tablet).save(block)
+            recovered.store.commit(edit)
+            node.wal.commit({log: Append(entries=entries[3:], commit_hint=9)}, sync=True)
+            config = recovered.consensus.committed_config
+            ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(4, NODE), config)
+        return node
+
+    def block(self, tablet: TabletId = TABLET) -> Superblock:
+        return SuperblockFile(self.disk, LAYOUT, tablet).load()
+
+    def delete(self, tablet: TabletId = TABLET, last: LastOpId = LAST) -> None:
+        """Steps 2 to 6."""
+        about = About(tablet_id=tablet, table_name="", deleted_us=5, reason="test")
+        tombstone = bury(self.disk, LAYOUT, self.block(tablet), last, about, self.crash)
+        roll_forward(self.disk, LAYOUT, tombstone, self.wal.set_aside, self.crash)
+
+    def recovered(self) -> dict[TabletId, Recovered]:
+        return {one.superblock.tablet_id: one for one in self.loader.recover_all()}
+
+
+def ids(recovered: Recovered) -> list[int]:
+    return [row[0] for batch in recovered.store.scan(ScanSpec(order=Order.KEY)) for row in batch.to_rows()]
+
+
+def _row(index: int) -> Entry:
+    batcher = Batcher(SCHEMA)
+    (run,) = runs_of([(index, operation(OpKind.INSERT, [(index,)]))])
+    batcher.add(ClientId("c"), 1, run, digests_of(run), None)
+    ((payload, _),) = batcher.build()
+    return Entry(OpId(1, index), EntryKind.WRITE, index << 12, payload)

@@ -1,0 +1,158 @@
+"""Deletion: whatever step a crash comes at, the replica is whole or a clean tombstone after the restart (T2, T10)."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.metadata import CrashPoints
+from stelae.host.superblock import DataState, SuperblockFile
+from stelae.lifecycle.quarantine import listed
+from stelae.lifecycle.startup import Action
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk_faults import PowerLost
+from stelae.spi.consensus import HardState
+from stelae.spi.ids import ZERO, LogId, OpId
+from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids
+
+POINTS = [
+    "delete.after_quarantine_directory",
+    "delete.after_superblock_copy",
+    "superblock.before_replace",
+    "superblock.after_replace",
+    "delete.after_tombstone",
+    "delete.after_consensus_copy",
+    "delete.after_data_moved",
+    "delete.after_data_durable",
+    "delete.after_log",
+]
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+class KillAt(CrashPoints):
+    """Ends the process when a point is passed."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+
+    def hit(self, point: str) -> None:
+        if point == self.point:
+            raise Killed(point)
+
+
+def check_after(disk: VirtualDisk) -> str:
+    """Start on a disk after a crash; say what became of the tablet, having checked that nothing is between."""
+    node = DiskNode(disk)
+    recovered = node.recovered()
+    assert not node.loader.failed
+    assert ids(recovered[OTHER]) == list(range(1, 10)), "nobody else is disturbed"
+    record = ConsensusMetadata(disk, LAYOUT, TABLET).load()
+    assert record.hard_state == HardState(4, NODE), "term and vote stay for ever"
+    if TABLET in recovered:
+        assert ids(recovered[TABLET]) == list(range(1, 10))
+        assert disk.listdir(LAYOUT.quarantine) == [], "what was begun is gone"
+        return "READY"
+    check_tombstone(node)
+    again = DiskNode(disk.clone())
+    assert TABLET not in again.recovered()
+    check_tombstone(again)
+    return "DELETED"
+
+
+def check_tombstone(node: DiskNode) -> None:
+    block = node.block()
+    assert block.data_state is DataState.DELETED and block.tombstone == LAST
+    assert not block.manifest and not block.schemas and not block.results, "records of the deleted are small"
+    assert LogId(TABLET, 1) not in node.wal.logs()
+    assert not node.disk.exists(LAYOUT.data_of(TABLET))
+    assert block.quarantine is not None
+    place = f"{LAYOUT.root}/{block.quarantine}"
+    assert node.disk.listdir(place) == ["about", "consensus-meta", "data", "superblock", "wals"]
+    assert node.disk.listdir(f"{place}/data") == ["rows-3"] and node.disk.listdir(f"{place}/wals")
+    assert node.disk.listdir(LAYOUT.quarantine) == ["t.1"]
+
+
+def test_a_deleted_replica_is_a_tombstone_and_its_data_are_set_aside() -> None:
+    node = DiskNode.with_rows(TABLET, OTHER)
+    node.delete()
+    check_tombstone(node)
+    assert check_after(node.disk.clone()) == "DELETED"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_is_killed_at_a_step_leaves_a_whole_replica_or_a_clean_tombstone(point: str) -> None:
+    disk = DiskNode.with_rows(TABLET, OTHER).disk.clone()
+    with pytest.raises(Killed):
+        DiskNode(disk, KillAt(point)).delete()
+    expected = "READY" if POINTS.index(point) < POINTS.index("superblock.after_replace") else "DELETED"
+    assert check_after(disk.clone()) == expected
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_power_lost_at_any_operation_leaves_a_whole_replica_or_a_clean_tombstone(seed: int) -> None:
+    clean = DiskNode.with_rows(TABLET, OTHER)
+    begun = clean.disk.faults.operations
+    clean.delete()
+    seen = set()
+    for number in range(1, clean.disk.faults.operations - begun + 1):
+        node = DiskNode.with_rows(TABLET, OTHER)
+        node.disk.faults.lose_power_after(operations=number)
+        with suppress(PowerLost):
+            node.delete()
+        seen.add(check_after(node.disk.crash(random.Random(seed * 1000 + number))))
+    assert seen == {"READY", "DELETED"}
+
+
+def test_power_lost_while_a_deletion_is_rolled_forward_is_made_up_for_at_the_next_start() -> None:
+    disk = DiskNode.with_rows(TABLET, OTHER).disk.clone()
+    with pytest.raises(Killed):
+        DiskNode(disk, KillAt("delete.after_tombstone")).delete()
+    disk = disk.clone()
+    clean = disk.clone()
+    node = DiskNode(clean)
+    begun = clean.faults.operations
+    node.recovered()
+    for number in range(1, clean.faults.operations - begun + 1):
+        broken = disk.clone()
+        again = DiskNode(broken)
+        broken.faults.lose_power_after(operations=number)
+        with suppress(PowerLost):
+            again.recovered()
+        assert check_after(broken.crash(random.Random(number))) == "DELETED"
+
+
+def test_each_deletion_has_a_directory_of_its_own() -> None:
+    node = DiskNode.with_rows(TABLET, OTHER)
+    node.delete(TABLET)
+    node.delete(OTHER)
+    assert [(one.name, one.about.reason if one.about else "") for one in listed(node.disk, LAYOUT)] == [
+        ("other.1", "test"),
+        ("t.1", "test"),
+    ]
+
+
+@pytest.mark.parametrize("kept", [LAST, "UNKNOWN", None])
+def test_a_copy_that_was_cut_short_goes_back_to_its_tombstone_without_a_look_into_its_log(kept: object) -> None:
+    node = DiskNode.with_rows(TABLET, OTHER)
+    block = node.block()
+    changes = {"data_state": DataState.COPYING, "tombstone": kept, "generation": 2}
+    SuperblockFile(node.disk, LAYOUT, TABLET).save(type(block)(**{**as_dict(block), **changes}))
+    node.wal.create(LogId(TABLET, 2), OpId(9, 99))  # of another's history: not ours to speak of
+    again = DiskNode(node.disk.clone())
+    found = again.loader.look(TABLET, again.wal.logs())
+    assert found.decision.action is Action.DELETE_SELF
+    assert TABLET not in again.recovered()
+    after = again.block()
+    assert after.data_state is DataState.DELETED and after.tombstone == (ZERO if kept is None else kept)
+    assert LogId(TABLET, 2) not in again.wal.logs()
+    assert not again.disk.exists(LAYOUT.data_of(TABLET))
+
+
+def as_dict(block: object) -> dict[str, object]:
+    return {name: getattr(block, name) for name in type(block).__struct_fields__}  # type: ignore[attr-defined]
