@@ -148,8 +148,7 @@ class LmdbStore(TabletStore):
             self._parts.memory.forget(
                 limit, BATCH_ROWS_MAX, lambda key: tree is not None and tree.newest(key) is not None
             )
-        self._upkeep.compact(limit, self._floor, 1)
-        return None
+        return self._upkeep.compact(limit, self._floor, 1)
 
     def commit(self, edit: Edit) -> None:
         self._upkeep.committed(edit)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+import msgspec
+
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
@@ -53,17 +55,24 @@ class Upkeep:
         self._flush = flush.number
         return pieces
 
-    def compact(self, limit: int, floor: int, pieces_max: int) -> None:
-        """Let go of what no view at or above ``limit`` can see, a bounded piece at a time."""
-        if self.env is None or self._failed:
-            return
+    def compact(self, limit: int, floor: int, pieces_max: int) -> Edit | None:
+        """Let go of what no view at or above ``limit`` can see, a bounded piece at a time.
+
+        Return an edit that only says so if there was something: there may be more."""
+        done = 0
         try:
-            for _ in range(pieces_max):
-                if not compact_piece(self.env, self._committed_flush, self._committed.flushed.index, limit, floor):
-                    return
+            while self.env is not None and not self._failed and done < pieces_max:
+                flushed = self._committed.flushed
+                if not compact_piece(self.env, self._committed_flush, flushed.index, limit, floor):
+                    break
+                done += 1
         except StorageError as error:
             self._judge(error)
             raise
+        if not done:
+            return None
+        manifest = msgspec.structs.replace(decode_manifest(self._committed.manifest, ""), floor=floor)
+        return Edit(manifest=encode_manifest(manifest), flushed=self._committed.flushed)
 
     def propose(self, applied: OpId, schema: Schema, schemas: Mapping[int, Schema], stamp: int, floor: int) -> Edit:
         """Return the edit that stands for the last flush."""
