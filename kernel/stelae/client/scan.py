@@ -25,8 +25,8 @@ class AsyncScan:
     """A scan that has not begun; each of its methods that reads carries it out, from the start.
 
     Made by ``AsyncTable.scan``. ``async for batch in scan`` gives ``pyarrow.RecordBatch`` objects and asks for more
-    only as they are taken. Nothing is kept on any server between two pages, so a scan may rest as long as it likes, and
-    go on at another replica."""
+    only as they are taken. No server has to keep anything between two pages, so a scan may rest as long as it likes,
+    and go on at another replica."""
 
     def __init__(
         self, token: ScanToken, schema: Schema, tablet: Callable[[TabletId], ReadableTablet], timeout_s: float

@@ -10,7 +10,7 @@ import pytest
 from stelae.client.messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest, decode, encode
 from stelae.host.replica import ReplicaState
 from stelae.rows.building import build_batch
-from stelae.server.tserver import service
+from stelae.server.tserver import pages
 from stelae.server.tserver.service import TabletService
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
@@ -56,7 +56,8 @@ def serving(rows: list[tuple[int, str]]) -> TabletService:
     applier = SimpleNamespace(store=store, timestamp=AT, applied=OpId(1, 1))
     replica = SimpleNamespace(state=ReplicaState.RUNNING, applier=applier)
     pool = SimpleNamespace(run=lambda _key, work, done: done(outcome(work)))
-    node: Any = SimpleNamespace(replicas={T: replica}, failed_tablets={}, scans=pool)
+    turns = SimpleNamespace(now_us=lambda: 0, call_at=lambda _when, _call: SimpleNamespace(cancel=lambda: None))
+    node: Any = SimpleNamespace(replicas={T: replica}, failed_tablets={}, scans=pool, turns=turns)
     return TabletService(node)
 
 
@@ -79,23 +80,23 @@ def page(server: TabletService, spec: ScanSpec, **fields: Any) -> tuple[ScanPage
 
 
 def all_pages(server: TabletService, **fields: Any) -> list[list[int]]:
-    pages, after = [], None
+    listed, after = [], None
     while True:
         found, keys = page(server, ScanSpec(order=Order.KEY, after=after), **fields)
-        pages.append(keys)
+        listed.append(keys)
         after = found.after
         if after is None:
-            return pages
+            return listed
 
 
 def test_a_page_holds_fewer_rows_when_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "PAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1000)
     # Large rows first, so that the average of a page misleads; one alone is above the bound.
     rows = [(n, "x" * (600 if n < 10 else 3000 if n == 10 else 1)) for n in range(200)]
-    pages = all_pages(serving(rows))
-    assert [key for keys in pages for key in keys] == list(range(200))
-    assert all(sum(len(rows[key][1]) for key in keys) <= 1000 or len(keys) == 1 for keys in pages)
-    assert len(pages) < 40
+    found = all_pages(serving(rows))
+    assert [key for keys in found for key in keys] == list(range(200))
+    assert all(sum(len(rows[key][1]) for key in keys) <= 1000 or len(keys) == 1 for keys in found)
+    assert len(found) < 40
 
 
 def test_a_page_holds_as_many_rows_as_were_asked_for() -> None:

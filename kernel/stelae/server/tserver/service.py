@@ -22,7 +22,6 @@ from stelae.client.messages import (
     Description,
     NoSuchTablet,
     ReplicaReport,
-    ScanPage,
     ScanRequest,
     StatusReply,
     StatusRequest,
@@ -31,12 +30,10 @@ from stelae.client.messages import (
 )
 from stelae.host.node import Node
 from stelae.host.replica import Replica
+from stelae.server.tserver.pages import Pages
 from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
-from stelae.spi.rows import RowBatch
-from stelae.spi.scan import ScanSpec
-from stelae.spi.store import TabletStore
 from stelae.spi.write import WriteReply, decode_request, encode_reply
 from stelae.wire.refusals import HandlerFailed
 from stelae.wire.requests import Request
@@ -45,12 +42,6 @@ from stelae.wire.settings import Lane
 log = logging.getLogger(__name__)
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
-
-PAGE_BYTES_MAX = 8 << 20
-"""Bytes of values from which on a page holds fewer rows: thousands of large cells would not fit a frame."""
-
-EMPTY_BATCHES_MAX = 16
-"""Batches in which nothing matches before a page is answered without rows: bounds its time."""
 
 
 class TabletService:
@@ -62,6 +53,7 @@ class TabletService:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._pages = Pages(node)
 
     def start(self) -> None:
         """Register the handlers."""
@@ -73,7 +65,8 @@ class TabletService:
         serve(CHECKSUM, self._checksum)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Let go of what scans hold."""
+        self._pages.stop()
 
     # -- writes ----------------------------------------------------------------------------------
 
@@ -113,26 +106,13 @@ class TabletService:
             lead_up_to(self._node, replica, scan.at, chosen)
 
     def _read_page(self, request: Request, replica: Replica, scan: ScanRequest, at: int) -> None:
-        store = replica.applier.store
-
-        def read() -> tuple[ScanPage, bytes | None]:
-            rows_max = scan.rows_max
-            while True:
-                rows, after = _read_rows(store, scan.spec, at, rows_max)
-                if rows is None or len(rows) <= 1 or rows.nbytes <= PAGE_BYTES_MAX:
-                    break
-                rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // rows.nbytes))
-            page = ScanPage(at, store.schema.version, 0 if rows is None else len(rows), after)
-            return page, rows.to_ipc() if rows is not None and len(rows) else None
-
-        def done(result: tuple[ScanPage, bytes | None] | Exception) -> None:
-            if isinstance(result, Exception):
-                _refuse(request, result)
+        def done(found: list[bytes] | Exception) -> None:
+            if isinstance(found, Exception):
+                _refuse(request, found)
             else:
-                page, body = result
-                request.reply([encode(page)] if body is None else [encode(page), body])
+                request.reply(found)
 
-        self._node.scans.run(f"scan/{request.sender}/{request.request_id}", read, done)
+        self._pages.read(request.sender, replica.applier.store, scan, at, done)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -177,16 +157,6 @@ def replica_of(node: Node, tablet_id: TabletId) -> Replica:
         raise Unavailable(f"the replica has failed: {failure}")
     known = ", ".join(sorted(node.replicas)) or "none"
     raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
-
-
-def _read_rows(store: TabletStore, spec: ScanSpec, at: int, rows_max: int) -> tuple[RowBatch | None, bytes | None]:
-    """The next rows of a scan, if any, and the token behind which more may come."""
-    with store.scan(spec, at) as cursor:
-        for _ in range(EMPTY_BATCHES_MAX):
-            rows = cursor.next_batch(rows_max)
-            if rows is None or len(rows):
-                break
-        return rows, cursor.resume_token if rows is not None else None
 
 
 def _refuse(request: Request, error: Exception) -> None:

@@ -1,0 +1,256 @@
+"""Pages that are read ahead: one cursor for a scan, whoever asks; and when it is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stelae.client.messages import ScanPage, ScanRequest, decode
+from stelae.rows.building import build_batch
+from stelae.server.tserver import pages
+from stelae.server.tserver.pages import KEEP_US, KEPT_MAX, Pages
+from stelae.spi.errors import TooOld
+from stelae.spi.ids import ClientId, NodeId, OpId, TabletId
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Compare, Order, ScanSpec
+from stelae.spi.store import ApplyEntry, Cursor
+from stelae.spi.write import OpKind
+from stelae_store_memory.store import MemoryStore
+from tests.unit.client.tablets import one_column
+
+SCHEMA = one_column("text", "string")
+AT = 100
+ME, OTHER = NodeId("me"), NodeId("other")
+
+
+class Store(MemoryStore):
+    """Counts cursors, those that are open and those that were opened; may refuse to go on."""
+
+    opened = 0
+    refuse: Exception | None = None
+
+    def __init__(self, rows: int) -> None:
+        super().__init__({1: SCHEMA})
+        self.open: set[int] = set()
+        self.asked: list[int] = []
+        batch = build_batch(SCHEMA.layout, [(n, f"row {n}") for n in range(rows)])
+        payload = WritePayload(
+            1,
+            (PayloadClient(ClientId("me"), 1),),
+            (PayloadRun(0, 1, (rows,), (1,), ()),),
+            (OpGroup(OpKind.INSERT, None, rows, batch.to_ipc()),),
+        )
+        self.apply([ApplyEntry(OpId(1, 1), AT, payload)])
+
+    def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
+        self.opened += 1
+        number, cursor = self.opened, super().scan(spec, at)
+        self.open.add(number)
+        next_batch, close = cursor.next_batch, cursor.close
+
+        def following(rows_max: int = 0) -> RowBatch | None:
+            self.asked.append(rows_max)
+            if self.refuse is not None:
+                raise self.refuse
+            return next_batch(rows_max)
+
+        def closing() -> None:
+            self.open.discard(number)
+            close()
+
+        cursor.next_batch, cursor.close = following, closing  # type: ignore[method-assign]
+        return cursor
+
+
+class World:
+    """Pages of one store, on a pool and a clock that a test moves."""
+
+    def __init__(self, rows: int = 10) -> None:
+        self.store = Store(rows)
+        self.now_us = 0
+        self.work: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.timers: dict[int, tuple[int, Callable[[], None]]] = {}
+        self.answers: list[Any] = []
+        pool = SimpleNamespace(run=lambda _key, work, done: self.work.append((work, done)))
+        turns = SimpleNamespace(now_us=lambda: self.now_us, call_at=self._call_at)
+        self.pages = Pages(SimpleNamespace(scans=pool, turns=turns))  # type: ignore[arg-type]
+
+    def _call_at(self, when_us: int, call: Callable[[], None]) -> Any:
+        number = len(self.timers)
+        self.timers[number] = (when_us, call)
+        return SimpleNamespace(cancel=lambda: self.timers.update({number: (1 << 62, call)}))
+
+    def ask(self, spec: ScanSpec, *, sender: NodeId = ME, rows_max: int = 3, store: Store | None = None) -> None:
+        asked = ScanRequest(TabletId("t"), spec, AT, rows_max)
+        self.pages.read(sender, store or self.store, asked, AT, self.answers.append)
+
+    def run_pool(self) -> None:
+        while self.work:
+            work, done = self.work.pop(0)
+            try:
+                done(work())
+            except Exception as error:
+                done(error)
+
+    def pass_us(self, duration_us: int) -> None:
+        self.now_us += duration_us
+        for when_us, call in [*self.timers.values()]:
+            if when_us <= self.now_us:
+                call()
+
+    def page(self, spec: ScanSpec, **fields: Any) -> tuple[ScanPage, list[int]]:
+        self.ask(spec, **fields)
+        self.run_pool()
+        frames = self.answers.pop()
+        assert isinstance(frames, list), frames
+        found = decode(frames[0], ScanPage)
+        return found, RowBatch.from_ipc(SCHEMA.layout, frames[1]).values(0) if len(frames) > 1 else []
+
+    def scan(self, spec: ScanSpec, **fields: Any) -> list[int]:
+        keys = []
+        while True:
+            found, some = self.page(spec, **fields)
+            keys += some
+            limit = None if spec.limit is None else spec.limit - len(some)
+            if found.after is None or limit == 0:
+                return keys
+            spec = ScanSpec(
+                columns=spec.columns, predicates=spec.predicates, order=spec.order, after=found.after, limit=limit
+            )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [ScanSpec(), ScanSpec(order=Order.KEY_DESCENDING), ScanSpec(limit=8), ScanSpec(predicates=(Compare(1, ">", 2),))],
+)
+def test_a_scan_of_many_pages_opens_one_cursor_and_closes_it_at_the_end(spec: ScanSpec) -> None:
+    world = World()
+    kept = range(3, 10) if spec.predicates else range(8) if spec.limit else range(10)
+    keys = world.scan(spec)
+    assert keys == (sorted(kept, reverse=True) if spec.order is Order.KEY_DESCENDING else [*kept])
+    assert (world.store.opened, world.store.open) == (1, set())
+
+
+def test_the_next_page_is_read_before_it_is_asked_for_and_answered_at_once() -> None:
+    world = World()
+    found, _ = world.page(ScanSpec())
+    assert world.work == []
+    world.ask(ScanSpec(after=found.after))
+    assert len(world.answers) == 1
+
+
+def test_a_page_that_is_asked_for_while_it_is_read_is_answered_when_it_was() -> None:
+    world = World()
+    world.ask(ScanSpec())
+    work, done = world.work.pop()
+    done(work())
+    found = decode(world.answers.pop()[0], ScanPage)
+    world.ask(ScanSpec(after=found.after))
+    assert world.answers == []
+    world.run_pool()
+    assert decode(world.answers.pop()[0], ScanPage).row_count == 3
+    assert world.store.opened == 1
+
+
+@pytest.mark.parametrize(
+    "fields", [{"sender": OTHER}, {"rows_max": 2}, {"store": Store(10)}], ids=["sender", "rows", "store"]
+)
+def test_what_asks_for_something_else_gets_a_cursor_of_its_own(fields: dict[str, Any]) -> None:
+    world = World()
+    found, _ = world.page(ScanSpec())
+    _, keys = world.page(ScanSpec(after=found.after), **fields)
+    assert keys == [3, 4, 5][: fields.get("rows_max", 3)]
+    assert world.store.opened + (fields["store"].opened if "store" in fields else 0) == 2
+
+
+def test_a_page_that_is_asked_for_again_is_the_same() -> None:
+    """An answer that was lost on the way."""
+    world = World()
+    found, _ = world.page(ScanSpec())
+    again = ScanSpec(after=found.after)
+    assert world.page(again) == world.page(again)
+
+
+def test_a_cursor_that_nobody_comes_back_for_is_let_go_and_the_scan_goes_on_all_the_same() -> None:
+    world = World()
+    found, _ = world.page(ScanSpec())
+    world.pass_us(KEEP_US - 1)
+    assert len(world.store.open) == 1
+    world.pass_us(1)
+    assert world.store.open == set()
+    assert world.page(ScanSpec(after=found.after))[1] == [3, 4, 5]
+    assert world.store.opened == 2
+
+
+def test_a_cursor_that_is_in_use_while_its_time_is_up_is_let_go_when_it_is_not() -> None:
+    world = World()
+    world.ask(ScanSpec())
+    work, done = world.work.pop()
+    done(work())
+    world.pass_us(KEEP_US)
+    assert len(world.store.open) == 1, "a thread is in it"
+    world.run_pool()
+    assert world.store.open == set()
+
+
+def test_no_more_cursors_wait_than_may_and_the_oldest_one_goes() -> None:
+    world = World()
+    first, _ = world.page(ScanSpec(), sender=NodeId("0"))
+    for number in range(1, KEPT_MAX + 1):
+        world.page(ScanSpec(), sender=NodeId(str(number)))
+    assert len(world.store.open) == KEPT_MAX
+    opened = world.store.opened
+    world.page(ScanSpec(after=first.after), sender=NodeId("0"))
+    assert world.store.opened == opened + 1
+
+
+def test_another_schema_is_not_read_with_a_cursor_from_before() -> None:
+    world = World()
+    found, _ = world.page(ScanSpec())
+    newer = SCHEMA.__class__(2, SCHEMA.columns, SCHEMA.key)
+    world.store.apply([ApplyEntry(OpId(1, 2), AT + 1, newer)])
+    page, keys = world.page(ScanSpec(after=found.after))
+    assert (page.schema_version, keys, world.store.opened) == (2, [3, 4, 5], 2)
+
+
+def test_what_goes_wrong_ahead_is_told_to_nobody_and_whoever_asks_then_is_told_anew() -> None:
+    world = World()
+    world.ask(ScanSpec())
+    work, done = world.work.pop()
+    done(work())
+    found = decode(world.answers.pop()[0], ScanPage)
+    world.store.refuse = TooOld(5)
+    world.run_pool()
+    assert (world.answers, world.store.open) == ([], set())
+    world.ask(ScanSpec(after=found.after))
+    world.run_pool()
+    assert isinstance(world.answers.pop(), TooOld)
+    assert world.store.open == set()
+
+
+def test_a_limit_bounds_what_the_engine_is_asked_for_unless_a_filter_may_pass_rows_over() -> None:
+    world = World()
+    world.page(ScanSpec(limit=2), rows_max=8)
+    world.page(ScanSpec(limit=2, predicates=(Compare(1, ">", 5),)), rows_max=8)
+    assert world.store.asked == [2, 8]
+
+
+def test_a_scan_whose_rows_are_large_stays_near_pages_of_the_right_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(rows=100)
+    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 200)
+    assert world.scan(ScanSpec(), rows_max=90) == [*range(100)]
+    assert world.store.asked[0] == 90
+    assert max(world.store.asked[3:]) < 40
+    assert world.store.opened < 12
+
+
+def test_stopping_lets_go_of_everything() -> None:
+    world = World()
+    for name in "abc":
+        world.page(ScanSpec(), sender=NodeId(name))
+    world.pages.stop()
+    assert world.store.open == set()
