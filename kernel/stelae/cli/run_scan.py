@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import shutil
 import time
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from stelae.cli.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.output import note, print_json
 from stelae.cli.output_rows import Output, printed
 from stelae.cli.progress import RowsProgress
-from stelae.client.intake import unknown_columns
 from stelae.client.times import At, hybrid
 from stelae.spi.errors import CallerError
 from stelae.transfer.filters import read_key, read_time, read_where
@@ -81,7 +81,8 @@ async def _scan(options: ScanOptions) -> int:
 
 
 def described(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncScan:
-    """Return the scan that the options describe; ``SchemaMismatch``: they do not fit the table."""
+    """Return the scan that the options describe; ``BadScan``, ``BadFilter``: they do not fit the table."""
+    check_columns(table, options.columns)
     return table.scan(
         options.columns or None,
         read_where(table.schema, options.where) or None,
@@ -90,6 +91,17 @@ def described(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncSc
         at=at,
         timeout_s=options.target.timeout_s,
     )
+
+
+def check_columns(table: AsyncTable, names: Sequence[str]) -> None:
+    """See that a table has columns; ``BadScan``: with those that it has."""
+    known = table.schema.by_name
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        where = "tablet" if len(table.partitioning.partitions) == 1 else "table"
+        close = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise BadScan(f"no column {', '.join(map(repr, unknown))}; the {where} has: {', '.join(known)}{hint}")
 
 
 def read_at(text: str) -> At | None:
@@ -144,9 +156,7 @@ def run_get(target: Target, words: list[str], columns: Sequence[str], at: str, *
 async def _get(target: Target, words: list[str], columns: Sequence[str], at: str, as_json: bool) -> int:
     async with connected(target) as client:
         table = await client.table(await table_name(client, target), timeout_s=target.timeout_s)
-        unknown = [name for name in columns if name not in table.schema.by_name]
-        if unknown:
-            raise BadScan(unknown_columns(table.schema, unknown))
+        check_columns(table, columns)
         key = read_key(table.schema, words)
         row = await table.get(key, at=read_at(at), timeout_s=target.timeout_s)
     shown = None if row is None else {name: row[name] for name in columns or row}

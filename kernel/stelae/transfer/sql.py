@@ -6,7 +6,7 @@ DuckDB hands a scan the columns that it needs and the filters that it can state;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from stelae.client import AsyncClient, AsyncTable
@@ -54,6 +54,7 @@ class Query:
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._problem: StelaeError | None = None
+        self._open: list[Generator[Any, None, None]] = []
 
     def run(self, take: Callable[[Any, Iterator[Any]], None]) -> None:
         """Carry the query out; ``take`` gets the schema of the result, and its batches as they come.
@@ -82,6 +83,9 @@ class Query:
             raise SqlFailed(f"{error}{self._known()}") from error
         finally:
             connection.close()
+            # A scan that was left half read would be ended when it is collected, by then without a loop to end it on.
+            for batches in self._open:
+                batches.close()
 
     def _known(self) -> str:
         return f"\nthe tables are: {', '.join(self._known_tables) or 'none'}"
@@ -102,9 +106,10 @@ class Query:
         scan = table.scan(needed, found.filters or None, at=self.at, timeout_s=self._timeout_s)
         schema = table.schema.project(tuple(table.schema.by_name[name].id for name in needed)).arrow
         batches = self._batches(scan, note)
+        self._open.append(batches)
         return dataset.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=where)
 
-    def _batches(self, scan: Any, note: ScanNote) -> Iterator[Any]:
+    def _batches(self, scan: Any, note: ScanNote) -> Generator[Any, None, None]:
         """Batches of a scan, taken from the thread of whoever asks."""
         batches = scan.batches()
         try:

@@ -1,0 +1,150 @@
+"""Tables as files suggest them, and how they differ from those that exist."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stelae.partition.plain import from_plain
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpKind
+from stelae.transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
+from stelae.transfer.inference import arrow_of_texts, arrow_of_values, stored_type, unique_columns
+from tests.unit.client.tablets import MemoryTable
+
+TYPES = {"station": pa.string(), "day": pa.date32(), "celsius": pa.float64(), 'odd "name"': None}
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["1", "-2", None], "int64"),
+        (["1", "2.5"], "double"),
+        (["1", "nan", "1e5"], "double"),
+        (["007", "123"], "string"),
+        (["+1", "0"], "int64"),
+        (["true", "FALSE"], "bool"),
+        (["1", "0"], "int64"),
+        (["2026-06-01", "1969-12-31"], "date"),
+        (["2026-06-01T10:00:00Z", "2026-06-01T10:00:00.5+02:00"], "timestamp"),
+        (["2026-06-01 10:00", "2026-06-01"], "timestamp"),
+        (["2026-06-01", "soon"], "string"),
+        (["9223372036854775808"], "double"),
+        (["", "x"], "string"),
+        ([None, None], "string"),
+        (["0x10"], "string"),
+    ],
+)
+def test_the_type_of_a_column_is_the_first_that_all_its_texts_have(texts: list[str | None], kind: str) -> None:
+    assert stored_type(arrow_of_texts(texts)) == kind
+
+
+def test_values_of_json_have_their_own_types() -> None:
+    assert arrow_of_values([1, None]) == pa.int64()
+    assert arrow_of_values([1, 2.5]) == pa.float64()
+    assert arrow_of_values(["2026-06-01"]) == pa.date32()
+    assert arrow_of_values(["1", "2"]) == pa.string()
+    assert arrow_of_values([1 << 70]) == pa.float64()
+    for odd in ([{}], [[1]], ["a", 1], [True, 1]):
+        with pytest.raises(TypeError, match="values of the kinds"):
+            arrow_of_values(odd)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [
+        (pa.uint8(), "int16"),
+        (pa.uint64(), "decimal(20,0)"),
+        (pa.large_string(), "string"),
+        (pa.dictionary(pa.int8(), pa.string()), "string"),
+        (pa.timestamp("ns", "Europe/Oslo"), "timestamp"),
+        (pa.decimal128(12, 2), "decimal(12,2)"),
+        (pa.decimal256(50, 2), None),
+        (pa.float16(), "float"),
+        (pa.list_(pa.int8()), None),
+        (pa.time64("us"), None),
+    ],
+)
+def test_what_stores_an_arrow_type(kind: Any, stored: str | None) -> None:
+    assert stored_type(kind) == stored
+
+
+def test_a_design_reads_back_as_the_table_it_describes() -> None:
+    made = design("my readings", TYPES, ["station", "day"], ["station:4"], "")
+    node, _, locations = made.to_toml().partition("# in the file for --tables")
+    tablet = tomllib.loads(node)["tablet"]
+    schema = Schema.from_plain({"columns": tablet["columns"], "key": tablet["key"]})
+    assert schema == made.schema()
+    assert [column.type for column in schema.columns] == ["string", "date", "double", "string"]
+    assert [column.nullable for column in schema.columns] == [False, False, True, True]
+    table = tomllib.loads(locations)["tables"]["my readings"]
+    assert from_plain(schema, table["partition"]).count == len(table["tablets"]) == 4
+    assert tablet["id"] == table["tablets"][0]["id"]
+    assert made.to_plain()["tablets"] == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "levels", "says"),
+    [
+        ([], [], "a table needs a key: --key COLUMNS"),
+        (["stat"], [], "the key names 'stat'; the file has: station, day"),
+        (["station"], ["station"], "--hash is COLUMNS:BUCKETS"),
+        (["station"], ["celsius:4"], "the file cannot become a table"),
+        (["station"], ["station:1"], "the file cannot become a table"),
+    ],
+)
+def test_what_cannot_be_a_table_says_why(key: Sequence[str], levels: Sequence[str], says: str) -> None:
+    with pytest.raises(BadDesign, match=says):
+        design("t", TYPES, key, levels, "")
+
+
+def test_too_many_columns_and_types_that_nothing_stores_are_told() -> None:
+    with pytest.raises(BadDesign, match=r"300 columns(.|\n)*choose up to 300 with --columns"):
+        design("t", {f"c{n}": pa.int64() for n in range(301)}, ["c0"], [], "")
+    with pytest.raises(BadDesign, match="column 'tags' is list<item: string>, which no column can store"):
+        design("t", {"id": pa.int64(), "tags": pa.list_(pa.string())}, ["id"], [], "")
+
+
+ALL = {"sensor": None, "minute": None, "celsius": None, "note": None}
+
+
+@pytest.mark.parametrize(
+    ("types", "kind", "key", "levels", "says"),
+    [
+        ({**ALL, "extra": None}, OpKind.UPSERT, [], [], "column 'extra' is not in the table(.|\n)*--skip-unknown"),
+        ({"sensor": None, "note": None}, OpKind.UPSERT, [], [], "key column 'minute' is not in the file"),
+        ({**ALL, "note": pa.int64()}, OpKind.UPSERT, [], [], "column 'note' is int64 in the file and string in the"),
+        (ALL, OpKind.UPSERT, ["minute"], [], "the key of the table is sensor, minute, not minute"),
+        (ALL, OpKind.UPSERT, [], ["minute:2"], "the table is hashed by sensor:2, not by minute:2"),
+    ],
+)
+def test_every_difference_that_no_row_could_overcome_is_told(
+    types: dict[str, Any], kind: OpKind, key: list[str], levels: list[str], says: str
+) -> None:
+    table = MemoryTable(partition={"hash": [{"columns": ["sensor"], "buckets": 2}]}).table
+    with pytest.raises(TableDiffers, match=says):
+        check_fits(table, types, kind, key, levels)
+
+
+def test_what_goes_together_leaves_remarks_at_most() -> None:
+    table = MemoryTable(partition={"hash": [{"columns": ["sensor"], "buckets": 2}]}).table
+    assert check_fits(table, ALL, OpKind.UPSERT, ["sensor", "minute"], ["sensor:2"]) == []
+    some = {"sensor": pa.int8(), "minute": pa.uint16()}
+    assert len(check_fits(table, some, OpKind.INSERT, [], [])) == 2
+    assert check_fits(table, some, OpKind.UPDATE, [], []) == []
+
+
+def test_texts_that_do_not_fit_are_told_with_one_of_them() -> None:
+    sample = {"sensor": ["1", "2.5", "x", None], "note": ["1", "b"], "celsius": ["1", "2"], "other": ["a"]}
+    assert type_remarks(MemoryTable().table.schema, sample) == [
+        "column 'sensor': 2 of the first 4 values are no int32, such as '2.5': those rows will be left out"
+    ]
+
+
+def test_columns_that_tell_rows_apart_are_found() -> None:
+    sample = {"a": [1, 2, 3], "b": [1, 1, 2], "c": ["x", None, "y"], "d": [[1], [2], [3]], "e": []}
+    assert unique_columns(sample) == ["a"]

@@ -1,0 +1,104 @@
+"""Conditions, times and keys as they are typed."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from stelae.client.where import BadFilter, predicates
+from stelae.spi.errors import CallerError
+from stelae.spi.schema import Schema
+from stelae.transfer.filters import read_key, read_time, read_where
+
+SCHEMA = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "station", "type": "string"},
+            {"name": "day", "type": "date"},
+            {"name": "celsius", "type": "double", "nullable": True},
+            {"name": "odd name", "type": "decimal(5,2)", "nullable": True},
+            {"name": "raw", "type": "binary", "nullable": True},
+        ],
+        "key": ["station", "day"],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "filters"),
+    [
+        ("", []),
+        ("celsius > 20.5", [("celsius", ">", 20.5)]),
+        ("celsius>-1 AND celsius<=3", [("celsius", ">", -1.0), ("celsius", "<=", 3.0)]),
+        ("station = 'it''s, (so) and so'", [("station", "=", "it's, (so) and so")]),
+        (
+            "station in ('a', 'b') and day >= 2026-06-01",
+            [("station", "in", ["a", "b"]), ("day", ">=", date(2026, 6, 1))],
+        ),
+        ("celsius is null and station IS NOT NULL", [("celsius", "is null"), ("station", "is not null")]),
+        ("station starts with 'Be'", [("station", "starts with", "Be")]),
+        ('"odd name" != 1.5', [("odd name", "!=", Decimal("1.50"))]),
+        ("day = '2026-06-01'", [("day", "=", date(2026, 6, 1))]),
+        ("raw = 'ab'", [("raw", "=", b"ab")]),
+    ],
+)
+def test_conditions_are_read_by_the_types_of_their_columns(text: str, filters: list[Any]) -> None:
+    assert read_where(SCHEMA, text) == filters
+    predicates(SCHEMA, filters)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("celsus > 20", "did you mean 'celsius'"),
+        ("celsius > warm", "expected double, got 'warm'"),
+        ("celsius", "ends where an operation was expected"),
+        ("celsius >", "ends where a value was expected"),
+        ("celsius > 1 or celsius < 0", "'or' is for `stelae sql`"),
+        ("celsius like 'x'", "known: =, ==, !=, <>, <, <=, >, >=, in, is null"),
+        ("station = Bergen", "text stands in single quotes"),
+        ("station in 'a'", "expected '\\('"),
+        ("station in ('a' 'b')", "expected '\\)'"),
+        ("station is 5", "expected 'null'"),
+        ("station = 'a", "cannot read"),
+        ("day = 2026-02-30", "expected date, got '2026-02-30'"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_says_what_was_expected(text: str, says: str) -> None:
+    with pytest.raises(BadFilter, match=says):
+        read_where(SCHEMA, text)
+
+
+NOW = datetime(2026, 6, 2, 12, tzinfo=timezone(timedelta(hours=2)))
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-06-01T12:00", datetime(2026, 6, 1, 10, tzinfo=UTC)),
+        ("2026-06-01T12:00Z", datetime(2026, 6, 1, 12, tzinfo=UTC)),
+        ("2026-06-01", datetime(2026, 5, 31, 22, tzinfo=UTC)),
+        ("5m", NOW - timedelta(minutes=5)),
+        ("1.5h ago", NOW - timedelta(hours=1.5)),
+        ("7353505807276285952", 7353505807276285952),
+    ],
+)
+def test_times_are_read_as_they_are_typed(text: str, time: Any) -> None:
+    assert read_time(text, NOW) == time
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "5 fortnights", "99999999d"])
+def test_a_time_that_is_none_says_what_one_is(text: str) -> None:
+    with pytest.raises(CallerError, match="--at is a time such as"):
+        read_time(text, NOW)
+
+
+def test_a_key_is_one_word_for_each_of_its_columns() -> None:
+    assert read_key(SCHEMA, ["Bergen", "2026-06-01"]) == {"station": "Bergen", "day": date(2026, 6, 1)}
+    with pytest.raises(CallerError, match=r"the key is station \(string\), day \(date\): give 2 values, not 1"):
+        read_key(SCHEMA, ["Bergen"])
+    with pytest.raises(BadFilter, match="expected date, got 'soon'"):
+        read_key(SCHEMA, ["Bergen", "soon"])

@@ -1,0 +1,216 @@
+"""Files as numbered rows: what is wrong with a row is told of that row, whatever stands around it."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from stelae.spi.schema import Schema
+from stelae.transfer import csv_reader
+from stelae.transfer.files import BrokenInput, Format, Kind, NoInput, UnknownFormat, kind_of
+from stelae.transfer.readers import open_reader
+from stelae.transfer.records import Chunk
+
+SCHEMA = Schema.from_plain(
+    {
+        "columns": [
+            {"name": "id", "type": "int64"},
+            {"name": "text", "type": "string", "nullable": True},
+            {"name": "x", "type": "double", "nullable": True},
+        ],
+        "key": ["id"],
+    }
+)
+
+
+def read(path: Path, after: int = 0, columns: Sequence[str] | None = None, **options: str) -> list[Chunk]:
+    reader = open_reader(path, kind_of(path), **options)
+    try:
+        return [*reader.chunks(SCHEMA, columns or reader.columns, after)]
+    finally:
+        reader.close()
+
+
+def rows(chunks: Sequence[Chunk]) -> dict[int, Any]:
+    """Rows by number, as dicts."""
+    found: dict[int, Any] = {}
+    for chunk in chunks:
+        listed = chunk.rows.to_pylist() if hasattr(chunk.rows, "to_pylist") else chunk.rows
+        found |= dict(zip(chunk.numbers, listed, strict=True))
+    return found
+
+
+def bad(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
+    return [(row.row, row.code) for chunk in chunks for row in chunk.bad]
+
+
+def write(path: Path, data: bytes | str) -> Path:
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+CSV = b'id,text,x\n1,one,1.5\n2,short\n"3","two\nlines",\n\n4,,nan\n5,"",x\n6,\xff,1\n7,a,b,c\n8,end,-inf\n'
+
+
+def test_a_csv_with_every_kind_of_odd_row_tells_each_and_reads_the_others(tmp_path: Path) -> None:
+    chunks = read(write(tmp_path / "a.csv", CSV))
+    found = rows(chunks)
+    assert [*found] == [1, 3, 4, 8]
+    assert found[3] == {"id": 3, "text": "two\nlines", "x": None}
+    assert found[4]["text"] is None and str(found[4]["x"]) == "nan"
+    assert bad(chunks) == [(2, "RAGGED"), (5, "BAD_VALUE"), (6, "BAD_VALUE"), (7, "RAGGED")]
+    reasons = [row.reason for chunk in chunks for row in chunk.bad]
+    assert reasons[0] == "expected 3 cells, got 2"
+    assert reasons[1] == "column 'x': expected double, got 'x'"
+    assert reasons[2] == "column 'text': expected string, got bytes that are no UTF-8"
+    assert chunks[-1].last == 8
+
+
+@pytest.mark.parametrize("after", range(9))
+def test_rows_behind_a_number_are_the_same_whatever_came_before(tmp_path: Path, after: int) -> None:
+    path = write(tmp_path / "a.csv", CSV)
+    whole = read(path)
+    rest = read(path, after)
+    assert rows(rest).keys() == {number for number in rows(whole) if number > after}
+    assert bad(rest) == [(row, code) for row, code in bad(whole) if row > after]
+
+
+def test_numbers_hold_across_blocks_and_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 128)
+    monkeypatch.setattr(csv_reader, "CHUNK_ROWS_MAX", 5)
+    lines = [f"{n},t{n},{n}.5" if n % 7 else f"{n},t{n}" for n in range(1, 201)]
+    chunks = read(write(tmp_path / "a.csv", "id,text,x\n" + "\n".join(lines) + "\n"))
+    assert all(row["id"] == number for number, row in rows(chunks).items())
+    assert [row for row, _ in bad(chunks)] == [*range(7, 201, 7)]
+    assert {*rows(chunks)} | {row for row, _ in bad(chunks)} == {*range(1, 201)}
+    assert [chunk.last for chunk in chunks] == sorted(chunk.last for chunk in chunks)
+    assert all(one.done <= other.done for one, other in itertools.pairwise(chunks))
+
+
+def test_a_file_whose_last_rows_are_ragged_accounts_for_them(tmp_path: Path) -> None:
+    chunks = read(write(tmp_path / "a.csv", "id,text,x\n1,a,1\n2\n3\n"))
+    assert bad(chunks) == [(2, "RAGGED"), (3, "RAGGED")]
+    assert chunks[-1].last == 3
+
+
+def test_null_and_empty_text_differ(tmp_path: Path) -> None:
+    found = rows(read(write(tmp_path / "a.csv", 'id,text\n1,\n2,""\n3,NA\n4,"NA"\n'), null="NA"))
+    assert [row["text"] for row in found.values()] == [None, "", None, "NA"]
+
+
+def test_a_header_alone_has_columns_and_no_rows(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "id,text,x\n")) == []
+
+
+def test_a_mark_of_utf_8_and_ends_of_lines_of_another_system_are_no_part_of_a_name(tmp_path: Path) -> None:
+    assert rows(read(write(tmp_path / "a.csv", b"\xef\xbb\xbfid,text\r\n1,a\r\n"))) == {1: {"id": 1, "text": "a"}}
+
+
+def test_tabs_and_other_delimiters(tmp_path: Path) -> None:
+    assert rows(read(write(tmp_path / "a.tsv", "id\ttext\n1\ta,b\n"))) == {1: {"id": 1, "text": "a,b"}}
+    assert rows(read(write(tmp_path / "a.csv", "id;text\n1;a,b\n"), delimiter=";")) == {1: {"id": 1, "text": "a,b"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "error", "says"),
+    [
+        ("a.csv", b"", NoInput, "is empty"),
+        ("a.jsonl", b"", NoInput, "is empty"),
+        ("a.parquet", b"", NoInput, "is empty"),
+        ("a.arrow", b"", NoInput, "is empty"),
+        ("a.csv", b"\nid\n", NoInput, "empty line"),
+        ("a.csv", b"id,id\n1,2\n", BrokenInput, "names 'id' twice"),
+        ("a.csv", b"id,\n1,2\n", BrokenInput, "column without a name"),
+        ("a.csv", "id\n1\n".encode("utf-16"), BrokenInput, "UTF-16"),
+        ("a.csv", b"id,\xff\n1,2\n", BrokenInput, "header"),
+        ("a.jsonl", b"1\n2\n", BrokenInput, "no JSON object"),
+        ("a.parquet", b"PAR1 not really", BrokenInput, "cannot be read"),
+        ("a.arrow", b"ARROW1 not really", BrokenInput, "no Arrow file"),
+        ("a.arrow", b"\xff\xff\xff\xff\xff\xff\xff\x7f", BrokenInput, "no Arrow file"),
+        ("a.csv.gz", b"id\n1\n", BrokenInput, "cannot be read"),
+        ("missing.csv", None, NoInput, "no such file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_typed_error(
+    tmp_path: Path, name: str, data: bytes | None, error: type[Exception], says: str
+) -> None:
+    if data is not None:
+        write(tmp_path / name, data)
+    with pytest.raises(error, match=says):
+        read(tmp_path / name)
+
+
+def test_a_compressed_file_that_ends_early_gives_what_came_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1 << 17)
+    lines = "".join(f"{n},{n * 7919 % 100_003}\n" for n in range(200_000))
+    whole = gzip.compress(f"id,text\n{lines}".encode())
+    path = write(tmp_path / "a.csv.gz", whole[: len(whole) * 2 // 3])
+    reader = open_reader(path, kind_of(path))
+    count = 0
+    with pytest.raises(BrokenInput, match="cannot be read on"):
+        for chunk in reader.chunks(SCHEMA, reader.columns, 0):
+            count += len(chunk.numbers)
+    reader.close()
+    assert count > 10_000
+
+
+def test_a_quote_that_is_never_closed_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1 << 20)
+    path = write(tmp_path / "a.csv", 'id,text\n1,a\n2,"' + "x" * (3 << 20) + "\n")
+    with pytest.raises(BrokenInput, match="a quote that is never closed"):
+        read(path)
+
+
+@pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_text_is_read_through_its_compression(tmp_path: Path, form: str, compression: str) -> None:
+    data = b"id,text\n1,a\n2,b\n" if form == "csv" else b'{"id":1,"text":"a"}\n{"id":2,"text":"b"}'
+    path = tmp_path / f"a.{form}{ {'': '', 'gzip': '.gz', 'zstd': '.zst'}[compression] }"
+    path.write_bytes(pa.compress(data, compression, asbytes=True) if compression == "zstd" else data)
+    if compression == "gzip":
+        path.write_bytes(gzip.compress(data))
+    assert rows(read(path)) == {1: {"id": 1, "text": "a"}, 2: {"id": 2, "text": "b"}}
+
+
+def test_json_lines_are_judged_one_by_one(tmp_path: Path) -> None:
+    lines = [b'{"id": 1, "x": 1.5}', b"", b"{", b"[1]", b'{"id": 2, "text": "\xff"}', b'{"id": 3, "x": "Infinity"}']
+    chunks = read(write(tmp_path / "a.jsonl", b"\n".join([*lines, b'{"id": 4, "x": "1"}'])))
+    assert rows(chunks) == {1: {"id": 1, "x": 1.5}, 5: {"id": 3, "x": float("inf")}}
+    assert bad(chunks) == [(2, "BAD_LINE"), (3, "BAD_LINE"), (4, "BAD_LINE"), (6, "BAD_VALUE")]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.arrows"])
+@pytest.mark.parametrize("after", [0, 4, 10, 19, 20])
+def test_batches_are_numbered_and_begin_behind_a_row(tmp_path: Path, name: str, after: int) -> None:
+    table = pa.table({"id": pa.array(range(1, 21), pa.int64()), "text": [f"t{n}" for n in range(1, 21)]})
+    path = tmp_path / name
+    if name == "a.parquet":
+        parquet.write_table(table, path, row_group_size=6)
+    else:
+        make = pa.ipc.new_file if name == "a.arrow" else pa.ipc.new_stream
+        with make(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=6)
+    chunks = read(path, after)
+    assert {number: row["id"] for number, row in rows(chunks).items()} == {n: n for n in range(after + 1, 21)}
+    assert not chunks or chunks[-1].last == 20
+
+
+def test_names_say_the_kind(tmp_path: Path) -> None:
+    assert kind_of(Path("a.b.csv.zst")) == Kind(Format.CSV, "zstd")
+    assert kind_of(Path("a.NDJSON")) == Kind(Format.JSONL, "")
+    assert kind_of(Path("a"), "parquet") == Kind(Format.PARQUET, "")
+    assert kind_of(Path("a.txt.gz"), "csv") == Kind(Format.CSV, "gzip")
+    for path, says in [("a", "known endings"), ("a.xlsx", "known endings"), ("a.parquet.gz", "unpack")]:
+        with pytest.raises(UnknownFormat, match=says):
+            kind_of(Path(path))
+    with pytest.raises(UnknownFormat, match="known: csv, tsv"):
+        kind_of(Path("a.csv"), "excel")

@@ -1,0 +1,89 @@
+"""Text as values: what is read, and what is a misfit rather than a guess."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stelae.spi.schema import Column
+from stelae.transfer.text import all_fit, parse_text
+
+BAD = object()
+
+
+def column(kind: str) -> Column:
+    return Column(id=1, name="c", type=kind, nullable=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("int32", " 5 ", 5),
+        ("int32", "130.0", 130),
+        ("int32", "+7", 7),
+        ("int32", "1.5", BAD),
+        ("int32", "+-5", BAD),
+        ("int8", "300", BAD),
+        ("int64", "9223372036854775807", 9223372036854775807),
+        ("int64", "9223372036854775808", BAD),
+        ("int64", "9007199254740993.0", BAD),
+        ("double", "-inf", float("-inf")),
+        ("double", "+2", 2.0),
+        ("double", "1e400", BAD),
+        ("float", "1e40", BAD),
+        ("double", "warm", BAD),
+        ("bool", "TRUE", True),
+        ("bool", "yes", BAD),
+        ("date", "2026-02-03", date(2026, 2, 3)),
+        ("date", "2026-02-30", BAD),
+        ("date", "99999-01-01", BAD),
+        ("timestamp", "2026-06-01", datetime(2026, 6, 1)),
+        ("timestamp", "2026-06-01 10:00:00.5", datetime(2026, 6, 1, 10, 0, 0, 500_000)),
+        ("timestamp", "2026-06-01T10:00:00+02:00", datetime(2026, 6, 1, 8)),
+        ("timestamp", "2026-06-01 10:00:00.123456000", datetime(2026, 6, 1, 10, 0, 0, 123_456)),
+        ("timestamp", "2026-06-01 10:00:00.123456789", BAD),
+        ("timestamp", "300000-01-01", BAD),
+        ("decimal(5,2)", "1.5", Decimal("1.50")),
+        ("decimal(5,2)", "1.234", BAD),
+        ("decimal(5,2)", "12345", BAD),
+        ("binary", "aGk=", b"hi"),
+        ("binary", "hi!", BAD),
+        ("string", " kept ", " kept "),
+    ],
+)
+def test_text_is_read_exactly_or_not_at_all(kind: str, text: str, value: Any) -> None:
+    found = parse_text(column(kind), pa.array([None, text.encode(), text.encode()], pa.binary()))
+    assert found.array[0].as_py() is None and 0 not in found.bad
+    if value is BAD:
+        assert found.array[1].as_py() is None
+        assert found.bad[1] == found.bad[2]
+        assert found.bad[1].startswith(f"column 'c': expected {kind}, got '")
+    else:
+        assert not found.bad and found.array[2].as_py() == value
+        assert found.array.type == column(kind).data_type.arrow()
+
+
+def test_nan_is_read_as_nan() -> None:
+    assert str(parse_text(column("double"), pa.array([b"nan"], pa.binary())).array[0].as_py()) == "nan"
+
+
+def test_bytes_that_are_no_text_are_a_misfit_of_their_place_alone() -> None:
+    found = parse_text(column("string"), pa.array([b"a", b"\xff", b"b"], pa.binary()))
+    assert found.array.to_pylist() == ["a", None, "b"]
+    assert found.bad == {1: "column 'c': expected string, got bytes that are no UTF-8"}
+
+
+def test_different_ways_to_write_a_value_may_stand_in_one_column() -> None:
+    texts = [b"2026-06-01", b"2026-06-01T00:00:00Z", b"soon", b"2026-06-01 00:00:00.000000000"]
+    found = parse_text(column("timestamp"), pa.array(texts, pa.binary()))
+    assert found.array.to_pylist() == [datetime(2026, 6, 1), datetime(2026, 6, 1), None, datetime(2026, 6, 1)]
+    assert [*found.bad] == [2]
+
+
+def test_whether_all_fit_is_one_look_at_each_way() -> None:
+    assert all_fit(column("int64"), pa.array([b"1", b"2"], pa.binary()))
+    assert not all_fit(column("int64"), pa.array([b"1", b"x"], pa.binary()))
