@@ -26,6 +26,7 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
+from stelae.sim.historian import Historian
 from stelae.sim.log_model import LogModel
 from stelae.sim.network import Network
 from stelae.sim.peers import Parcel, WatchedNetwork, Wire
@@ -33,9 +34,11 @@ from stelae.sim.process import Call, Process, Span, VirtualPool, VirtualReader, 
 from stelae.sim.profile import Profile
 from stelae.sim.scribe import SCRIBE_LOG, Scribe
 from stelae.sim.services import CountedMetrics, VirtualWorkers
+from stelae.sim.store_files import StoreFiles, WatchedSuperblock
 from stelae.sim.tap_core import CoreTap, tapped
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
+from stelae.sim.upkeep import maintenance_of
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
 from stelae.spi.consensus import HardState, Member, TabletConfig
@@ -47,6 +50,7 @@ from stelae.spi.services import EngineServices
 CLUSTER = ClusterId("simulated")
 TABLET = TabletId("tablet")
 LAYOUT = Layout("/node")
+STORE = f"{LAYOUT.data}/{TABLET}"
 SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="value", type="string")), (1,))
 CACHE_BYTES_MAX = 4_096
 """Small, so that replication and apply also read the log."""
@@ -85,6 +89,7 @@ class Running:
     clock: HybridClock
     replica: Replica
     scribe: Scribe
+    historian: Historian
 
 
 def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> None:
@@ -94,7 +99,8 @@ def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> Non
     members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in around.node_ids)
     config = TabletConfig(op_id=ZERO, members=members)
     ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
-    block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),))
+    store = around.profile.stores[around.node_ids.index(node_id)]
+    block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
 
 
@@ -151,8 +157,14 @@ class Boot:
         wire.traffic = traffic
         traffic.start(wire)
         replica.start()
+        maintenance_of(process, hybrid, replica, self._around.profile).start()
         return Running(
-            process=process, wire=wire, clock=hybrid, replica=replica, scribe=self._scribe(wal, thread.writer)
+            process=process,
+            wire=wire,
+            clock=hybrid,
+            replica=replica,
+            scribe=self._scribe(wal, thread.writer),
+            historian=self._historian(replica),
         )
 
     @property
@@ -211,25 +223,40 @@ class Boot:
     def _replica(
         self, wal: WalTap, writer: LogWriter, traffic: PeerTraffic, hybrid: HybridClock, observer: ReplicaObserver
     ) -> Replica:
-        engines, cores = self._engines(wal)
         record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
-        superblock_file = SuperblockFile(self._disk, LAYOUT, TABLET)
+        files = StoreFiles(self._disk, STORE, self._node, self._around.watch)
+
+        def saved(block: Superblock) -> None:
+            files.saved(block)
+            self._keep_for_the_slowest(replica)
+
+        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, saved)
         block = superblock_file.load()
-        recovered = recover(block, record, engines, f"{LAYOUT.data}/{TABLET}")
+        engines, cores = self._engines(wal, block.store_engine, files)
+        recovered = recover(block, record, engines, STORE)
         network = WatchedNetwork(traffic, self._node, self._around.watch, cores)
-        return assemble(
+        replica = assemble(
             recovered,
             engines,
             self._ports(wal, writer, network, traffic, hybrid, observer),
             node_id=self._node_id,
             superblock_file=superblock_file,
             limits=ReplicaLimits(
-                cache_bytes_max=CACHE_BYTES_MAX, range_bytes_max=self._around.profile.append_bytes_max
+                cache_bytes_max=CACHE_BYTES_MAX,
+                range_bytes_max=self._around.profile.append_bytes_max,
+                flush_bytes=self._around.profile.flush_bytes,
+                memory_bytes_max=self._around.profile.memory_bytes_max,
             ),
             rng=self._rng("core"),
         )
+        self._keep_for_the_slowest(replica)
+        return replica
 
-    def _engines(self, wal: WalTap) -> tuple[Engines, list[CoreTap]]:
+    def _keep_for_the_slowest(self, replica: Replica) -> None:
+        """Hold the log for whoever may still need it: nothing copies a tablet yet, so none may be left behind."""
+        replica.flusher.retention.anchor("slowest", self._around.watch.world.settled() + 1)
+
+    def _engines(self, wal: WalTap, store: str, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
         """Return the engines with their taps, and the list that will hold the core."""
         around, chosen = self._around, self._around.engines
         consensus, cores = tapped(chosen.consensus, self._node, around.watch)
@@ -238,8 +265,8 @@ class Boot:
             wal=wal,
             consensus=consensus,
             consensus_config=chosen.consensus_config(around.profile),
-            store=tapped_store(chosen.store, self._node, around.watch, inline=inline),
-            store_config=chosen.store.Config(),
+            store=tapped_store(chosen.stores[store], self._node, around.watch, files, inline=inline),
+            store_config=chosen.store_config(store, around.profile),
             services=self._services(),
         )
         return engines, cores
@@ -279,6 +306,12 @@ class Boot:
         scribe = Scribe(self._process, writer, rng, self._around.coverage, state.last, floor)
         scribe.start()
         return scribe
+
+    def _historian(self, replica: Replica) -> Historian:
+        around = self._around
+        historian = Historian(self._process, replica, self._node, around.watch, self._rng("historian"), around.coverage)
+        historian.start()
+        return historian
 
 
 class WatchedHardStates:

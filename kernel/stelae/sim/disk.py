@@ -91,6 +91,17 @@ class VirtualDisk:
         del contents.data[size:]
         contents.changes.clear()
 
+    def is_durable(self, path: str) -> bool:
+        """Say whether a file would be found, whole and under this name, if power were lost now."""
+        node: Node | None = self._names.root
+        for name in _parts(path):
+            if not isinstance(node, Directory) or name not in node.durable:
+                return False
+            if node.durable[name] is not node.entries.get(name):
+                return False
+            node = node.durable[name]
+        return isinstance(node, Contents) and not node.changes
+
     def tree(self) -> dict[str, bytes]:
         """Every file by its path, in order, with its visible contents."""
         found: dict[str, bytes] = {}

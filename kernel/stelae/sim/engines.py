@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
-from stelae.sim.profile import Profile
+from stelae.sim.profile import STORES, Profile
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import WalEngine
@@ -19,7 +20,7 @@ class SimEngines:
 
     wal: type[WalEngine]
     consensus: type[ConsensusEngine]
-    store: type[TabletStore]
+    stores: Mapping[str, type[TabletStore]]
 
     @classmethod
     def installed(cls) -> SimEngines:
@@ -32,7 +33,7 @@ class SimEngines:
         return cls(
             wal=registry.engine(EngineKind.WAL, "segmented"),
             consensus=registry.engine(EngineKind.CONSENSUS, "raft"),
-            store=registry.engine(EngineKind.STORE, "memory"),
+            stores={name: registry.engine(EngineKind.STORE, name) for name in STORES},
         )
 
     def wal_config(self, profile: Profile) -> Any:
@@ -47,4 +48,19 @@ class SimEngines:
             append_retry_ms=max(1, profile.election_timeout_ms // 4),
             append_bytes_max=profile.append_bytes_max,
             in_flight_messages_max=profile.in_flight_messages_max,
+        )
+
+    def store_config(self, name: str, profile: Profile) -> Any:
+        """Settings of a store: files of a few rows, so that few entries fill many of them."""
+        config = self.stores[name].Config
+        if name != "columnar":
+            return config()
+        return config(
+            row_group_rows=profile.row_group_rows,
+            block_rows_max=4 * profile.row_group_rows,
+            fresh_blocks_min=profile.fresh_blocks_min,
+            fresh_blocks_max=2 * profile.fresh_blocks_min,
+            compact_rows=profile.compact_rows,
+            cache_bytes=4_096,
+            compression="none",
         )

@@ -47,7 +47,6 @@ class Node:
         self._may_be_lost = False
         self._disk = VirtualDisk()
         self.running: Running | None = None
-        self.given_up = False
         view.clock_ahead_us_max = self._clock.ahead_us_max
         format_node(around, around.node_ids[view.position], self._disk)
 
@@ -57,6 +56,11 @@ class Node:
     def up(self) -> bool:
         """True while a process runs, standing still or not."""
         return self.running is not None
+
+    @property
+    def given_up(self) -> bool:
+        """True once the replica is lost for good."""
+        return self.view.given_up
 
     @property
     def replica(self) -> Replica | None:
@@ -183,8 +187,7 @@ class Node:
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
         """A replica may fail after a failed sync or damage, and then is lost; else it must not."""
         if self._may_be_lost and "invariant" not in reason:
-            self._around.coverage.hit("node.given_up")
-            self.given_up = True
+            self._give_up()
             self.view.status = None
         else:
             self._report("healthy_replicas", f"replica failed: {reason}")
@@ -198,8 +201,7 @@ class Node:
             self._end()
             self._disk = self._disk.clone()
             if self._may_be_lost:
-                self._around.coverage.hit("node.given_up")
-                self.given_up = True
+                self._give_up()
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
                 self._report("healthy_replicas", f"cannot start: {error!r}")
             else:
@@ -215,6 +217,10 @@ class Node:
         self.crash()
         delay_us = between(self._rng, *RESTART_US)
         self._scheduler.after(delay_us, f"n{self.view.position}.start", self.start)
+
+    def _give_up(self) -> None:
+        self._around.coverage.hit("node.given_up")
+        self.view.given_up = True
 
     def _lose_log(self) -> None:
         """The log may be refused from now on, and the replica fail with it."""

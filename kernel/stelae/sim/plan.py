@@ -11,9 +11,9 @@ from enum import StrEnum
 import msgspec
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
+from stelae.sim.profile import NODES as NODES
 from stelae.sim.profile import Profile
 
-NODES = 3
 LEADER = -1
 """As a victim: whoever leads at that moment (the first live node if nobody does)."""
 

@@ -125,6 +125,7 @@ class Simulation:
         for node in self._cluster.nodes:
             if node.running is not None:
                 node.running.scribe.stopping = True
+                node.running.historian.stopping = True
         limit_us = self._scheduler.now_us + LIVENESS_US
         while self._watch.violation is None and not self._is_quiet():
             if self._scheduler.now_us > limit_us:

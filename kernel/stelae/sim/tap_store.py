@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.runs import count_applied
+from stelae.sim.store_files import StoreFiles
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
+from stelae.spi.errors import TooOld
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, StoreSnapshot, TabletStore, VersionedRows
+
+CHECKSUM_EVERY = 32
+CHANGES_EVERY = 64
+REPEATED_EVERY = 8
+"""One entry in so many is looked back at: checksums, changes, and changes where repetitions came along."""
 
 
 class StoreTap(TabletStore):
@@ -24,6 +32,7 @@ class StoreTap(TabletStore):
     engine: ClassVar[type[TabletStore]]
     node: ClassVar[NodeView]
     watch: ClassVar[Watch]
+    files: ClassVar[StoreFiles]
 
     def __init__(self, inner: TabletStore) -> None:
         self._inner = inner
@@ -38,8 +47,14 @@ class StoreTap(TabletStore):
         config: Any,
         services: EngineServices,
     ) -> Self:
-        """As ``engine``, with a tap on the result."""
-        return cls(cls.engine.open(directory, manifest, flushed, schemas, config, services))
+        """As ``engine``, with a tap on the result; its rows must be those of what is flushed."""
+        tap = cls(cls.engine.open(directory, manifest, flushed, schemas, config, services))
+        cls.watch.store_opened(cls.node, flushed)
+        cls.files.opened()
+        if flushed.index:
+            cls.watch.coverage.hit("store.opened_at_flushed")
+            cls.watch.checksum(cls.node, cls.engine.name, flushed.index, tap._inner.checksum())
+        return tap
 
     @property
     def applied(self) -> OpId:
@@ -56,6 +71,9 @@ class StoreTap(TabletStore):
         results = self._inner.apply(entries)
         for entry, result in zip(entries, results, strict=True):
             self.watch.applied(self.node, entry.op_id, self._requests(entry, result))
+        for entry in entries:
+            if isinstance(entry.change, WritePayload):
+                self._look_back(entry)
         return results
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
@@ -68,19 +86,26 @@ class StoreTap(TabletStore):
 
     def flush(self) -> Edit | None:
         """As ``engine``."""
-        return self._inner.flush()
+        return self._proposed("flush", self._inner.flush())
 
     def compact(self) -> Edit | None:
         """As ``engine``."""
-        return self._inner.compact()
+        return self._proposed("compaction", self._inner.compact())
 
     def commit(self, edit: Edit) -> None:
         """As ``engine``."""
         self._inner.commit(edit)
+        self.files.look()
+        self.watch.coverage.hit("store.edit_committed")
+        if edit.obsolete:
+            self.watch.coverage.hit("store.obsolete_removed")
 
     def set_history_floor(self, timestamp: int) -> None:
         """As ``engine``."""
         self._inner.set_history_floor(timestamp)
+        if timestamp > self.node.floor:
+            self.watch.coverage.hit("store.floor_raised")
+        self.watch.floor_raised(self.node, timestamp)
 
     def checksum(self, at: int | None = None) -> str:
         """As ``engine``."""
@@ -106,6 +131,29 @@ class StoreTap(TabletStore):
         """As ``engine``."""
         self._inner.close()
 
+    def _proposed(self, what: str, edit: Edit | None) -> Edit | None:
+        if edit is None:
+            self.files.look()
+            return None
+        self.watch.coverage.hit(f"store.{what}")
+        self.files.proposed(edit)
+        return edit
+
+    def _look_back(self, entry: ApplyEntry) -> None:
+        """Ask the store now and then what it holds as of an entry, and what the entry changed; after repetitions, too.
+
+        What is replayed may be behind the floor that a manifest has kept."""
+        index, stamp = entry.op_id.index, entry.timestamp
+        with contextlib.suppress(TooOld):
+            if index % CHECKSUM_EVERY == 0:
+                self.watch.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp))
+            if index % CHANGES_EVERY == 0 or (entry.skip and index % REPEATED_EVERY == 0):
+                rows: dict[int, str | None] = {}
+                for changes in self._inner.diff(stamp - 1, stamp):
+                    rows |= dict(changes.changed.to_rows())
+                    rows |= dict.fromkeys(key for (key,) in changes.deleted.to_rows())
+                self.watch.changed(self.node, entry.op_id, rows)
+
     def _requests(self, entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
         payload = entry.change
         if not isinstance(payload, WritePayload):
@@ -116,7 +164,9 @@ class StoreTap(TabletStore):
         return found
 
 
-def tapped_store(engine: type[TabletStore], node: NodeView, watch: Watch, *, inline: bool) -> type[TabletStore]:
+def tapped_store(
+    engine: type[TabletStore], node: NodeView, watch: Watch, files: StoreFiles, *, inline: bool
+) -> type[TabletStore]:
     """Return an engine whose stores are those of ``engine``, seen through.
 
     Unless ``inline``, they are applied to by a worker, even if they could be on the event loop."""
@@ -128,6 +178,7 @@ def tapped_store(engine: type[TabletStore], node: NodeView, watch: Watch, *, inl
         "engine": engine,
         "node": node,
         "watch": watch,
+        "files": files,
     }
     return type("TappedStore", (StoreTap,), members)
 

@@ -37,6 +37,7 @@ class WalTap(WalEngine):
         self._watch = watch
         self._models = models
         self._replicated = replicated
+        self._met: dict[LogId, Damage] = {}
         for log, state in sorted(inner.logs().items()):
             self._recovered(log, state)
         for log in sorted(set(models) - set(inner.logs())):
@@ -48,8 +49,14 @@ class WalTap(WalEngine):
         raise TypeError("put a tap on an open engine")
 
     def logs(self) -> Mapping[LogId, LogState]:
-        """As ``inner``."""
-        return self._inner.logs()
+        """As ``inner``; damage that was met when a log was read back counts as met by whoever opens it."""
+        found = self._inner.logs()
+        if not self._met:
+            return found
+        return {
+            log: msgspec.structs.replace(state, damage=state.damage or self._met.get(log))
+            for log, state in found.items()
+        }
 
     def create(self, log: LogId, base: OpId) -> None:
         """As ``inner``; a model begins."""
@@ -75,7 +82,8 @@ class WalTap(WalEngine):
         durable = self._inner.repair(log)
         self._recovered(log, self._inner.logs()[log])
         if log.tablet_id == self._replicated:
-            self._node.durable = [entry.op_id for entry in self._models[log].entries]
+            base = self._node.base.index
+            self._node.durable = [e.op_id for e in self._models[log].entries if e.op_id.index > base]
         return durable
 
     def op_id_at(self, log: LogId, index: int) -> OpId:
@@ -90,6 +98,9 @@ class WalTap(WalEngine):
         """As ``inner``; the base may have moved so far, after any crash too."""
         model = self._models[log]
         model.collectable = max(model.collectable, upto)
+        if log.tablet_id == self._replicated:
+            self._watch.coverage.hit("log.collected")
+            self._watch.collect(self._node, log, upto)
         return self._inner.collect(log, upto)
 
     def drop(self, log: LogId) -> None:
@@ -131,6 +142,8 @@ class WalTap(WalEngine):
                 found = self._inner.read(log, first, end, READ_BYTES_MAX)
             except Corrupt as error:
                 state = _damaged(state, error)
+                assert state.damage is not None
+                self._met[log] = state.damage
         self._watch.recovered(self._node, log, state, found, model)
 
 

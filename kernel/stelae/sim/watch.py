@@ -4,13 +4,13 @@ The first violation stands; whoever runs the simulation stops at it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import Answer, Operation
-from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Violation
-from stelae.sim.invariants.linearizability import Linearizability
+from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Scanned, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import Needs, NodeView, World
@@ -46,6 +46,14 @@ class Watch:
         self._on_applied = self._hooks("on_applied")
         self._on_invoked = self._hooks("on_invoked")
         self._on_answered = self._hooks("on_answered")
+        self._on_collect = self._hooks("on_collect")
+        self._on_store_opened = self._hooks("on_store_opened")
+        self._on_proposed = self._hooks("on_proposed")
+        self._on_saved = self._hooks("on_saved")
+        self._on_missing = self._hooks("on_missing")
+        self._on_checksum = self._hooks("on_checksum")
+        self._on_changed = self._hooks("on_changed")
+        self._on_scanned = self._hooks("on_scanned")
 
     def report(self, invariant: str, detail: str) -> None:
         """Keep a violation, unless there is an earlier one."""
@@ -105,11 +113,14 @@ class Watch:
 
     def applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """A replica has applied an entry."""
+        entry = self.world.entries.get(op_id)
+        self.world.agreed.applied(op_id, entry.timestamp if entry is not None else 0, requests)
         for hook in self._on_applied:
             hook(node, op_id, requests)
 
     def invoked(self, operation: Operation) -> None:
         """A client has begun an operation."""
+        self.world.agreed.invoked(operation)
         for hook in self._on_invoked:
             hook(operation)
 
@@ -118,10 +129,58 @@ class Watch:
         for hook in self._on_answered:
             hook(operation, answer)
 
+    def collect(self, node: NodeView, log: LogId, upto: int) -> None:
+        """The replicated log of a node is about to be collected."""
+        for hook in self._on_collect:
+            hook(node, log, upto)
+
+    def store_opened(self, node: NodeView, flushed: OpId) -> None:
+        """A store was opened."""
+        for hook in self._on_store_opened:
+            hook(node, flushed)
+        node.flushed = flushed
+        node.floor = 0
+
+    def proposed(self, node: NodeView, flushed: OpId) -> None:
+        """A store has proposed an edit."""
+        for hook in self._on_proposed:
+            hook(node, flushed)
+
+    def saved(self, node: NodeView, block: Superblock, unsynced: Sequence[str]) -> None:
+        """A superblock is durable."""
+        for hook in self._on_saved:
+            hook(node, block, unsynced)
+        node.flushed = block.flushed
+        node.edits += 1
+
+    def missing(self, node: NodeView, names: Sequence[str]) -> None:
+        """Files of the durable superblock are gone."""
+        for hook in self._on_missing:
+            hook(node, names)
+
+    def checksum(self, node: NodeView, engine: str, index: int, checksum: str) -> None:
+        """A store has said what its rows come to as of an entry."""
+        for hook in self._on_checksum:
+            hook(node, engine, index, checksum)
+
+    def changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, str | None]) -> None:
+        """A store has said what an entry changed."""
+        for hook in self._on_changed:
+            hook(node, op_id, rows)
+
+    def floor_raised(self, node: NodeView, floor: int) -> None:
+        """A store was told a history floor."""
+        node.floor = max(node.floor, floor)
+        node.floor_max = max(node.floor_max, floor)
+
+    def scanned(self, node: NodeView, scanned: Scanned) -> None:
+        """A replica was read in its past."""
+        for hook in self._on_scanned:
+            hook(node, scanned)
+
     def expected_rows(self) -> dict[int, str]:
         """Value by key as the agreed writes leave it."""
-        register = next(i for i in self._invariants if isinstance(i, Linearizability))
-        return register.rows()
+        return self.world.agreed.rows()
 
     def at_end(self) -> None:
         """The run is over, healed and quiet."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stelae.sim.agreed import Agreed
 from stelae.spi.consensus import HardState, LogView, Ready, Status, TabletConfig
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry
@@ -32,6 +33,11 @@ class NodeView:
         commit: highest index that the core has called committed since it started.
         clock_ahead_us_max: furthest that the node's wall clock was ever ahead of true time.
         status: the newest snapshot; ``None`` while the node is down.
+        flushed: of the newest superblock whose saving returned.
+        floor: highest history floor that the running store was told.
+        floor_max: highest that any store of this node was ever told.
+        edits: how many superblocks with an edit of the store were durable.
+        given_up: the node does not come back.
     """
 
     position: int
@@ -46,6 +52,11 @@ class NodeView:
     commit: int = 0
     clock_ahead_us_max: int = 0
     status: Status | None = None
+    flushed: OpId = ZERO
+    floor: int = 0
+    floor_max: int = 0
+    edits: int = 0
+    given_up: bool = False
 
     def op_id_at(self, index: int) -> OpId | None:
         """Op id that the core's log has at an index, if it has one."""
@@ -133,12 +144,14 @@ class World:
         now_us: true time in microseconds since the start of the run.
         committed: op ids that some core has called committed, by index from 1.
         entries: every entry that ever reached a log engine, by op id.
+        agreed: what the entries that replicas have applied make of the rows.
     """
 
     nodes: list[NodeView]
     now_us: Callable[[], int]
     committed: list[OpId] = field(default_factory=list)
     entries: dict[OpId, Entry] = field(default_factory=dict)
+    agreed: Agreed = field(default_factory=Agreed)
 
     def majority(self) -> int:
         """How many nodes make a majority."""
@@ -146,7 +159,24 @@ class World:
 
     def durable_copies(self, op_id: OpId) -> int:
         """On how many nodes an entry is durable."""
-        return sum(node.durable_at(op_id.index) == op_id for node in self.nodes)
+        return sum(self.holds(node, op_id) for node in self.nodes)
+
+    def holds(self, node: NodeView, op_id: OpId) -> bool:
+        """Whether an entry is durable on a node, in its log or in what its store has flushed of it."""
+        if op_id.index > node.base.index:
+            return node.durable_at(op_id.index) == op_id
+        return op_id.index <= len(self.committed) and self.committed[op_id.index - 1] == op_id
+
+    def settled(self) -> int:
+        """Highest index up to which every node that may come back has the committed entries durably."""
+        ends = [self._settled_on(node) for node in self.nodes if not node.given_up]
+        return min(ends, default=0)
+
+    def _settled_on(self, node: NodeView) -> int:
+        end = min(node.base.index + len(node.durable), len(self.committed))
+        while end > node.base.index and node.durable_at(end) != self.committed[end - 1]:
+            end -= 1
+        return end
 
     def learn_commit(self, node: NodeView, index: int) -> None:
         """Record that a core calls everything up to ``index`` committed."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
-from stelae.sim.invariants.base import AppliedRequest, Invariant, Violation
+from stelae.sim.invariants.base import AppliedRequest, Invariant, Scanned, Violation
 from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
 from stelae.sim.invariants.election_safety import ElectionSafety
 from stelae.sim.invariants.exactly_once import ExactlyOnce
+from stelae.sim.invariants.flush_durability import FlushDurability
 from stelae.sim.invariants.hybrid_time import HybridTime
 from stelae.sim.invariants.leader_append_only import LeaderAppendOnly
 from stelae.sim.invariants.leader_completeness import LeaderCompleteness
@@ -16,6 +17,8 @@ from stelae.sim.invariants.log_base import LogBase
 from stelae.sim.invariants.log_durability import LogDurability
 from stelae.sim.invariants.log_matching import LogMatching
 from stelae.sim.invariants.persist_before_send import PersistBeforeSend
+from stelae.sim.invariants.replica_checksums import ReplicaChecksums
+from stelae.sim.invariants.snapshot_repeatability import SnapshotRepeatability
 from stelae.sim.invariants.state_machine_safety import StateMachineSafety
 from stelae.sim.invariants.terms_and_votes import TermsAndVotes
 
@@ -33,9 +36,12 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     HybridTime,
     StateMachineSafety,
     ExactlyOnce,
+    FlushDurability,
+    ReplicaChecksums,
+    SnapshotRepeatability,
     AcknowledgedWrites,
     Linearizability,
 )
 """In the order in which they judge one fact: causes before their consequences."""
 
-__all__ = ["INVARIANTS", "AppliedRequest", "Invariant", "Violation"]
+__all__ = ["INVARIANTS", "AppliedRequest", "Invariant", "Scanned", "Violation"]

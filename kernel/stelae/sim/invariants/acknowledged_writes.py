@@ -48,6 +48,6 @@ class AcknowledgedWrites(Invariant):
         for identity in self._acknowledged:
             place = self._places[identity]
             for node in self.world.nodes:
-                if node.status is not None and node.durable_at(place.index) != place:
+                if node.status is not None and not self.world.holds(node, place):
                     self.fail(f"acknowledged write {identity} at {place} is lost on {node.position}")
                     return

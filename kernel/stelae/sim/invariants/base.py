@@ -6,11 +6,12 @@ under test: that code might swallow it, and an exception is a different finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
 
+from stelae.host.superblock import Superblock
 from stelae.sim.history import Answer, Operation, RowErrors
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import Needs, NodeView, World
@@ -44,6 +45,22 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     sequence: int
     skipped: bool
     errors: RowErrors
+
+
+class Scanned(msgspec.Struct, frozen=True):
+    """What a scan of all rows at a hybrid timestamp came to, once its cursor was at its end.
+
+    Attributes:
+        at: at or below the timestamp of what the replica had applied.
+        floor: the history floor in force when the cursor was opened.
+        rows: keys and values, in key order; ``None``: refused as too old.
+        told: the floor that the refusal named.
+    """
+
+    at: int
+    floor: int
+    rows: tuple[tuple[int, str], ...] | None
+    told: int = 0
 
 
 class Invariant:
@@ -89,6 +106,30 @@ class Invariant:
 
     def on_answered(self, operation: Operation, answer: Answer) -> None:
         """A client has its answer, from the node at ``answer.node``."""
+
+    def on_collect(self, node: NodeView, log: LogId, upto: int) -> None:
+        """A log is about to be collected up to an index."""
+
+    def on_store_opened(self, node: NodeView, flushed: OpId) -> None:
+        """A store was opened at what the superblock calls flushed."""
+
+    def on_proposed(self, node: NodeView, flushed: OpId) -> None:
+        """A store has proposed an edit that covers everything up to an op id."""
+
+    def on_saved(self, node: NodeView, block: Superblock, unsynced: Sequence[str]) -> None:
+        """A superblock with an edit is durable; of the files that the edit names, these are not."""
+
+    def on_missing(self, node: NodeView, names: Sequence[str]) -> None:
+        """Files that belong to the durable superblock of a running replica are gone."""
+
+    def on_checksum(self, node: NodeView, engine: str, index: int, checksum: str) -> None:
+        """The logical checksum of a replica's rows as of the entry at an index."""
+
+    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, str | None]) -> None:
+        """What one entry has changed in a store: value by key, ``None`` where the row went."""
+
+    def on_scanned(self, node: NodeView, scanned: Scanned) -> None:
+        """A replica was read at a time in its past."""
 
     def at_end(self) -> None:
         """The run is over, healed and quiet."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+from stelae.host.results import ResultsTable
+from stelae.host.superblock import Superblock
 from stelae.sim.history import Answer, AnswerKind, Operation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.world import NodeView, World
-from stelae.spi.ids import OpId
+from stelae.spi.ids import ClientId, OpId
 
 
 class ExactlyOnce(Invariant):
-    """One effect per (client, sequence), and every repetition gets the first answer."""
+    """One effect per (client, sequence), and every repetition gets the first answer.
+
+    In the rows, too: an entry changes what the operations say that it was first to bring, and nothing else. And for
+    ever: a superblock that calls an entry flushed knows every identity that took effect up to it."""
 
     name: ClassVar[str] = "exactly_once"
     source: ClassVar[str] = "durability.md rule 16; behaviours.md C17"
@@ -20,6 +26,8 @@ class ExactlyOnce(Invariant):
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
         self._effects: dict[tuple[str, int], tuple[OpId, RowErrors]] = {}
+        self._order: list[tuple[OpId, str, int]] = []
+        """The same in log order: replicas apply, and somebody is first, from one entry to the next."""
 
     def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """An identity that already took effect at another place must be skipped."""
@@ -29,9 +37,33 @@ class ExactlyOnce(Invariant):
                 if identity not in self._effects:
                     self.fail(f"node {node.position} skips {identity}, which never took effect")
                 continue
+            if identity not in self._effects:
+                self._order.append((op_id, *identity))
             effect = self._effects.setdefault(identity, (op_id, request.errors))
             if effect[0] != op_id:
                 self.fail(f"node {node.position} applies {identity} at {op_id}, it already took effect at {effect[0]}")
+
+    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, str | None]) -> None:
+        """What an entry did to the rows is what its operations did that were not repetitions."""
+        before, after = self.world.agreed.rows(op_id.index - 1), self.world.agreed.rows(op_id.index)
+        expected = {key: after.get(key) for key in {*before, *after} if before.get(key) != after.get(key)}
+        # Rows that are the same before and after may be among those that a store calls changed.
+        found = {key: value for key, value in rows.items() if before.get(key) != value}
+        if found != expected:
+            self.fail(f"{op_id} changes {found} on node {node.position}, its operations {expected}"[:600])
+
+    def on_saved(self, node: NodeView, block: Superblock, unsynced: Sequence[str]) -> None:
+        """Replay begins behind what is flushed, so what was done up to there must be known from the results."""
+        table = ResultsTable.load(block.results)
+        start = bisect_right(self._order, node.flushed.index, key=_index_of)
+        for op_id, client, sequence in self._order[start:]:
+            if op_id.index > block.flushed.index:
+                return
+            if not table.knows(ClientId(client), range(sequence, sequence + 1)):
+                self.fail(
+                    f"node {node.position} has {op_id} in its superblock, but not that {(client, sequence)} was in it"
+                )
+                return
 
     def on_answered(self, operation: Operation, answer: Answer) -> None:
         """The answer is that of the one effect, also for repetitions and impositions."""
@@ -50,3 +82,7 @@ class ExactlyOnce(Invariant):
             self.fail(f"{identity} is refused as another payload, it is the first")
         elif answer.kind is AnswerKind.STALE and not operation.settled:
             self.fail(f"{identity} is called stale; its client has not settled it")
+
+
+def _index_of(effect: tuple[OpId, str, int]) -> int:
+    return effect[0].index

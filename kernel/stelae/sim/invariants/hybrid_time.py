@@ -34,7 +34,8 @@ class HybridTime(Invariant):
         """Compare each entry with its predecessor."""
         if not append.entries:
             return
-        before = node.durable_at(append.entries[0].op_id.index - 1)
+        index = append.entries[0].op_id.index - 1
+        before = node.base if index == node.base.index else node.durable_at(index)
         stamp = self._stamps.get(before, 0) if before is not None else 0
         for entry in append.entries:
             if entry.timestamp <= stamp:

@@ -22,6 +22,8 @@ class LeaderCompleteness(Invariant):
         if before is not None and (before.role, before.term) == (Role.LEADER, status.term):
             return
         for op_id in self.world.committed:
+            if op_id.index <= node.base.index:
+                continue
             if op_id.term < status.term and node.op_id_at(op_id.index) != op_id:
                 self.fail(
                     f"leader {node.position} of term {status.term} lacks committed {op_id}, "

@@ -2,75 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
-from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
-from stelae.sim.invariants.base import AppliedRequest, Invariant
-from stelae.sim.world import NodeView, World
-from stelae.spi.ids import OpId
-
-
-class Place(NamedTuple):
-    """Where a write took effect: index of its log entry, then its order within it."""
-
-    entry: int
-    order: int
-
+from stelae.sim.agreed import Place
+from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.invariants.base import Invariant
+from stelae.sim.linear import Call, Step, Verdict, check
+from stelae.sim.world import World
 
 START = Place(0, 0)
 
 
 class Linearizability(Invariant):
-    """Per key, reads and writes behave like one register that is changed in log order.
+    """Per key, reads and writes behave like one register.
 
-    The log is the witness: each write has its place there, values are never repeated, and so a
-    read names the place it saw. An operation that begins after another ended must come at or after
-    it in the log; a read may see its key as of any place from there on."""
+    Judged twice. While the run goes on the log is the witness: each write has its place there, values are never
+    repeated, and so a read names the place it saw. An operation that begins after another ended must come at or after
+    it in the log; a read may see its key as of any place from there on. In the end the history of each key alone is
+    put to a checker (``stelae.sim.linear``) that knows no log, but what inserts, updates and deletes mean."""
 
     name: ClassVar[str] = "linearizability"
-    source: ClassVar[str] = "behaviours.md C14; Herlihy and Wing 1990"
+    source: ClassVar[str] = "behaviours.md C14, D1; Herlihy and Wing 1990; Wing and Gong 1993; Lowe 2017"
 
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
-        self._writes: dict[tuple[str, int], Operation] = {}
-        self._places: dict[tuple[str, int], Place] = {}
-        self._changes: dict[int, list[tuple[Place, str | None]]] = {}
+        self._operations: list[Operation] = []
+        self._answers: dict[int, tuple[int, Answer]] = {}
         self._floor = START
         self._floors: dict[int, Place] = {}
         """Floor of every open operation, by identity of its place in the history."""
 
-    def rows(self) -> dict[int, str]:
-        """Value by key as of the last change that was seen."""
-        latest = {key: changes[-1][1] for key, changes in self._changes.items()}
-        return {key: value for key, value in sorted(latest.items()) if value is not None}
-
     def on_invoked(self, operation: Operation) -> None:
         """What has ended before must come before."""
         self._floors[operation.invoked] = self._floor
-        if operation.is_write:
-            self._writes[operation.client, operation.sequence] = operation
-
-    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
-        """Give each write its place; changes arrive in log order from whichever node is first."""
-        for request in requests:
-            identity = (request.client, request.sequence)
-            operation = self._writes.get(identity)
-            if request.skipped or identity in self._places or operation is None:
-                continue
-            place = Place(op_id.index, request.order)
-            self._places[identity] = place
-            untaken = {number for number, _ in request.errors}
-            for number, row in enumerate(operation.rows):
-                if number not in untaken:
-                    self._change(row, place, deleted=operation.action is Action.DELETE)
-
-    def _change(self, row: Row, place: Place, *, deleted: bool) -> None:
-        """Of several rows of one key in an operation the last one is what can be read."""
-        changes = self._changes.setdefault(row.key, [])
-        if changes and changes[-1][0] == place:
-            changes.pop()
-        changes.append((place, None if deleted else row.value))
+        self._operations.append(operation)
 
     def on_answered(self, operation: Operation, answer: Answer) -> None:
         """Judge where the operation took effect against what had ended before it began."""
@@ -85,8 +51,21 @@ class Linearizability(Invariant):
         if place is not None and place > self._floor:
             self._floor = place
 
+    def at_end(self) -> None:
+        """Judge the history of each key on its own."""
+        calls: dict[int, list[Call]] = {}
+        for operation in self._operations:
+            for key, call in _calls(operation):
+                calls.setdefault(key, []).append(call)
+        for key, found in sorted(calls.items()):
+            finding = check(found)
+            if finding.verdict is Verdict.IMPOSSIBLE:
+                self.fail(f"no order of what was done to key {key} fits its answers; stuck at {finding.stuck}"[:600])
+            elif finding.verdict is Verdict.UNDECIDED:
+                self.fail(f"the history of key {key} is beyond the checker after {finding.tried} states")
+
     def _judge_write(self, operation: Operation, floor: Place) -> Place | None:
-        place = self._places.get((operation.client, operation.sequence))
+        place = self.world.agreed.place_of(operation.client, operation.sequence)
         if place is not None and place <= floor:
             self.fail(
                 f"write {operation.client}/{operation.sequence} takes effect at {place}, "
@@ -98,7 +77,7 @@ class Linearizability(Invariant):
         """Find the first place from ``floor`` on as of which the key reads like the answer."""
         current, since = None, START
         key = operation.rows[0].key
-        for place, value in self._changes.get(key, []):
+        for place, value in self.world.agreed.effects(key):
             if place > floor and answer.value == current:
                 break
             current, since = value, place
@@ -109,3 +88,23 @@ class Linearizability(Invariant):
             f"no state of it from {floor} on is that, it is {current!r} since {since}"
         )
         return None
+
+
+def _calls(operation: Operation) -> Iterator[tuple[int, Call]]:
+    """What an operation was to each of its keys. A read without an answer was nothing; nor was an unfit row."""
+    answer = operation.answer
+    known = answer is not None and answer.kind is AnswerKind.DONE
+    if not operation.is_write and not known:
+        return
+    errors = dict(answer.errors) if answer is not None else {}
+    steps: dict[int, list[Step]] = {}
+    for place, row in enumerate(operation.rows):
+        if row.unfit:
+            continue
+        read = operation.action is Action.READ and answer is not None
+        value = answer.value if read and answer is not None else row.value
+        steps.setdefault(row.key, []).append(Step(operation.action, value, errors.get(place)))
+    for key, found in steps.items():
+        answered = operation.answered if known else None
+        name = f"{operation.client}/{operation.sequence or f'read {operation.invoked}'}"
+        yield key, Call(name=name, invoked=operation.invoked, answered=answered, steps=tuple(found))

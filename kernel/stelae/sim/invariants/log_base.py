@@ -15,10 +15,16 @@ from stelae.spi.wal import LogState
 class LogBase(Invariant):
     """The base is the op id of an entry that was allowed to go, and its successor is there.
 
-    An emptied log never claims to be at 0.0, and nothing above the allowed index is ever missing."""
+    An emptied log never claims to be at 0.0, and nothing above the allowed index is ever missing. A replicated log may
+    go as far as a durable superblock has its rows and results, and no further."""
 
     name: ClassVar[str] = "log_base"
     source: ClassVar[str] = "durability.md rule 4"
+
+    def on_collect(self, node: NodeView, log: LogId, upto: int) -> None:
+        """Judge how much may go."""
+        if upto > node.flushed.index:
+            self.fail(f"log {log} of node {node.position} is collected up to {upto}, flushed is {node.flushed}")
 
     def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """Judge the base that recovery found."""

@@ -1,0 +1,125 @@
+"""What the agreed writes make of the rows: the log as the witness of every read.
+
+Each write has its place in the log, and its effect is what the first replica to apply it reports; that the others
+report the same is an invariant of its own. From the effects follow the rows as of any entry, and so what a read in the
+past, a checksum or the changes of one entry have to be, on every replica and engine, now and later."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from stelae.rows.checksum import LogicalChecksum
+from stelae.sim.history import Action, Operation, RowErrors
+from stelae.spi.ids import OpId
+
+
+class Place(NamedTuple):
+    """Where a write took effect: index of its log entry, then its order within it."""
+
+    entry: int
+    order: int
+
+
+class Effect(NamedTuple):
+    """What one operation left of one key; ``None``: no row."""
+
+    place: Place
+    value: str | None
+
+
+class Request(Protocol):
+    """One request of an entry as a replica applied it (``invariants.AppliedRequest``)."""
+
+    @property
+    def order(self) -> int: ...
+    @property
+    def client(self) -> str: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def skipped(self) -> bool: ...
+    @property
+    def errors(self) -> RowErrors: ...
+
+
+class Agreed:
+    """The rows of the tablet through its whole history, as replicas apply it one after the other."""
+
+    def __init__(self) -> None:
+        self._writes: dict[tuple[str, int], Operation] = {}
+        self._places: dict[tuple[str, int], Place] = {}
+        self._effects: dict[int, list[Effect]] = {}
+        self._indexes: list[int] = []
+        self._stamps: list[int] = []
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    def invoked(self, operation: Operation) -> None:
+        """A client has begun an operation."""
+        if operation.is_write:
+            self._writes[operation.client, operation.sequence] = operation
+
+    def applied(self, op_id: OpId, timestamp: int, requests: Sequence[Request]) -> None:
+        """Take over the effects of an entry; what was applied before elsewhere adds nothing."""
+        if not self._indexes or op_id.index > self._indexes[-1]:
+            self._indexes.append(op_id.index)
+            self._stamps.append(timestamp)
+        for request in requests:
+            identity = (request.client, request.sequence)
+            operation = self._writes.get(identity)
+            if request.skipped or identity in self._places or operation is None:
+                continue
+            place = self._places[identity] = Place(op_id.index, request.order)
+            untaken = {number for number, _ in request.errors}
+            for number, row in enumerate(operation.rows):
+                if number not in untaken:
+                    self._change(row.key, place, None if operation.action is Action.DELETE else row.value)
+
+    def _change(self, key: int, place: Place, value: str | None) -> None:
+        """Of several rows of one key in an operation the last one is what can be read."""
+        effects = self._effects.setdefault(key, [])
+        if effects and effects[-1].place == place:
+            effects.pop()
+        effects.append(Effect(place, value))
+
+    # -- what follows ----------------------------------------------------------------------------
+
+    def place_of(self, client: str, sequence: int) -> Place | None:
+        """Where a write took effect, if it did."""
+        return self._places.get((client, sequence))
+
+    def effects(self, key: int) -> Sequence[Effect]:
+        """All effects on a key, in log order."""
+        return self._effects.get(key, ())
+
+    def rows(self, index: int | None = None) -> dict[int, str]:
+        """Value by key, in key order, as of the entry at a log index; ``None``: as of the last."""
+        found = {}
+        for key in sorted(self._effects):
+            effects = self._effects[key]
+            if index is not None:
+                effects = effects[: bisect_right(effects, index, key=_entry_of)]
+            if effects and (value := effects[-1].value) is not None:
+                found[key] = value
+        return found
+
+    def index_at(self, timestamp: int) -> int:
+        """Index of the last entry at or below a hybrid timestamp; 0 for none."""
+        count = bisect_right(self._stamps, timestamp)
+        return self._indexes[count - 1] if count else 0
+
+    def checksum(self, index: int | None = None) -> str:
+        """What ``TabletStore.checksum`` has to say as of the entry at a log index."""
+        total = LogicalChecksum()
+        total.add(self.rows(index).items())
+        return total.hex()
+
+    def moments(self, until_index: int) -> Sequence[int]:
+        """Hybrid timestamps of the entries up to a log index, ascending."""
+        return self._stamps[: bisect_right(self._indexes, until_index)]
+
+
+def _entry_of(effect: Effect) -> int:
+    return effect.place.entry

@@ -1,0 +1,171 @@
+"""A checker of linearizability for one key: is there an order in which a register could have done all this?
+
+The method is that of Wing and Gong, with Lowe's memory of what was tried: operations are taken one after the other,
+each only while no other has ended before it began, and a set of taken operations that led nowhere with one state of the
+register is not tried again with it. An operation whose outcome nobody learnt may have taken effect at any time since
+it began, or never. What is seen to fit and changes nothing (a read, a refused write) is taken at once: if there is an
+order at all, there is one with it first.
+
+It knows nothing of the log: it judges what clients were told, against what the operations mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from stelae.sim.history import Action
+
+TRIED_MAX: Final = 100_000
+"""States of one search: with values that are never repeated, hundreds of operations need about as many."""
+
+_ALREADY_PRESENT, _NOT_FOUND = "ALREADY_PRESENT", "NOT_FOUND"
+_NEEDED: Final = {Action.INSERT: False, Action.UPDATE: True, Action.DELETE: True}
+"""Whether there must be a row for an action to be taken; others are always."""
+
+
+class Step(NamedTuple):
+    """What an operation does to the key with one of its rows, and the error it was told (``None``: taken)."""
+
+    action: Action
+    value: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One operation on the key.
+
+    Attributes:
+        invoked: order of its beginning among all beginnings and ends.
+        answered: order of its end; ``None``: nobody knows its outcome, and errors of its steps are not known.
+        steps: of a read one step, whose value was read.
+    """
+
+    name: str
+    invoked: int
+    answered: int | None
+    steps: tuple[Step, ...]
+
+
+class Verdict(Enum):
+    """What a search found."""
+
+    LINEARIZABLE = auto()
+    IMPOSSIBLE = auto()
+    UNDECIDED = auto()
+    """The search was given up at its bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict; ``stuck``: what could not be taken where the search got furthest; ``tried``: states gone through."""
+
+    verdict: Verdict
+    stuck: tuple[str, ...] = ()
+    tried: int = 0
+
+
+class _Search:
+    """Depth first; ``mask`` has a bit for each operation that was taken."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        ordered = sorted(calls, key=lambda call: call.invoked)
+        self._known = [call for call in ordered if call.answered is not None]
+        self._unknown = [call for call in ordered if call.answered is None]
+        self._all_known = (1 << len(self._known)) - 1
+        self._furthest = -1
+        self.stuck: tuple[str, ...] = ()
+
+    def run(self, tried_max: int) -> Finding:
+        """Look for an order."""
+        seen: set[tuple[int, str | None]] = set()
+        mask, state = self._settled(0, None)
+        waiting = [self._choices(mask, state)]
+        while mask & self._all_known != self._all_known:
+            following = next(waiting[-1], None)
+            if following is None:
+                waiting.pop()
+                if not waiting:
+                    return Finding(Verdict.IMPOSSIBLE, self.stuck, len(seen))
+                continue
+            if following in seen:
+                continue
+            if len(seen) == tried_max:
+                return Finding(Verdict.UNDECIDED, self.stuck, len(seen))
+            seen.add(following)
+            mask, state = following
+            waiting.append(self._choices(mask, state))
+        return Finding(Verdict.LINEARIZABLE, (), len(seen))
+
+    def _settled(self, mask: int, state: str | None) -> tuple[int, str | None]:
+        """Take all that fits and changes nothing."""
+        while True:
+            for number, call in self._candidates(mask):
+                fits, after = _after(state, call)
+                if fits and after == state:
+                    mask |= 1 << number
+                    break
+            else:
+                return mask, state
+
+    def _choices(self, mask: int, state: str | None) -> Iterator[tuple[int, str | None]]:
+        """What may come next: operations with an answer first, the others only where these lead nowhere."""
+        candidates = list(self._candidates(mask))
+        self._remember(mask, [call for _, call in candidates])
+        ends = min((call.answered for _, call in candidates if call.answered is not None), default=None)
+        for number, call in candidates:
+            fits, after = _after(state, call)
+            if fits:
+                yield self._settled(mask | 1 << number, after)
+        for place, call in enumerate(self._unknown):
+            bit = 1 << len(self._known) + place
+            if mask & bit or (ends is not None and call.invoked > ends):
+                continue
+            _, after = _after(state, call)
+            if after != state:
+                yield self._settled(mask | bit, after)
+
+    def _candidates(self, mask: int) -> Iterator[tuple[int, Call]]:
+        """Answered operations not taken yet that began before any other of these ended."""
+        untaken = ~mask & self._all_known
+        number = (untaken & -untaken).bit_length() - 1 if untaken else len(self._known)
+        ends: int | None = None
+        for place in range(number, len(self._known)):
+            if mask >> place & 1:
+                continue
+            call = self._known[place]
+            if ends is not None and call.invoked > ends:
+                return
+            assert call.answered is not None
+            ends = call.answered if ends is None else min(ends, call.answered)
+            yield place, call
+
+    def _remember(self, mask: int, candidates: Sequence[Call]) -> None:
+        taken = (mask & self._all_known).bit_count()
+        if taken > self._furthest:
+            self._furthest, self.stuck = taken, tuple(call.name for call in candidates)
+
+
+def _after(state: str | None, call: Call) -> tuple[bool, str | None]:
+    """Do an operation: whether what it was told fits the state, and the state after it."""
+    for step in call.steps:
+        if step.action is Action.READ:
+            if step.value != state:
+                return False, state
+            continue
+        needed = _NEEDED.get(step.action)
+        refused = needed is not None and needed is (state is None)
+        if call.answered is not None:
+            told = _ALREADY_PRESENT if needed is False else _NOT_FOUND
+            if step.error != (told if refused else None):
+                return False, state
+        if not refused:
+            state = None if step.action is Action.DELETE else step.value
+    return True, state
+
+
+def check(calls: Sequence[Call], tried_max: int = TRIED_MAX) -> Finding:
+    """Say whether the operations on one key, which began without a row, are linearizable."""
+    return _Search(calls).run(tried_max)

@@ -1,0 +1,43 @@
+"""Maintenance as the tablet server does it, by its own code, on a node that is virtual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from stelae.host.hybrid_clock import HybridClock
+from stelae.host.node import Node
+from stelae.host.replica import Replica
+from stelae.host.settings import MaintenanceSettings
+from stelae.server.tserver.maintenance import Maintenance
+from stelae.sim.process import Process
+from stelae.sim.profile import Profile
+from stelae.spi.ids import TabletId
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    maintenance: MaintenanceSettings
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """What maintenance looks at of a node."""
+
+    config: _Settings
+    turns: Process
+    time: HybridClock
+    replicas: dict[TabletId, Replica]
+
+
+def maintenance_of(process: Process, clock: HybridClock, replica: Replica, profile: Profile) -> Maintenance:
+    """Return the service for the one replica of a node, with times and sizes of a simulation."""
+    settings = MaintenanceSettings(
+        flush_bytes=profile.flush_bytes,
+        flush_interval_ms=profile.flush_interval_ms,
+        replica_memory_bytes_max=profile.memory_bytes_max,
+        memory_bytes=2 * profile.flush_bytes,
+        history_retention_s=profile.history_retention_s,
+    )
+    home = _Home(_Settings(settings), process, clock, {replica.tablet_id: replica})
+    return Maintenance(cast(Node, home))

@@ -1,0 +1,123 @@
+"""A watch over three nodes, and short ways to show it facts."""
+
+from __future__ import annotations
+
+from stelae.sim.coverage import Coverage
+from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
+from stelae.sim.invariants import AppliedRequest
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.watch import Watch
+from stelae.sim.world import NodeView, World
+from stelae.spi.consensus import HardState, LogAppend, LogView, Member, Ready, Role, Status, TabletConfig
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Append, Durable
+
+NAMES = tuple(NodeId(str(number) * 32) for number in range(3))
+CONFIG = TabletConfig(op_id=ZERO, members=tuple(Member(node_id=name, address="") for name in NAMES))
+LOG = LogId(TabletId("t"), 1)
+
+
+class Rig:
+    """A watch over three nodes, and short ways to show it facts."""
+
+    def __init__(self) -> None:
+        self.world = World(nodes=[NodeView(position) for position in range(3)], now_us=lambda: 0)
+        self.watch = Watch(self.world, Scheduler(), Coverage())
+        for node in self.world.nodes:
+            self.restart(node.position)
+
+    def restart(self, position: int, term: int = 0, vote: int | None = None, commit: int = 0) -> None:
+        node = self.world.nodes[position]
+        hard_state = HardState(term, None if vote is None else NAMES[vote])
+        log = LogView(base=ZERO, last=node.last(), term_runs=runs(node.log))
+        self.watch.restarted(node, hard_state, log, commit, CONFIG)
+
+    def ready(self, position: int, **effects: object) -> None:
+        self.watch.ready(self.world.nodes[position], Ready(id=1, **effects))  # type: ignore[arg-type]
+
+    def lead(self, position: int, term: int) -> None:
+        self.status(position, Role.LEADER, term)
+
+    def status(self, position: int, role: Role, term: int, config: TabletConfig = CONFIG) -> None:
+        node = self.world.nodes[position]
+        node.hard_state = HardState(term, None)
+        self.watch.status(
+            node,
+            Status(
+                node_id=NAMES[position],
+                role=role,
+                term=term,
+                voted_for=None,
+                leader=None,
+                last=node.last(),
+                durable_index=0,
+                commit=0,
+                applied=0,
+                serving=False,
+                config=config,
+                committed_config=CONFIG,
+            ),
+        )
+
+    def append(self, position: int, *entries: Entry, replace_from: int | None = None) -> None:
+        """Append in the core and on disk."""
+        self.ready(position, append=LogAppend(entries=entries, replace_from=replace_from))
+        append = Append(entries=entries, replace_from=replace_from)
+        self.watch.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
+
+    def apply(self, position: int, entry: Entry, *requests: AppliedRequest) -> None:
+        self.watch.applied(self.world.nodes[position], entry.op_id, requests)
+
+    @property
+    def violated(self) -> str | None:
+        violation = self.watch.violation
+        return violation.invariant if violation is not None else None
+
+
+def runs(op_ids: list[OpId]) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for op_id in op_ids:
+        if not found or found[-1][1] != op_id.term:
+            found.append((op_id.index, op_id.term))
+    return tuple(found)
+
+
+def entry(term: int, index: int, body: bytes = b"", timestamp: int = 0) -> Entry:
+    return Entry(OpId(term, index), EntryKind.WRITE, timestamp or index, body)
+
+
+def write(sequence: int = 1, action: Action = Action.UPSERT, value: str = "v") -> Operation:
+    return Operation(client="c", sequence=sequence, action=action, rows=(Row(1, value),))
+
+
+def applied(op_id: OpId, sequence: int = 1, *, skipped: bool = False) -> AppliedRequest:
+    return AppliedRequest(op_id, 0, "c", sequence, skipped, ())
+
+
+def done(node: int = 0, value: str | None = None) -> Answer:
+    return Answer(kind=AnswerKind.DONE, node=node, value=value)
+
+
+def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
+    """Let node 0 lead, all nodes store, and node 0 commit."""
+    rig.ready(0, hard_state=HardState(term, NAMES[0]))
+    for position in range(3):
+        rig.append(position, *entries)
+    rig.ready(0, commit=entries[-1].op_id.index)
+
+
+def begin(rig: Rig, operation: Operation, moment: int) -> Operation:
+    operation.invoked = moment
+    rig.watch.invoked(operation)
+    return operation
+
+
+def history(rig: Rig) -> None:
+    """Key 1 becomes ``a`` at 1.1, then ``b`` at 1.2; both are answered."""
+    committed(rig, entry(1, 1), entry(1, 2))
+    for sequence, value in ((1, "a"), (2, "b")):
+        operation = begin(rig, write(sequence, value=value), sequence)
+        op_id = OpId(1, sequence)
+        rig.apply(0, entry(1, sequence), applied(op_id, sequence))
+        rig.watch.answered(operation, done())

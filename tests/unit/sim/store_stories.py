@@ -1,0 +1,246 @@
+"""What must not happen to the rows of a replica, told to a watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stelae.host.results import ResultsTable
+from stelae.host.superblock import Superblock
+from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
+from stelae.sim.invariants import Scanned
+from stelae.spi.ids import ClientId, OpId
+from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload
+from tests.unit.sim.rig import LOG, Rig, applied, begin, committed, done, entry, history, write
+
+EMPTY = ResultsTable().dump()
+
+
+def block(index: int, results: bytes = EMPTY) -> Superblock:
+    return Superblock(tablet_id=LOG.tablet_id, flushed=OpId(1, index), results=results)
+
+
+def results_of(*sequences: int) -> bytes:
+    """A table that knows writes of client ``c``."""
+    table = ResultsTable()
+    for sequence in sequences:
+        payload = WritePayload(1, (PayloadClient(ClientId("c"), 1),), (PayloadRun(0, sequence, (1,), (0,)),), ())
+        table.record(table.admit(payload, 1), [])
+    return table.dump()
+
+
+def scan(rig: Rig, at: int, *rows: tuple[int, str], position: int = 0) -> None:
+    node = rig.world.nodes[position]
+    rig.watch.scanned(node, Scanned(at, node.floor, rows))
+
+
+def refuse(rig: Rig, at: int, told: int) -> None:
+    node = rig.world.nodes[0]
+    rig.watch.scanned(node, Scanned(at, node.floor, None, told))
+
+
+# -- snapshot repeatability -----------------------------------------------------------------------
+
+
+def a_read_in_the_past_sees_the_present(rig: Rig) -> None:
+    history(rig)
+    scan(rig, 1, (1, "b"))
+
+
+def a_read_in_the_past_sees_nothing(rig: Rig) -> None:
+    history(rig)
+    scan(rig, 2)
+
+
+def a_row_is_read_twice(rig: Rig) -> None:
+    history(rig)
+    scan(rig, 2, (1, "b"), (1, "b"))
+
+
+def two_replicas_read_differently(rig: Rig) -> None:
+    history(rig)
+    scan(rig, 2, (1, "b"))
+    scan(rig, 2, (1, "a"), position=2)
+
+
+def a_read_below_the_floor_is_answered(rig: Rig) -> None:
+    history(rig)
+    rig.watch.floor_raised(rig.world.nodes[0], 2)
+    scan(rig, 1, (1, "a"))
+
+
+def a_read_at_the_floor_is_refused(rig: Rig) -> None:
+    history(rig)
+    rig.watch.floor_raised(rig.world.nodes[0], 2)
+    refuse(rig, 2, 3)
+
+
+def a_refusal_names_a_floor_that_never_was(rig: Rig) -> None:
+    history(rig)
+    rig.watch.floor_raised(rig.world.nodes[0], 3)
+    refuse(rig, 2, 4)
+
+
+def a_store_forgets_its_floor_and_what_it_has_dropped(rig: Rig) -> None:
+    """After a restart the floor may be lower again, but rows behind it are right or are refused."""
+    history(rig)
+    node = rig.world.nodes[0]
+    rig.watch.floor_raised(node, 2)
+    rig.watch.store_opened(node, OpId(1, 2))
+    scan(rig, 1)
+
+
+# -- checksums ------------------------------------------------------------------------------------
+
+
+def checksum(rig: Rig, index: int, told: str | None = None, position: int = 0) -> None:
+    right = rig.world.agreed.checksum(index)
+    rig.watch.checksum(rig.world.nodes[position], "columnar", index, right if told is None else told)
+
+
+def replicas_differ(rig: Rig) -> None:
+    history(rig)
+    checksum(rig, 1)
+    checksum(rig, 1, rig.world.agreed.checksum(2), position=1)
+
+
+def a_store_comes_back_with_older_rows(rig: Rig) -> None:
+    history(rig)
+    checksum(rig, 2, rig.world.agreed.checksum(1))
+
+
+# -- flush ----------------------------------------------------------------------------------------
+
+
+def a_store_flushes_what_its_log_does_not_hold(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    rig.world.nodes[0].durable.clear()
+    rig.watch.proposed(rig.world.nodes[0], OpId(1, 1))
+
+
+def a_superblock_names_a_file_that_is_not_synced(rig: Rig) -> None:
+    rig.watch.saved(rig.world.nodes[0], block(0), ["00000001.parquet"])
+
+
+def a_superblock_goes_back(rig: Rig) -> None:
+    rig.watch.saved(rig.world.nodes[0], block(2), [])
+    rig.watch.saved(rig.world.nodes[0], block(1), [])
+
+
+def a_start_finds_an_older_superblock(rig: Rig) -> None:
+    rig.watch.saved(rig.world.nodes[0], block(2), [])
+    rig.watch.store_opened(rig.world.nodes[0], OpId(1, 1))
+
+
+def a_file_goes_before_its_time(rig: Rig) -> None:
+    rig.watch.missing(rig.world.nodes[0], ["00000001.parquet"])
+
+
+def the_log_goes_before_its_rows_are_flushed(rig: Rig) -> None:
+    rig.watch.saved(rig.world.nodes[0], block(2), [])
+    rig.watch.collect(rig.world.nodes[0], LOG, 2)
+    assert rig.violated is None
+    rig.watch.collect(rig.world.nodes[0], LOG, 3)
+
+
+# -- exactly once ---------------------------------------------------------------------------------
+
+
+def a_flush_forgets_results(rig: Rig) -> None:
+    history(rig)
+    rig.watch.saved(rig.world.nodes[0], block(2, results_of(1)), [])
+
+
+def a_repetition_changes_a_row_again(rig: Rig) -> None:
+    history(rig)
+    for position in range(3):
+        rig.append(position, entry(1, 3))
+    rig.ready(0, commit=3)
+    again = OpId(1, 3)
+    rig.watch.applied(rig.world.nodes[0], again, [applied(again, 1, skipped=True)])
+    rig.watch.changed(rig.world.nodes[0], again, {1: "a"})
+
+
+def an_entry_leaves_no_trace(rig: Rig) -> None:
+    history(rig)
+    rig.watch.changed(rig.world.nodes[0], OpId(1, 2), {})
+
+
+# -- linearizability, as the checker sees it ------------------------------------------------------
+
+
+def an_insert_replaces_a_row_on_every_replica(rig: Rig) -> None:
+    """The log agrees with it, and all replicas with each other: only who knows what an insert is can tell."""
+    committed(rig, entry(1, 1), entry(1, 2))
+    for sequence, value in ((1, "a"), (2, "b")):
+        operation = begin(rig, write(sequence, Action.INSERT, value), 2 * sequence)
+        rig.apply(0, entry(1, sequence), applied(OpId(1, sequence), sequence))
+        operation.answered, operation.answer = 2 * sequence + 1, done()
+        rig.watch.answered(operation, done())
+    assert rig.violated is None
+    rig.watch.at_end()
+
+
+FAULTY_STORES: dict[str, list[Callable[[Rig], None]]] = {
+    "snapshot_repeatability": [
+        a_read_in_the_past_sees_the_present,
+        a_read_in_the_past_sees_nothing,
+        a_row_is_read_twice,
+        two_replicas_read_differently,
+        a_read_below_the_floor_is_answered,
+        a_read_at_the_floor_is_refused,
+        a_refusal_names_a_floor_that_never_was,
+        a_store_forgets_its_floor_and_what_it_has_dropped,
+    ],
+    "replica_checksums": [replicas_differ, a_store_comes_back_with_older_rows],
+    "flush_durability": [
+        a_store_flushes_what_its_log_does_not_hold,
+        a_superblock_names_a_file_that_is_not_synced,
+        a_superblock_goes_back,
+        a_start_finds_an_older_superblock,
+        a_file_goes_before_its_time,
+    ],
+    "log_base": [the_log_goes_before_its_rows_are_flushed],
+    "exactly_once": [a_flush_forgets_results, a_repetition_changes_a_row_again, an_entry_leaves_no_trace],
+    "linearizability": [an_insert_replaces_a_row_on_every_replica],
+}
+
+
+# -- what must not be reported --------------------------------------------------------------------
+
+
+def a_life_in_order(rig: Rig) -> None:
+    """Reads now and then, a flush, a floor, a restart, and a read that is refused in time."""
+    history(rig)
+    scan(rig, 1, (1, "a"))
+    scan(rig, 2, (1, "b"), position=1)
+    scan(rig, 0)
+    node = rig.world.nodes[0]
+    checksum(rig, 1)
+    checksum(rig, 2, position=2)
+    rig.watch.changed(node, OpId(1, 2), {1: "b"})
+    rig.watch.proposed(node, OpId(1, 2))
+    rig.watch.saved(node, block(2, results_of(1, 2)), [])
+    rig.watch.collect(node, LOG, 2)
+    rig.watch.floor_raised(node, 2)
+    refuse(rig, 1, 2)
+    scan(rig, 2, (1, "b"))
+    rig.watch.store_opened(node, OpId(1, 2))
+    scan(rig, 1, (1, "a"))
+    refuse(rig, 1, 2)
+    rig.watch.at_end()
+
+
+def unknown_outcomes(rig: Rig) -> None:
+    """A write that nobody answered, and a delete of the row that only it can have brought."""
+    committed(rig, entry(1, 1), entry(1, 2))
+    begin(rig, write(1, value="a"), 1)
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
+    gone = Operation(client="c", sequence=2, action=Action.DELETE, rows=(Row(1, ""),))
+    begin(rig, gone, 2)
+    rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
+    gone.answered, gone.answer = 3, Answer(kind=AnswerKind.DONE, node=0)
+    rig.watch.answered(gone, gone.answer)
+    rig.watch.at_end()
+
+
+FAULTLESS: list[Callable[[Rig], None]] = [a_life_in_order, unknown_outcomes]
