@@ -290,7 +290,7 @@ BUGS = {
     "the disk is not asked before a transaction": Bug(
         Environment,
         "make_room",
-        lambda self, size_bytes, puts, removing=False: None,
+        lambda self, size_bytes, spread, removing=False: None,
         of_space(test_space.test_a_full_disk_keeps_rows_in_memory_until_there_is_space),
     ),
     "a failed sync is forgotten": Bug(

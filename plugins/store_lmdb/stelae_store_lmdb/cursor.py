@@ -26,8 +26,8 @@ class LmdbCursor(Cursor):
         self._view = view
         self._layout = schema.project(spec.columns)
         self._predicates = spec.predicates
-        # Refuses what does not fit, rows or not.
-        matching(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
+        if spec.predicates:  # refuse what does not fit, rows or not
+            matching(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
         wanted = (*self._layout.ids, *schema.key, *(predicate.column for predicate in spec.predicates))
         self._reader = view.reader(schema.project(dict.fromkeys(wanted)))
         self._backwards = spec.order is Order.KEY_DESCENDING

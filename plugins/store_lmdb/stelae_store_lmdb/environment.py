@@ -104,13 +104,14 @@ class Environment:
 
     # -- space -----------------------------------------------------------------------------------
 
-    def make_room(self, size_bytes: int, puts: int, *, removing: bool = False) -> None:
-        """Extend the file for a transaction that puts ``puts`` values of so many bytes together, keys included.
+    def make_room(self, size_bytes: int, spread: int, *, removing: bool = False) -> None:
+        """Extend the file for a transaction that puts so many bytes, keys included, in up to ``spread`` places.
 
         If the disk is full, LMDB may use the free pages of the file and nothing else, the reserve only to remove: then
         a transaction that does not fit fails with ``Full`` before it has written a byte."""
         stat = self._env.stat()
-        copied = min(puts, stat["leaf_pages"]) + stat["branch_pages"]
+        # Each place may cost a page that is copied, and one more if it splits.
+        copied = 2 * min(spread, stat["leaf_pages"]) + stat["branch_pages"]
         pages = 2 * size_bytes // self.page_bytes + copied + _SLACK_PAGES
         reserve = 0 if removing else self._config.reserve_bytes
         need = (self._pages_used() + pages) * self.page_bytes + reserve

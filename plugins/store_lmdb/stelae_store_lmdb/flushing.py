@@ -81,7 +81,9 @@ class Flush:
         for key, _, _, contents in puts:
             size_bytes += _stored_bytes(key) + len(contents) + 2 * len(key)
         large = sum(len(contents) > self._env.page_bytes // 4 for _, _, _, contents in puts)
-        self._env.make_room(size_bytes + large * self._env.page_bytes, len(puts))
+        with self._env.read() as txn:
+            spread = len(puts) if puts and not RowTree(txn, self._env.path).ends_before(puts[0][0]) else 0
+        self._env.make_room(size_bytes + large * self._env.page_bytes, spread)
         with self._env.write() as txn:
             header = read_header(txn, self._env.path)
             remove_lists(txn, self._committed)

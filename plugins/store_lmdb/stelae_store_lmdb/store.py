@@ -58,6 +58,7 @@ class LmdbStore(TabletStore):
         self._parts = Parts(upkeep.env)
         # What new views see. Replaced whole, so that a group appears at once.
         self._state = (manifest.stamp, applied, schemas[manifest.schema_version or max(schemas)])
+        self._reader = RowReader(self._state[2].layout, schemas)
         self._unbegun = not manifest.schema_version
         """Nothing was ever applied, so that the schema in force is only guessed."""
         self._floor = floor
@@ -205,7 +206,9 @@ class LmdbStore(TabletStore):
     ) -> tuple[RowFault, ...]:
         groups = readable(payload, self._schemas)
         memory = self._parts.memory
-        applier = Applier(memory, tree, schema, RowReader(schema.layout, self._schemas))
+        if self._reader.layout is not schema.layout:
+            self._reader = RowReader(schema.layout, self._schemas)
+        applier = Applier(memory, tree, schema, self._reader)
         faults = applier.write(groups, rows_of(payload, entry.skip))
         for key, contents in applier.staged.items():
             memory.put(key, entry.timestamp, entry.op_id.index, contents)

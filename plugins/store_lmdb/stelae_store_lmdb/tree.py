@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import lt
 from typing import Any, TypeAlias
 
 from stelae_store_lmdb.format import closed_value, decode_node, encode_node, opened_value
@@ -62,7 +63,7 @@ class RowTree:
         for key, timestamp, index, contents in versions:
             at = self._made(key) + age_of(timestamp, index)
             items.append((at, closed_value(at, contents)))
-        self._cursor.putmulti(items)
+        self._cursor.putmulti(items, append=self._are_behind_all(items))
 
     def remove(self, key: bytes, timestamp: int, index: int) -> None:
         """Remove a version, and nodes that hold nothing any more; harmless if there is none."""
@@ -75,6 +76,10 @@ class RowTree:
             if self._cursor.set_range(head) and bytes(self._cursor.key()).startswith(head):
                 return
             self._txn.delete(parts[depth - 1])
+
+    def ends_before(self, key: bytes) -> bool:
+        """Whether a row would stand behind everything that there is."""
+        return self._last() < head_of(ROOT) + stem_of(key)
 
     def walk(self, low: bytes | None, high: bytes | None, backwards: bool) -> Iterator[Record]:
         """Go through the versions of rows from ``low`` to before ``high``, newest first; or from the other end, oldest
@@ -118,6 +123,13 @@ class RowTree:
             if at < first:
                 return
             yield at, value
+
+    def _are_behind_all(self, items: Sequence[tuple[bytes, bytes]]) -> bool:
+        """Whether items rise and stand behind everything: LMDB can then fill its pages, and leave none half empty."""
+        return bool(items) and self._last() < items[0][0] and all(map(lt, items, items[1:]))
+
+    def _last(self) -> bytes:
+        return bytes(self._cursor.key()) if self._cursor.last() else b""
 
     def _find(self, key: bytes) -> bytes | None:
         """What the keys of a row's versions begin with; ``None`` if there is certainly none."""
