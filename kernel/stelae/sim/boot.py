@@ -99,7 +99,7 @@ def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> Non
     members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in around.node_ids)
     config = TabletConfig(op_id=ZERO, members=members)
     ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
-    store = around.profile.stores[around.node_ids.index(node_id)]
+    store = around.profile.store.engines[around.node_ids.index(node_id)]
     block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
 
@@ -244,8 +244,8 @@ class Boot:
             limits=ReplicaLimits(
                 cache_bytes_max=CACHE_BYTES_MAX,
                 range_bytes_max=self._around.profile.append_bytes_max,
-                flush_bytes=self._around.profile.flush_bytes,
-                memory_bytes_max=self._around.profile.memory_bytes_max,
+                flush_bytes=self._around.profile.store.flush_bytes,
+                memory_bytes_max=self._around.profile.store.memory_bytes_max,
             ),
             rng=self._rng("core"),
         )

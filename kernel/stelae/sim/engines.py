@@ -8,7 +8,8 @@ from typing import Any
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
-from stelae.sim.profile import STORES, Profile
+from stelae.sim.profile import Profile
+from stelae.sim.store_profile import STORES
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import WalEngine
@@ -55,12 +56,13 @@ class SimEngines:
         config = self.stores[name].Config
         if name != "columnar":
             return config()
+        store = profile.store
         return config(
-            row_group_rows=profile.row_group_rows,
-            block_rows_max=4 * profile.row_group_rows,
-            fresh_blocks_min=profile.fresh_blocks_min,
-            fresh_blocks_max=2 * profile.fresh_blocks_min,
-            compact_rows=profile.compact_rows,
+            row_group_rows=store.row_group_rows,
+            block_rows_max=4 * store.row_group_rows,
+            fresh_blocks_min=store.fresh_blocks_min,
+            fresh_blocks_max=2 * store.fresh_blocks_min,
+            compact_rows=store.compact_rows,
             cache_bytes=4_096,
             compression="none",
         )

@@ -11,8 +11,8 @@ from enum import StrEnum
 import msgspec
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
-from stelae.sim.profile import NODES as NODES
 from stelae.sim.profile import Profile
+from stelae.sim.store_profile import NODES as NODES
 
 LEADER = -1
 """As a victim: whoever leads at that moment (the first live node if nobody does)."""

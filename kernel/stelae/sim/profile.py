@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
-
-NODES = 3
-STORES = ("memory", "columnar")
-"""Engines that keep the rows; those without files, which are fast, are in more runs."""
-
-ALL_IN_MEMORY = 0.6
-"""Share of the runs in which no store has files."""
-
-ALL_ALIKE = 0.5
-"""Of the others the share in which all have; in the rest each node draws its own."""
+from stelae.sim.store_profile import StoreProfile, draw_store_profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +30,7 @@ class Profile:
         in_flight_messages_max: unanswered appends per peer.
         queue_bytes_max: bound of the log writer's queue, so that it pushes back at times.
         clock_error_us: how far each node's wall clock is off from the start.
-        stores: name of each node's store engine.
-        flush_bytes: what a store holds in memory before it is flushed; small, so that logs are collected too.
-        row_group_rows, fresh_blocks_min, compact_rows: sizes at which a store cuts and merges its files.
-        memory_bytes_max: what a store may hold before writers are pushed back.
-        flush_interval_ms: how long rows wait for a flush at most.
-        history_retention_s: how long reads in the past stay possible.
+        store: of the stores.
         safety_us: length of the phase with faults.
         faults: how many faults are planned.
     """
@@ -71,14 +56,7 @@ class Profile:
     in_flight_messages_max: int
     queue_bytes_max: int
     clock_error_us: tuple[int, int, int]
-    stores: tuple[str, ...]
-    flush_bytes: int
-    row_group_rows: int
-    fresh_blocks_min: int
-    compact_rows: int
-    memory_bytes_max: int
-    flush_interval_ms: int
-    history_retention_s: int
+    store: StoreProfile
     safety_us: int
     faults: int
 
@@ -86,7 +64,6 @@ class Profile:
 def draw_profile(seed: int) -> Profile:
     """Return the profile of a seed."""
     rng = stream(seed, "profile")
-    store = stream(seed, "store")
     low = between(rng, 50, 2_000)
     sync = between(rng, 50, 2_000)
     return Profile(
@@ -115,23 +92,7 @@ def draw_profile(seed: int) -> Profile:
             between(rng, -200_000, 200_000),
             0 if chance(rng, 0.5) else between(rng, -2_000_000, 2_000_000),
         ),
-        stores=_draw_stores(store),
-        flush_bytes=pick(store, (6_000, 12_000, 24_000)),
-        row_group_rows=pick(store, (8, 16, 64)),
-        fresh_blocks_min=pick(store, (1, 2, 3)),
-        compact_rows=pick(store, (24, 96)),
-        memory_bytes_max=pick(store, (9_000, 30_000, 60_000)),
-        flush_interval_ms=pick(store, (1_500, 5_000, 20_000)),
-        history_retention_s=pick(store, (1, 2, 6)),
+        store=draw_store_profile(seed),
         safety_us=between(rng, 12_000_000, 20_000_000),
         faults=between(rng, 6, 16),
     )
-
-
-def _draw_stores(rng: random.Random) -> tuple[str, ...]:
-    memory, columnar = STORES
-    if chance(rng, ALL_IN_MEMORY):
-        return (memory,) * NODES
-    if chance(rng, ALL_ALIKE):
-        return (columnar,) * NODES
-    return tuple(pick(rng, STORES) for _ in range(NODES))

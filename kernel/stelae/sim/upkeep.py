@@ -33,11 +33,11 @@ class _Home:
 def maintenance_of(process: Process, clock: HybridClock, replica: Replica, profile: Profile) -> Maintenance:
     """Return the service for the one replica of a node, with times and sizes of a simulation."""
     settings = MaintenanceSettings(
-        flush_bytes=profile.flush_bytes,
-        flush_interval_ms=profile.flush_interval_ms,
-        replica_memory_bytes_max=profile.memory_bytes_max,
-        memory_bytes=2 * profile.flush_bytes,
-        history_retention_s=profile.history_retention_s,
+        flush_bytes=profile.store.flush_bytes,
+        flush_interval_ms=profile.store.flush_interval_ms,
+        replica_memory_bytes_max=profile.store.memory_bytes_max,
+        memory_bytes=2 * profile.store.flush_bytes,
+        history_retention_s=profile.store.history_retention_s,
     )
     home = _Home(_Settings(settings), process, clock, {replica.tablet_id: replica})
     return Maintenance(cast(Node, home))
