@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from stelae.spi.consensus import MemberType, Role
@@ -10,6 +11,8 @@ from stelae.spi.ids import OpId, TabletId
 from stelae.spi.policy import NodeHealth, NodeView, PolicySnapshot, ReplicaView, TabletView
 from stelae.testing.conformance.policy_model import GIB, ModelCluster, node_name
 
+EXAMPLES = settings(max_examples=100, derandomize=True, database=None, deadline=None)
+"""How each check draws; the same examples in every run."""
 NODES_MAX = 9
 TABLETS_MAX = 14
 LOCATIONS = ("", "/a", "/a/r1/h1", "/a/r1/h2", "/a/r2/h3", "/b/r3/h4", "/b/r3/h5", "/b/r4/h6", "/c/r5/h7")

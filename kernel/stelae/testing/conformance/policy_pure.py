@@ -8,11 +8,10 @@ import msgspec
 from hypothesis import given, settings
 
 from stelae.spi.policy import PolicySnapshot
+from stelae.testing.conformance import policy_drawn
 from stelae.testing.conformance.policy_drawn import sane_clusters, wild_snapshots
 from stelae.testing.conformance.policy_harness import PolicyHarness
 from stelae.testing.conformance.policy_model import ModelCluster, check_form
-
-_EXAMPLES = settings(max_examples=80, derandomize=True, database=None, deadline=None)
 
 
 def in_other_order(snapshot: PolicySnapshot, rng: random.Random) -> PolicySnapshot:
@@ -26,7 +25,7 @@ class PureChecks:
     """Purity and form, whatever the policy."""
 
     def test_equal_snapshots_and_random_sources_give_equal_plans(self, harness: PolicyHarness) -> None:
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters())
         def plans_are_equal(cluster: ModelCluster) -> None:
             snapshot = cluster.snapshot()
@@ -37,7 +36,7 @@ class PureChecks:
         plans_are_equal()
 
     def test_a_plan_leaves_its_snapshot_as_it_was(self, harness: PolicyHarness) -> None:
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters())
         def is_left(cluster: ModelCluster) -> None:
             snapshot = cluster.snapshot()
@@ -50,7 +49,7 @@ class PureChecks:
     def test_what_was_planned_before_has_no_effect(self, harness: PolicyHarness) -> None:
         plans: list[tuple[PolicySnapshot, object]] = []
 
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters())
         def collect(cluster: ModelCluster) -> None:
             plans.append((cluster.snapshot(), harness.plan(cluster.snapshot(), seed=3)))
@@ -60,7 +59,7 @@ class PureChecks:
             assert harness.plan(snapshot, seed=3) == plan
 
     def test_there_is_a_plan_for_every_snapshot(self, harness: PolicyHarness) -> None:
-        @settings(_EXAMPLES, max_examples=400)
+        @settings(policy_drawn.EXAMPLES, max_examples=400)
         @given(wild_snapshots())
         def has_a_plan(snapshot: PolicySnapshot) -> None:
             harness.plan(snapshot)
@@ -68,7 +67,7 @@ class PureChecks:
         has_a_plan()
 
     def test_actions_are_of_known_kinds_with_fence_and_reason(self, harness: PolicyHarness) -> None:
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters())
         def are_formed(cluster: ModelCluster) -> None:
             for action in harness.plan(cluster.snapshot()):
@@ -79,7 +78,7 @@ class PureChecks:
     def test_nothing_is_proposed_that_could_cost_a_majority_or_its_data(self, harness: PolicyHarness) -> None:
         """The model refuses it: evictions, second replicas on a node, full disks, nodes that are not live."""
 
-        @settings(_EXAMPLES, max_examples=200)
+        @settings(policy_drawn.EXAMPLES, max_examples=200)
         @given(sane_clusters())
         def is_refused_nothing(cluster: ModelCluster) -> None:
             for seed in range(4):

@@ -31,6 +31,13 @@ def of_config(actions: tuple[Action, ...]) -> list[Action]:
     return [action for action in actions if action.kind is not ActionKind.TRANSFER]
 
 
+def the_change(actions: tuple[Action, ...]) -> Action:
+    """The one action that changes a config."""
+    found = of_config(actions)
+    assert len(found) == 1, f"{len(found)} changes of a config where one is due: {found}"
+    return found[0]
+
+
 class RepairChecks:
     """One tablet, and servers that come and go."""
 
@@ -38,14 +45,14 @@ class RepairChecks:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
-        (added,) = of_config(harness.step(cluster))
+        added = the_change(harness.step(cluster))
         assert (added.kind, added.member_type) == (ActionKind.ADD, MemberType.PRE_VOTER)
         assert added.node_id in {node_name(n) for n in (4, 5, 6)}
         assert harness.step(cluster) == ()
         cluster.settle()
         cluster.settle()
         assert len(voters(cluster)) == 4
-        (evicted,) = of_config(harness.step(cluster))
+        evicted = the_change(harness.step(cluster))
         assert (evicted.kind, evicted.node_id) == (ActionKind.REMOVE, node_name(1))
         assert voters(cluster) == {node_name(2), node_name(3), added.node_id}
         assert of_config(harness.step(cluster)) == []
@@ -54,9 +61,9 @@ class RepairChecks:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
-        (added,) = of_config(harness.step(cluster))
+        added = the_change(harness.step(cluster))
         cluster.set_health(1, NodeHealth.LIVE)
-        (removed,) = of_config(harness.step(cluster))
+        removed = the_change(harness.step(cluster))
         assert (removed.kind, removed.node_id) == (ActionKind.REMOVE, added.node_id)
         assert voters(cluster) == {node_name(n) for n in (1, 2, 3)}
         assert of_config(harness.step(cluster)) == []
@@ -74,7 +81,7 @@ class RepairChecks:
         cluster = cluster_of(5)
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
-        (added,) = of_config(harness.step(cluster))
+        added = the_change(harness.step(cluster))
         cluster.set_health(int(added.node_id, 16), NodeHealth.DEAD)
         harness.settle(cluster)
         (other,) = {node_name(4), node_name(5)} - {added.node_id}

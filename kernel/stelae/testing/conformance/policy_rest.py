@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.spi.consensus import MemberType
 from stelae.spi.policy import NodeHealth
+from stelae.testing.conformance import policy_drawn
 from stelae.testing.conformance.policy_drawn import sane_clusters
 from stelae.testing.conformance.policy_harness import PolicyHarness
 from stelae.testing.conformance.policy_model import ModelCluster, has_majority
-
-_EXAMPLES = settings(max_examples=150, derandomize=True, database=None, deadline=None)
 
 
 class RestChecks:
     """Fixed points."""
 
     def test_plans_come_to_rest_and_bring_no_replica_twice(self, harness: PolicyHarness) -> None:
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters())
         def come_to_rest(cluster: ModelCluster) -> None:
             harness.settle(cluster)
@@ -29,7 +28,7 @@ class RestChecks:
         come_to_rest()
 
     def test_plans_come_to_rest_though_actions_are_lost(self, harness: PolicyHarness) -> None:
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters(), st.integers(0, 1 << 16))
         def come_to_rest(cluster: ModelCluster, seed: int) -> None:
             harness.settle(cluster, dropping=random.Random(seed))
@@ -37,7 +36,7 @@ class RestChecks:
         come_to_rest()
 
     def test_at_rest_no_random_source_finds_anything_to_do(self, harness: PolicyHarness) -> None:
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters())
         def stays_at_rest(cluster: ModelCluster) -> None:
             harness.settle(cluster)
@@ -49,7 +48,7 @@ class RestChecks:
     def test_at_rest_every_tablet_has_what_the_cluster_can_give_it(self, harness: PolicyHarness) -> None:
         """Where all servers live and have room, and a leader can change the config: voters as many as wanted."""
 
-        @_EXAMPLES
+        @policy_drawn.EXAMPLES
         @given(sane_clusters())
         def is_whole(cluster: ModelCluster) -> None:
             for number in range(1, len(cluster.nodes) + 1):

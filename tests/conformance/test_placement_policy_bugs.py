@@ -1,0 +1,263 @@
+"""The suite bites: each bug that is planted in the policy is caught by the check that is named beside it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from hypothesis import Phase, settings
+
+from stelae.spi.consensus import MemberType
+from stelae.spi.ids import OpId
+from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
+from stelae.testing.conformance import policy_drawn
+from stelae.testing.conformance.policy import PolicyConformance, PolicyHarness
+from stelae_placement_policy import PlacementPolicy, moves, surplus
+from stelae_placement_policy.ledger import Ledger
+from stelae_placement_policy.moves import Moves
+from stelae_placement_policy.picking import Picker
+from stelae_placement_policy.repair import Repair
+from stelae_placement_policy.standing import Standing
+from stelae_placement_policy.topology import Topology
+
+Check = Callable[[PolicyConformance, PolicyHarness], None]
+Plan = tuple[Action, ...]
+
+# -- bugs of a plan as a whole ------------------------------------------------------------------------
+
+
+class RemembersWhatItPlanned(PlacementPolicy):
+    done: ClassVar[set[Any]] = set()
+
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        plan = super().plan(snapshot, config, rng)
+        fresh = tuple(action for action in plan if action not in cls.done)
+        cls.done.update(plan)
+        return fresh
+
+
+class DrawsWhatDiffersBetweenVersions(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        plan = list(super().plan(snapshot, config, rng))
+        rng.shuffle(plan)
+        return tuple(plan)
+
+
+class GoesByTheOrderOfTheSnapshot(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        order = list(snapshot.tablets)
+        return tuple(sorted(super().plan(snapshot, config, rng), key=lambda action: order.index(action.tablet_id)))
+
+
+class NeedsANode(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        max(node.free_bytes for node in snapshot.nodes.values())
+        return super().plan(snapshot, config, rng)
+
+
+class ForgetsTheFence(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        plan = super().plan(snapshot, config, rng)
+        return tuple(msgspec.structs.replace(action, cas=OpId(1, 1)) for action in plan)
+
+
+class InventsAKind(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        plan = super().plan(snapshot, config, rng)
+        return tuple(msgspec.structs.replace(action, kind="SPLIT") for action in plan)
+
+
+class GivesNoFigures(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        plan = super().plan(snapshot, config, rng)
+        return tuple(msgspec.structs.replace(action, reason="for balance") for action in plan)
+
+
+class LetsNewMembersVoteAtOnce(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        plan = super().plan(snapshot, config, rng)
+        return tuple(
+            msgspec.structs.replace(action, member_type=MemberType.VOTER) if action.kind is ActionKind.ADD else action
+            for action in plan
+        )
+
+
+class PlacesOneReplicaOfThree(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        seen: set[str] = set()
+        kept = []
+        for action in super().plan(snapshot, config, rng):
+            if action.kind is not ActionKind.PLACE or action.tablet_id not in seen:
+                kept.append(action)
+            seen.add(action.tablet_id)
+        return tuple(kept)
+
+
+C = PolicyConformance
+
+
+@pytest.fixture(autouse=True)
+def one_failing_example_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_drawn, "EXAMPLES", settings(policy_drawn.EXAMPLES, phases=[Phase.generate]))
+    RemembersWhatItPlanned.done.clear()
+
+
+POLICIES: list[tuple[type[PlacementPolicy], Check]] = [
+    (RemembersWhatItPlanned, C.test_what_was_planned_before_has_no_effect),
+    (DrawsWhatDiffersBetweenVersions, C.test_a_new_tablet_gets_all_its_voters_at_once),
+    (GoesByTheOrderOfTheSnapshot, C.test_equal_snapshots_and_random_sources_give_equal_plans),
+    (ForgetsTheFence, C.test_actions_are_of_known_kinds_with_fence_and_reason),
+    (InventsAKind, C.test_actions_are_of_known_kinds_with_fence_and_reason),
+    (GivesNoFigures, C.test_actions_are_of_known_kinds_with_fence_and_reason),
+    (LetsNewMembersVoteAtOnce, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
+    (PlacesOneReplicaOfThree, C.test_a_new_tablet_gets_all_its_voters_at_once),
+]
+"""A policy with a bug, and the check that must fail."""
+
+
+@pytest.mark.parametrize(("policy", "check"), POLICIES, ids=[f"{p.__name__}-{c.__name__}" for p, c in POLICIES])
+def test_the_suite_catches_a_bug_of_the_plan(policy: type[PlacementPolicy], check: Check) -> None:
+    with pytest.raises(AssertionError):
+        check(PolicyConformance(), PolicyHarness(policy))
+
+
+def test_the_suite_catches_a_policy_without_a_plan_for_an_empty_cluster() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        C.test_there_is_a_plan_for_every_snapshot(PolicyConformance(), PolicyHarness(NeedsANode))
+
+
+# -- bugs in the parts of it --------------------------------------------------------------------------
+
+
+def takes_dead_nodes_too(self: Topology, locations: Any, open_nodes: Any, weights: Any) -> None:
+    inner_init(self, locations, range(len(locations)), [weight or 1.0 for weight in weights])
+
+
+def maintenance_is_death(self: Standing, survey: Any, tablet: Any) -> None:
+    inner_standing(self, survey, tablet)
+    away = [node for node in self.steady if survey.health(node) is NodeHealth.MAINTENANCE]
+    self.lost += away
+    self.steady = [node for node in self.steady if node not in away]
+
+
+def sees_dead_voters_as_steady(self: Standing, survey: Any, tablet: Any) -> None:
+    inner_standing(self, survey, tablet)
+    self.steady, self.lost = self.steady + self.lost, []
+
+
+def retiring_is_fine(self: Standing, survey: Any, tablet: Any) -> None:
+    inner_standing(self, survey, tablet)
+    self.steady, self.leaving = self.steady + self.leaving, []
+
+
+def counts_copies_that_never_end(self: Standing, survey: Any, tablet: Any) -> None:
+    inner_standing(self, survey, tablet)
+    self.arriving, self.useless = self.arriving + self.useless, []
+
+
+def evicts_before_it_adds(self: Repair, standing: Standing) -> Action | None:
+    found = None
+    if standing.lost:
+        found = self._action(ActionKind.REMOVE, standing, standing.lost[0], "1 is dead")
+    return found or inner_decide(self, standing)
+
+
+def keeps_every_spare(survey: Any, ledger: Any, members: Any, size: int, new: int) -> bool:
+    return True
+
+
+def never_keeps_a_copy(survey: Any, ledger: Any, members: Any, size: int, new: int) -> bool:
+    return False
+
+
+def ignores_members(self: Picker, node: int, size: int, barred: Any, copied: bool, cool: bool) -> bool:
+    return inner_fits(self, node, size, (), copied, cool)
+
+
+def ignores_disks(self: Picker, node: int, size: int, barred: Any, copied: bool, cool: bool) -> bool:
+    return node not in barred
+
+
+def relieves_the_emptiest(self: Ledger, node: int, size: int) -> float:
+    return -inner_relief(self, node, size)
+
+
+def evicts_the_newest(topology: Any, ledger: Any, tablet: Any, members: Any, among: Any) -> int:
+    return max(among, key=list(members).index)
+
+
+inner_init, inner_standing, inner_decide = Topology.__init__, Standing.__init__, Repair._decide
+inner_fits, inner_relief = Picker.fits, Ledger.relief
+
+PARTS: list[tuple[Any, str, Any, Check]] = [
+    (Topology, "__init__", takes_dead_nodes_too, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
+    (Standing, "__init__", maintenance_is_death, C.test_maintenance_re_replicates_nothing),
+    (
+        Standing,
+        "__init__",
+        sees_dead_voters_as_steady,
+        C.test_a_dead_servers_replica_is_added_promoted_and_then_evicted,
+    ),
+    (Standing, "__init__", retiring_is_fine, C.test_a_retiring_server_is_emptied_and_serves_until_it_is_replaced),
+    (Standing, "__init__", counts_copies_that_never_end, C.test_a_new_one_that_dies_in_mid_copy_is_replaced_by_another),
+    (Standing, "can_change", lambda self: True, C.test_a_tablet_whose_change_is_pending_is_let_be),
+    (Standing, "can_change", lambda self: True, C.test_while_a_majority_is_down_nobody_is_evicted_or_added),
+    (
+        Standing,
+        "may_evict",
+        lambda self, voter: True,
+        C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data,
+    ),
+    (Repair, "_decide", evicts_before_it_adds, C.test_a_dead_servers_replica_is_added_promoted_and_then_evicted),
+    (Repair, "_evict", lambda self, standing: None, C.test_a_lowered_replication_factor_is_met_one_by_one),
+    ("stelae_placement_policy.repair", "keeps", keeps_every_spare, C.test_back_before_the_promotion_the_spare_goes),
+    (
+        "stelae_placement_policy.repair",
+        "keeps",
+        never_keeps_a_copy,
+        C.test_plans_come_to_rest_and_bring_no_replica_twice,
+    ),
+    ("stelae_placement_policy.repair", "victim", evicts_the_newest, C.test_an_empty_server_gets_its_part),
+    (Picker, "fits", ignores_members, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
+    (Picker, "fits", ignores_disks, C.test_a_full_disk_is_given_nothing),
+    (Ledger, "relief", relieves_the_emptiest, C.test_an_empty_server_gets_its_part),
+    (Topology, "counts", lambda self, members: {}, C.test_new_replicas_go_to_as_many_locations_as_there_are),
+    (Moves, "_move_apart", lambda self: None, C.test_replicas_that_share_a_location_are_moved_apart),
+    (Moves, "_balance", lambda self: None, C.test_an_empty_server_gets_its_part),
+    ("stelae_placement_policy.leaders", "Leaders._better", lambda *_: -1, C.test_leaders_are_spread_by_transfer),
+]
+"""Where, what, its replacement, and the check that must fail."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "bug", "check"), PARTS, ids=[f"{getattr(b, '__name__', n)}-{c.__name__}" for _, n, b, c in PARTS]
+)
+def test_the_suite_catches_a_bug_in_a_part(
+    owner: Any, name: str, bug: Any, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(owner, str):
+        monkeypatch.setattr(f"{owner}.{name}", bug)
+    else:
+        monkeypatch.setattr(owner, name, bug)
+    with pytest.raises(AssertionError):
+        check(PolicyConformance(), PolicyHarness(PlacementPolicy))
+
+
+def test_moves_that_later_plans_would_undo_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the trial of a plan's moves, one that the next plan gives up is begun again and again."""
+    monkeypatch.setattr(moves, "keeps", keeps_every_spare)
+    monkeypatch.setattr(surplus, "KEEPING", 1000.0)
+    with pytest.raises(AssertionError):
+        C.test_plans_come_to_rest_and_bring_no_replica_twice(PolicyConformance(), PolicyHarness(PlacementPolicy))
