@@ -25,6 +25,7 @@ from stelae.host.ports import Timer
 from stelae.spi.ids import NodeId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
+from stelae.spi.services import Buffer
 from stelae.spi.store import Cursor, TabletStore
 
 PAGE_BYTES_MAX = 8 << 20
@@ -39,7 +40,7 @@ KEEP_US = 2_000_000
 KEPT_MAX = 16
 """Cursors that wait at once, each with a page and what its engine has decoded; the oldest one goes."""
 
-Frames: TypeAlias = list[bytes]
+Frames: TypeAlias = list[Buffer]
 Done: TypeAlias = Callable[[Frames | Exception], None]
 
 
@@ -90,7 +91,8 @@ class PageReader:
         if not self.more:
             self.close()
         page = encode(ScanPage(self._at, self._schema_version, found, after))
-        return [page, rows.to_ipc()] if rows is not None and found else [page]
+        # Not ``to_ipc``: its bytes are a copy, which costs six times what writing the message does.
+        return [page, memoryview(rows.arrow.serialize()).cast("B")] if rows is not None and found else [page]
 
     def close(self) -> None:
         """Let go of the snapshot. Closing twice is harmless."""

@@ -30,7 +30,7 @@ from stelae.client.messages import (
 )
 from stelae.host.node import Node
 from stelae.host.replica import Replica
-from stelae.server.tserver.pages import Pages
+from stelae.server.tserver.pages import Frames, Pages
 from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
@@ -106,7 +106,7 @@ class TabletService:
             lead_up_to(self._node, replica, scan.at, chosen)
 
     def _read_page(self, request: Request, replica: Replica, scan: ScanRequest, at: int) -> None:
-        def done(found: list[bytes] | Exception) -> None:
+        def done(found: Frames | Exception) -> None:
             if isinstance(found, Exception):
                 _refuse(request, found)
             else:

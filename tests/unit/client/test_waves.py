@@ -1,0 +1,74 @@
+"""Waves of one call: two of them may be under way at once unless they have a key in common."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from stelae.client import writes
+from stelae.client.failures import Tally
+from stelae.client.writes import Wave
+from stelae.rows.building import build_batch
+from stelae.rows.key_order import key_order
+from stelae.rows.operations import operation
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpKind
+
+LAST_US = (1 << 63) - 1
+NAN = float("nan")
+
+
+def schema(kind: str) -> Schema:
+    columns = [{"name": "first", "type": kind}, {"name": "second", "type": "int32"}]
+    return Schema.from_plain({"columns": columns, "key": ["first", "second"]})
+
+
+def wave(kind: str, *batches: list[tuple[Any, ...]]) -> Wave:
+    found = schema(kind)
+    rows = [build_batch(found.layout, batch) for batch in batches]
+    return Wave(found, key_order(found), rows, Tally("t", OpKind.UPSERT), [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("int64", -(1 << 63), (1 << 63) - 1),
+        ("string", "", "\U0010ffff"),
+        ("binary", b"\0", b"\xff"),
+        ("bool", False, True),
+        ("date", -(1 << 31), (1 << 31) - 1),
+        ("timestamp", -LAST_US, LAST_US),
+        ("decimal(5,2)", Decimal("-1.00"), Decimal("1.00")),
+        ("float", -1.0, 1.0),
+        ("double", float("-inf"), NAN),
+    ],
+)
+def test_keys_of_any_type_meet_if_one_is_in_both_and_else_do_not(kind: str, low: Any, high: Any) -> None:
+    mine = wave(kind, [(low, 1), (low, 3)])
+    assert mine.meets(wave(kind, [(high, 9)], [(low, 3)]))
+    assert wave(kind, [(high, 1)]).meets(wave(kind, [(high, 1)]))
+    assert not mine.meets(wave(kind, [(high, 1), (high, 3)]))
+    assert not mine.meets(wave(kind, [(low, 2)])), "only the first column is the same"
+    assert not mine.meets(wave(kind, [(high, 1)], [(low, 2), (low, 4)]))
+
+
+def test_zero_and_minus_zero_are_one_key() -> None:
+    assert wave("double", [(0.0, 1)]).meets(wave("double", [(-0.0, 1)]))
+
+
+def test_of_waves_in_key_order_no_key_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes.Wave, "_keys", property(lambda _: pytest.fail("keys were encoded")))
+    assert not wave("int64", [(1, 1), (5, 1)]).meets(wave("int64", [(6, 1), (9, 1)]))
+
+
+def test_a_wave_without_rows_meets_nothing() -> None:
+    assert not wave("int64").meets(wave("int64", [(1, 1)]))
+    assert not wave("int64", [(1, 1)]).meets(wave("int64"))
+
+
+def test_rows_that_travel_as_arrow_are_encoded_as_any_operation_is() -> None:
+    rows = build_batch(schema("string").layout, [(f"row {n}", n) for n in range(100)])
+    ((_, _, encoded),) = writes._encoded(OpKind.UPSERT, None, rows, 0)
+    assert encoded == operation(OpKind.UPSERT, rows.to_ipc())
