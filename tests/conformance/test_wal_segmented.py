@@ -25,8 +25,8 @@ from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.marker import NonceSource
 from tests.conformance import wal_plants
 
-SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
-"""Small segments, so that every scenario rolls."""
+SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=8192)
+"""Small segments, so that every scenario rolls, and from the second on into space that was written before."""
 
 
 class TestOnVirtualDisk(WalConformance):

@@ -38,8 +38,8 @@ from stelae_wal_shared.recovery import _Recovery
 from stelae_wal_shared.tablet_log import TabletLog
 from tests.conformance import wal_plants
 
-SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
-"""Small segments, so that every scenario rolls."""
+SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=8192)
+"""Small segments, so that every scenario rolls, and from the second on into space that was written before."""
 
 RESTLESS = SharedConfig(
     segment_bytes_first=4096, segment_bytes_max=8192, live_percent_max=90, move_percent_max=1000, move_bytes_max=4096

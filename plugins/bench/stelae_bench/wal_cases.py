@@ -11,7 +11,7 @@ from pathlib import Path
 ENGINES = ("segmented", "lmdb", "shared")
 """What is measured unless somebody says otherwise; any installed engine can be."""
 
-OTHERS = ("raw", "raw_crc", "rocksdb", "sqlite")
+OTHERS = ("raw", "raw_written", "raw_crc", "rocksdb", "sqlite")
 """What they are measured beside."""
 
 INTERVAL_S = 0.1

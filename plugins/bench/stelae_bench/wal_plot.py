@@ -20,6 +20,7 @@ _STYLES = {
     "lmdb": ("#009e73", "o"),
     "shared": ("#d55e00", "o"),
     "raw": ("#000000", "D"),
+    "raw_written": ("#4d4d4d", "D"),
     "raw_crc": ("#8a8a8a", "D"),
     "rocksdb": ("#cc79a7", "s"),
     "sqlite": ("#e0a100", "s"),

@@ -22,6 +22,7 @@ FILE_BYTES = 64 << 20
 BUFFERS_MAX = 1024
 """A vectored write takes no more; beyond it bodies are joined, so that a group is one write."""
 
+_ZEROS = bytes(1 << 20)
 _HEADER = struct.Struct("<QQQBII")
 
 
@@ -104,6 +105,7 @@ class Raw(Replay):
             self._file = self._files.create(str(self._directory / f"{self.name}-{self._number}.data"))
             self._room = max(FILE_BYTES, size)
             self._file.preallocate(self._room)
+            self._fill(self._file, self._room)
             self._file.sync()
             self._files.sync_directory(str(self._directory))
 
@@ -115,6 +117,9 @@ class Raw(Replay):
             self._file.sync()
         self._unsynced = not sync
 
+    def _fill(self, file: RealFile, size: int) -> None:
+        """Do more with the space of a new file than reserve it."""
+
     def tidy(self) -> None:
         self.close()
 
@@ -125,6 +130,16 @@ class Raw(Replay):
             self._file = None
         self._offset = self._room = 0
         self._unsynced = False
+
+
+class RawWritten(Raw):
+    """The same in space that was written with zeros before, as our engines have it once a log is busy."""
+
+    name = "raw_written"
+
+    def _fill(self, file: RealFile, size: int) -> None:
+        for offset in range(0, size, len(_ZEROS)):
+            file.pwritev([memoryview(_ZEROS)[: size - offset]], offset)
 
 
 class RawCrc(Raw):

@@ -26,7 +26,7 @@ from stelae_bench.wal_cases import INTERVAL_S, Bodies, Case, Settings
 from stelae_bench.wal_life import measure_life
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_others import RocksDb, Sqlite, versions
-from stelae_bench.wal_replay import Raw, RawCrc, Replay, replay
+from stelae_bench.wal_replay import Raw, RawCrc, RawWritten, Replay, replay
 from stelae_bench.wal_report import WalReport
 from stelae_bench.wal_samples import Sample, round_of
 
@@ -109,7 +109,7 @@ class _Run:
                 logs = OpenLogs(desk, engine, self._folder / f"{engine.name}-{tablets}", tablets)
                 stack.push_async_callback(logs.close)
                 self._ours[engine.name, tablets] = logs
-        for kind in (Raw, RawCrc, RocksDb, Sqlite):
+        for kind in (Raw, RawWritten, RawCrc, RocksDb, Sqlite):
             try:
                 other = kind(self._folder)
             except MissingExtra as missing:

@@ -10,6 +10,7 @@ from stelae_bench.wal_cases import Case, Sync
 
 RATIOS = {
     "vs_raw": "64 x 4 KiB: entries/s, of the bare loop's",
+    "vs_raw_written": "... of the bare loop's in space written before",
     "vs_raw_crc": "... of the bare loop's with header and CRC",
     "vs_rocksdb": "... of RocksDB's",
     "vs_sqlite": "... of SQLite's",

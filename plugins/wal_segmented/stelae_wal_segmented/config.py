@@ -33,7 +33,15 @@ class SegmentedConfig:
         high=64,
         reason="each segment of a run is so many times the one before, up to the maximum",
     )
-
+    prewrite_bytes_min: int = setting(
+        16 << 20,
+        unit="bytes",
+        low=4096,
+        high=1 << 40,
+        reason="a segment of so much or more is written with zeros before it is used: a commit there takes about half "
+        "the time, and each byte is written twice. Above segment_bytes_max it is off, as for file systems that copy "
+        "on write",
+    )
     sync_threads_max: int = setting(
         8,
         unit="count",
@@ -59,3 +67,7 @@ class SegmentedConfig:
         for _ in range(min(rolls, 64)):
             size = min(size * self.segment_growth, self.segment_bytes_max)
         return max(size, self.segment_bytes_first)
+
+    def prewritten(self, segment_bytes: int) -> bool:
+        """Say whether a segment of that length is written with zeros before it is used."""
+        return segment_bytes >= self.prewrite_bytes_min

@@ -1,8 +1,9 @@
 """The open end of a log: which segment takes the next group, and how one follows another.
 
 A segment follows another like this. When the open one is three quarters full, a worker begins to
-reserve the space of the next; appends go on in the old one, however long that takes. Once it is
-ready and the old one is full, the next append rolls:
+reserve the space of the next; when it is half full, if that space is to be written with zeros, which
+takes longer. Appends go on in the old one, however long that takes. Once it is ready and the old one is
+full, the next append rolls:
 
 1. The old segment gets its footer, is cut to its length and synced.
 2. The new one gets its header, which says where the old one ends, and is synced.
@@ -84,7 +85,7 @@ class OpenEnd:
         writer = self.writer
         if writer is None:
             writer = self.writer = self._warm(chain, first_sequence, last, hint)
-        elif 4 * writer.end >= 3 * writer.target:
+        elif writer.end >= writer.prepare_from:
             spare = self._spare
             if spare is None or spare.error is not None:
                 self._request(writer, spare)
@@ -173,7 +174,10 @@ class OpenEnd:
         return index
 
     def _writer(self, file: File, segment: Segment, index: SegmentIndex, target: int) -> SegmentWriter:
-        return SegmentWriter(file, segment, index, target, self._setting.compressor)
+        config = self._setting.config
+        early = config.prewritten(config.segment_bytes(self._rolls + 1))
+        prepare_from = target // 2 if early else -(-3 * target // 4)
+        return SegmentWriter(file, segment, index, target, prepare_from, self._setting.compressor)
 
     def _unborn_path(self) -> str:
         nonce = self._setting.nonces.draw(f"{self._log}/new")
@@ -192,8 +196,9 @@ class OpenEnd:
         if writer.end < self._retry_at:
             return
         self._retry_at = 0
-        size = self._setting.config.segment_bytes(self._rolls + 1)
-        self._spare = Spare(self._setting.files, self._unborn_path(), size)
+        config = self._setting.config
+        size = config.segment_bytes(self._rolls + 1)
+        self._spare = Spare(self._setting.files, self._unborn_path(), size, prewritten=config.prewritten(size))
         self._spare.request(self._setting.workers)
 
     def _roll(self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int) -> SegmentWriter:

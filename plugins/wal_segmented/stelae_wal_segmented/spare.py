@@ -8,6 +8,8 @@ from contextlib import suppress
 from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files, Workers
 
+_ZEROS = bytes(1 << 20)
+
 
 class Spare:
     """One preallocated file without contents, name or meaning yet.
@@ -20,8 +22,9 @@ class Spare:
         error: why it could not be made.
     """
 
-    def __init__(self, files: Files, path: str, size: int) -> None:
+    def __init__(self, files: Files, path: str, size: int, *, prewritten: bool) -> None:
         self._files = files
+        self._prewritten = prewritten
         self._lock = threading.Lock()
         self._file: File | None = None
         self._unwanted = False
@@ -59,7 +62,7 @@ class Spare:
             self._discard(file)
 
     def _work(self) -> None:
-        file = make_file(self._files, self.path, self.size)
+        file = make_file(self._files, self.path, self.size, self._prewritten)
         with self._lock:
             if not self._unwanted:
                 self._file = file
@@ -72,8 +75,8 @@ class Spare:
             self._files.remove(self.path)
 
 
-def make_file(files: Files, path: str, size: int) -> File:
-    """Create a file, reserve its space and make both durable.
+def make_file(files: Files, path: str, size: int, prewritten: bool = False) -> File:
+    """Create a file, reserve its space, write zeros there if it is to be ``prewritten``, and make all durable.
 
     Raises:
         StorageError: no space, or the sync failed; the file is gone again as far as possible.
@@ -83,6 +86,8 @@ def make_file(files: Files, path: str, size: int) -> File:
     file = files.create(path)
     try:
         file.preallocate(size)
+        if prewritten:
+            _prewrite(file, size)
         file.sync()
     except StorageError:
         file.close()
@@ -90,3 +95,11 @@ def make_file(files: Files, path: str, size: int) -> File:
             files.remove(path)
         raise
     return file
+
+
+def _prewrite(file: File, size: int) -> None:
+    """Write zeros where they can be read already, durably, in pieces between which commits get their turn.
+
+    Of space that is only reserved, a file system notes what was written: a synchronous write there is two."""
+    for at in range(0, size, len(_ZEROS)):
+        file.pwritev([memoryview(_ZEROS)[: size - at]], at, dsync=True)

@@ -26,12 +26,19 @@ class SegmentWriter:
         end: where the next group goes.
         synced: everything before this offset is durable.
         target: length from which a fresh segment is wanted.
+        prepare_from: length from which its space is prepared.
     """
 
-    __slots__ = ("_allocated", "_compressor", "_file", "end", "index", "segment", "synced", "target")
+    __slots__ = ("_allocated", "_compressor", "_file", "end", "index", "prepare_from", "segment", "synced", "target")
 
     def __init__(
-        self, file: File, segment: Segment, index: SegmentIndex, target: int, compressor: Compressor | None = None
+        self,
+        file: File,
+        segment: Segment,
+        index: SegmentIndex,
+        target: int,
+        prepare_from: int,
+        compressor: Compressor | None = None,
     ) -> None:
         self._file = file
         self._compressor = compressor
@@ -39,6 +46,7 @@ class SegmentWriter:
         self.index = index
         self.end = self.synced = segment.end
         self.target = target
+        self.prepare_from = prepare_from
         self._allocated = _preallocate(file, target)
 
     def write(

@@ -8,9 +8,11 @@ from contextlib import suppress
 from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files, Workers
 
+_ZEROS = bytes(1 << 20)
 
-def reserve_file(files: Files, path: str, size: int) -> File:
-    """Create a file of zeros, durably.
+
+def reserve_file(files: Files, path: str, size: int, prewritten: bool = False) -> File:
+    """Create a file of zeros, durably; if it is to be ``prewritten``, they are on the disk, too.
 
     Raises:
         StorageError: it could not be made, and is gone again as far as possible.
@@ -20,11 +22,21 @@ def reserve_file(files: Files, path: str, size: int) -> File:
     file = files.create(path)
     try:
         file.preallocate(size)
+        if prewritten:
+            _prewrite(file, size)
         file.sync()
     except StorageError:
         discard(files, file, path)
         raise
     return file
+
+
+def _prewrite(file: File, size: int) -> None:
+    """Write zeros where they can be read already, durably, in pieces between which commits get their turn.
+
+    Of space that is only reserved, a file system notes what was written: a synchronous write there is two."""
+    for at in range(0, size, len(_ZEROS)):
+        file.pwritev([memoryview(_ZEROS)[: size - at]], at, dsync=True)
 
 
 def discard(files: Files, file: File, path: str) -> None:
@@ -44,11 +56,12 @@ class Spare:
         failed: it could not be made.
     """
 
-    def __init__(self, files: Files, path: str, size: int) -> None:
+    def __init__(self, files: Files, path: str, size: int, *, prewritten: bool) -> None:
         self.path = path
         self.size = size
         self.failed = False
         self._files = files
+        self._prewritten = prewritten
         self._lock = threading.Lock()
         self._made: File | None = None
         self._wanted = True
@@ -73,7 +86,7 @@ class Spare:
 
     def _make(self) -> None:
         try:
-            made = reserve_file(self._files, self.path, self.size)
+            made = reserve_file(self._files, self.path, self.size, self._prewritten)
         except (StorageError, OSError):
             self.failed = True
             return

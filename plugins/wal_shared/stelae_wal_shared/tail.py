@@ -1,7 +1,8 @@
 """The end of the node's log: which segment takes the next group, and how one follows another.
 
-When the open segment is three quarters full, a worker reserves the space of the next one; appends
-go on in the old one, however long that takes. Once the space is ready and the old segment is full:
+When the open segment is three quarters full, a worker reserves the space of the next one; when it is
+half full, if that space is to be written with zeros, which takes longer. Appends go on in the old one,
+however long that takes. Once the space is ready and the old segment is full:
 
 1. Everything in the old segment is made durable. It gets its footer and is cut to its length.
 2. The new one gets its head, with an image of all logs, and is synced.
@@ -56,7 +57,7 @@ class Tail:
         writer = self.writer
         if writer is None:
             return self.fresh()
-        if 4 * (writer.end + size) >= 3 * writer.target:
+        if writer.end + size >= writer.prepare_from:
             self._prepare(writer)
             if writer.end + size > writer.room and writer.end > writer.segment.start:
                 return self._roll(writer)
@@ -136,7 +137,7 @@ class Tail:
             self._retry_at = 0
             size = self._config.segment_bytes(self._rolls + 1)
             path = unborn_path(self._book.directory, self._marker.draw_nonce())
-            self._spare = Spare(self._book.files, path, size)
+            self._spare = Spare(self._book.files, path, size, prewritten=self._config.prewritten(size))
             self._spare.request(self._workers)
 
     def _roll(self, writer: Writer) -> Writer:
@@ -178,7 +179,8 @@ class Tail:
         segment = Segment(number, nonce, name, len(head), len(head))
         segment.index = SegmentIndex()
         book.add(segment)
-        self.writer = Writer(file, segment, target)
+        early = self._config.prewritten(self._config.segment_bytes(self._rolls + 1))
+        self.writer = Writer(file, segment, target, target // 2 if early else -(-3 * target // 4))
         with suppress(StorageError):
             self._marker.note_newest(number)
         return self.writer

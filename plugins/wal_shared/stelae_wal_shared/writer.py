@@ -23,16 +23,18 @@ class Writer:
         segment: what is written to; its ``end`` is what readers may see.
         end, synced: where the next group goes; up to where everything is durable.
         target: length at which another segment is wanted.
+        prepare_from: length from which its space is prepared.
         room: offset beyond which only records go that free space: a full disk can still be collected.
     """
 
-    __slots__ = ("_allocated", "_file", "end", "room", "segment", "synced", "target")
+    __slots__ = ("_allocated", "_file", "end", "prepare_from", "room", "segment", "synced", "target")
 
-    def __init__(self, file: File, segment: Segment, target: int) -> None:
+    def __init__(self, file: File, segment: Segment, target: int, prepare_from: int) -> None:
         self._file = file
         self.segment = segment
         self.end = self.synced = segment.end
         self.target = target
+        self.prepare_from = prepare_from
         self.room = target - max(RESERVE_BYTES_MIN, target // RESERVE_SHARE)
         self._allocated = file.size()
 

@@ -11,10 +11,12 @@ import crc32c
 import pytest
 import rocksdict
 
+from stelae.machine.files import RealFile
+from stelae.spi.services import Buffer
 from stelae_bench import wal_replay
 from stelae_bench.wal_cases import INTERVAL_S, Bodies, Pace, Sync
 from stelae_bench.wal_others import RocksDb, Sqlite
-from stelae_bench.wal_replay import Raw, RawCrc, Replay, replay
+from stelae_bench.wal_replay import Raw, RawCrc, RawWritten, Replay, replay
 
 BODIES = Bodies(100, 1)
 
@@ -108,6 +110,29 @@ def test_the_bare_loop_writes_the_bodies_one_after_the_other(tmp_path: Path) -> 
     assert len(data) == wal_replay.FILE_BYTES
     raw.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bare_loop_in_written_space_has_written_zeros_all_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[tuple[int, int]] = []
+    original = RealFile.pwritev
+
+    def noting(file: RealFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
+        writes.append((offset, sum(map(len, buffers))))
+        return original(file, buffers, offset, dsync=dsync)
+
+    monkeypatch.setattr(RealFile, "pwritev", noting)
+    monkeypatch.setattr(wal_replay, "FILE_BYTES", (3 << 20) + 5)
+    raw = RawWritten(tmp_path)
+    raw.prepare(BODIES.some(3))
+    assert writes == [(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20), (3 << 20, 5)]
+    raw.write(BODIES.some(3))
+    (path,) = tmp_path.iterdir()
+    data = path.read_bytes()
+    assert len(data) == wal_replay.FILE_BYTES
+    assert data.rstrip(b"\0") == b"".join(BODIES.some(3)).rstrip(b"\0")
+    raw.close()
 
 
 def test_the_bare_loop_with_headers_has_a_checksum_of_each_body(tmp_path: Path) -> None:

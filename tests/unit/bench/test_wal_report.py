@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from stelae_bench import machine
-from stelae_bench.wal_cases import Case, Settings
+from stelae_bench.wal_cases import OTHERS, Case, Settings
 from stelae_bench.wal_plot import draw
 from stelae_bench.wal_report import HUNDRED, MANY, ONE, WalReport
 from stelae_bench.wal_samples import Round, Sample, round_of
@@ -34,9 +34,9 @@ def report_of(rates: dict[tuple[str, Case], list[float]]) -> WalReport:
 
 
 def whole_report() -> WalReport:
-    names = ("sqlite", "raw", "lmdb", "segmented", "shared", "raw_crc", "rocksdb")
+    names = ("sqlite", "raw", "lmdb", "segmented", "raw_written", "shared", "raw_crc", "rocksdb")
     report = report_of({(name, case): [1000.0, 1200.0, 800.0] for name in names for case in (HUNDRED, MANY, ONE)})
-    for other in ("raw", "raw_crc", "rocksdb", "sqlite"):
+    for other in OTHERS:
         for case in (MANY, ONE):
             report.replays[other, "shared", case] = [one_round(2000.0, 50.0)] * 3
     return report
@@ -66,8 +66,9 @@ def test_a_row_says_what_it_is_and_has_medians_with_their_spread() -> None:
 
 def test_rows_are_sorted_by_case_then_ours_then_bare_then_databases() -> None:
     rows = whole_report().document()["rows"]
-    assert [row["engine"] for row in rows[:7]] == ["segmented", "lmdb", "shared", "raw", "raw_crc", "rocksdb", "sqlite"]
-    assert [(row["in_flight"], row["tablets"]) for row in rows[::7]] == [(1, 1), (64, 1), (1, 100)]
+    bare = ["raw", "raw_written", "raw_crc"]
+    assert [row["engine"] for row in rows[:8]] == ["segmented", "lmdb", "shared", *bare, "rocksdb", "sqlite"]
+    assert [(row["in_flight"], row["tablets"]) for row in rows[::8]] == [(1, 1), (64, 1), (1, 100)]
 
 
 def test_a_ratio_is_the_median_of_the_quotients_within_rounds() -> None:
