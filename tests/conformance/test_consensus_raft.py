@@ -16,10 +16,11 @@ from stelae_consensus_raft.configs import ConfigHistory
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.feeder import Feeder
 from stelae_consensus_raft.leader import Leader
-from stelae_consensus_raft.messages import VoteRefusal, VoteRequest
+from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteRequest
 from stelae_consensus_raft.outbox import Outbox
 from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.replica import Leadership, Replica
+from stelae_consensus_raft.transfer import Transfers
 from stelae_consensus_raft.voting import Ballot, judge
 from stelae_consensus_raft.watermark import Watermark
 
@@ -91,7 +92,20 @@ def _holds_back_whatever_it_hears(self: RaftCore, event: object) -> bool:
     return True
 
 
+def _tells_a_successor_that_lags(self: Transfers) -> None:
+    lead = self._replica.leadership
+    if lead is not None and lead.handover is not None and not lead.handover.told:
+        lead.handover.told = True
+        self._replica.send(lead.handover.to, TimeoutNow(term=self._replica.term))
+
+
+def _hands_over_for_ever(self: Transfers) -> None:
+    return None
+
+
 PLANTED = [
+    (Transfers, "flush", _tells_a_successor_that_lags, "a_successor_that_lags_gets_the_log_first"),
+    (Transfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_is_not_heard_of"),
     (Replica, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
     (election, "judge", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
     (election, "judge", _ignores_the_log, "a_candidate_that_lacks_committed_entries"),

@@ -11,10 +11,11 @@ from stelae.client.admin import Admin
 from stelae.client.client import Client
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.manager import FenceMismatch, TabletExists
-from stelae.spi.errors import CallerError
+from stelae.server.tserver.leadership import hand_over
+from stelae.spi.errors import CallerError, NotLeader
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.schema import Schema
-from tests.e2e.nodes import Cluster, insert, read_ids, running, until
+from tests.e2e.nodes import TABLET, Cluster, insert, read_ids, running, until
 
 SECOND = TabletId("second")
 SCHEMA = Schema.from_plain(
@@ -114,5 +115,31 @@ def test_the_table_that_is_gone_takes_its_replicas_with_it_and_no_other(tmp_path
                 await admin.delete_replica(cluster.ids[0], TabletId("third"), "dropped", table_is_gone=True)
             with pytest.raises(CallerError, match="one of both"):
                 await admin.delete_replica(cluster.ids[0], SECOND, "dropped")
+
+    asyncio.run(run())
+
+
+def test_leadership_is_handed_over_by_name_and_before_a_node_stops_and_no_write_is_lost(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+            tablet = await client.tablet(TABLET)
+            leads = cluster.leader()
+            assert leads is not None
+            admin = Admin(client)
+            to = cluster.others(leads)[0]
+            writes = asyncio.ensure_future(insert(tablet, range(500)))
+            await admin.transfer_leadership(leads, TABLET, to)
+            await until(lambda: cluster.leader() == to)
+            await writes
+            with pytest.raises(NotLeader):
+                await admin.transfer_leadership(leads, TABLET)
+            with pytest.raises(CallerError, match="to a voter of the tablet"):
+                await admin.transfer_leadership(to, TABLET, NodeId("f" * 32))
+            await hand_over(cluster.nodes[to])
+            await until(lambda: cluster.leader() not in (None, to))
+            await cluster.stop(to)
+            await hand_over(cluster.nodes[leads])  # whoever of the two leads: the other takes over
+            await insert(tablet, range(500, 600))
+            assert await read_ids(tablet) == list(range(600))
 
     asyncio.run(run())

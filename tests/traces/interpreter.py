@@ -17,6 +17,7 @@ Commands (times in ms, nodes by number):
     campaign N                  node N campaigns at once
     propose N TEXT...           propose one write per word in one step
     read N                      ask for a read index
+    transfer N [TO]             ask node N to hand leadership over
     step-down N                 tell node N to give up leadership
     deliver [from=N] [to=N]     deliver what is on its way now, not what that causes
     stabilize [from=N] [to=N]   deliver until nothing is on its way
@@ -117,6 +118,9 @@ class Trace:
 
     def do_read(self, number: str) -> None:
         self.cluster.read(int(number))
+
+    def do_transfer(self, number: str, to: str | None = None) -> None:
+        self.cluster.transfer(int(number), int(to) if to else None)
 
     def do_step_down(self, number: str) -> None:
         self.cluster.step(int(number), StepDown())
@@ -226,6 +230,8 @@ def _answers(ready: Ready) -> Iterator[str]:
         yield f"commit {ready.commit}"
     if ready.committed_config is not None:
         yield f"config {ready.committed_config.op_id} committed"
+    for token in ready.handed_over:
+        yield f"handed over #{token}"
     for read in ready.reads_ready:
         yield f"read #{read.token} at {read.index}"
     if ready.beats is not None:

@@ -21,6 +21,7 @@ from stelae.machine.event_loop import new_event_loop
 from stelae.machine.real import RealMachine
 from stelae.rows.batcher import Batcher
 from stelae.server.tserver import plugin as tserver
+from stelae.server.tserver.leadership import hand_over
 
 log = logging.getLogger("stelae")
 
@@ -77,6 +78,8 @@ async def _run(node: Node, until_stdin_closes: bool) -> int:
         _stop_at_end_of_stdin(loop, node)
     print(f"serving {node.node_id} at {node.address}", file=sys.stderr, flush=True)
     await node.stopped()
+    if node.crashed is None:
+        await hand_over(node)
     await node.stop()
     if node.crashed is not None:
         log.error("the node stopped because of a defect: %r", node.crashed)

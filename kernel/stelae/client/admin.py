@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.client.admin_messages import CREATE_TABLET, DELETE_TABLET, CreateTablet, DeleteTablet
+from stelae.client.admin_messages import (
+    CREATE_TABLET,
+    DELETE_TABLET,
+    TRANSFER_LEADERSHIP,
+    CreateTablet,
+    DeleteTablet,
+    TransferLeadership,
+)
 from stelae.client.client import Client
 from stelae.client.messages import encode
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -51,3 +58,14 @@ class Admin:
         """
         asked = DeleteTablet(tablet_id, reason, seen, table_is_gone)
         await self._client.ask(node, DELETE_TABLET, encode(asked), deadline_ms=CALL_MS)
+
+    async def transfer_leadership(self, leader: NodeId, tablet_id: TabletId, to: NodeId | None = None) -> None:
+        """Have the leader of a tablet hand over, to a voter or to the best one; writes wait for an election timeout at
+        most.
+
+        Raises:
+            NotLeader: the node does not lead the tablet.
+            Unavailable: nobody took over in time; the leader leads on.
+            CallerError: ``to`` is no voter of the tablet.
+        """
+        await self._client.ask(leader, TRANSFER_LEADERSHIP, encode(TransferLeadership(tablet_id, to)))

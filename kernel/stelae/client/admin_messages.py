@@ -8,6 +8,7 @@ from stelae.spi.ids import NodeId, OpId, TabletId
 
 CREATE_TABLET = "tablet.create"
 DELETE_TABLET = "tablet.delete"
+TRANSFER_LEADERSHIP = "tablet.transfer_leadership"
 
 
 class CreateTablet(msgspec.Struct, frozen=True, array_like=True):
@@ -34,3 +35,10 @@ class DeleteTablet(msgspec.Struct, frozen=True, array_like=True):
     reason: str
     seen: OpId | None = None
     table_is_gone: bool = False
+
+
+class TransferLeadership(msgspec.Struct, frozen=True, array_like=True):
+    """Ask a leader to hand over, to a voter or (``None``) to the best one. To itself it is done already."""
+
+    tablet_id: TabletId
+    to: NodeId | None = None

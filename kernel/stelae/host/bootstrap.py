@@ -28,6 +28,7 @@ from stelae.host.results import ResultsTable
 from stelae.host.retention import Retention
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.host.transfers import Transfers
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView, TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
@@ -223,7 +224,8 @@ def assemble(
         range_bytes_max=limits.range_bytes_max,
     )
     flusher = _flusher(recovered, ports, applier, replica, superblock_file, limits)
-    replica.wire(executor, applier, writes, ReadIndexes(tokens, lambda: applier.timestamp), flusher)
+    reads = ReadIndexes(tokens, lambda: applier.timestamp)
+    replica.wire(executor, applier, writes, reads, Transfers(tokens), flusher)
     return replica
 
 

@@ -132,6 +132,8 @@ class ReadyExecutor:
             self._save_due_config()
         for read in ready.reads_ready:
             sink.read_ready(read)
+        for token in ready.handed_over:
+            sink.handed_over(token)
         for request in ready.copy_requests:
             sink.copy_requested(request)
 

@@ -146,6 +146,9 @@ class ReadySink(Protocol):
     def read_ready(self, ready: ReadReady) -> None:
         """A read index was confirmed."""
 
+    def handed_over(self, token: int) -> None:
+        """A transfer of leadership has ended well."""
+
     def beats_changed(self, beats: Beats) -> None:
         """Whom to keep alive changed."""
 

@@ -22,6 +22,7 @@ from stelae.host.heartbeats import HeartbeatService
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
 from stelae.host.reads import ReadIndexes
+from stelae.host.transfers import TransferDone, Transfers
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
     Applied,
@@ -110,13 +111,20 @@ class Replica:
         self._timer_us = 0
 
     def wire(
-        self, executor: ReadyExecutor, applier: Applier, writes: WritePath, reads: ReadIndexes, flusher: Flusher
+        self,
+        executor: ReadyExecutor,
+        applier: Applier,
+        writes: WritePath,
+        reads: ReadIndexes,
+        transfers: Transfers,
+        flusher: Flusher,
     ) -> None:
         """Connect the parts that call back into the replica; once, before ``start``."""
         self.executor = executor
         self.applier = applier
         self.writes = writes
         self.reads = reads
+        self.transfers = transfers
         self.flusher = flusher
         self._retention = flusher.retention
 
@@ -194,6 +202,16 @@ class Replica:
             done(refusal)
             return
         self.deliver(self.reads.request(done))
+
+    def transfer(self, to: NodeId | None, done: TransferDone) -> None:
+        """Hand leadership over to a voter, or (``None``) to the best one; ``done`` with an error if it could not be.
+
+        Writes get ``Unavailable`` meanwhile, for an election timeout at most (C8)."""
+        refusal = self._refusal(needs_room=False)
+        if refusal is not None:
+            done(refusal)
+            return
+        self.deliver(self.transfers.request(to, done))
 
     def deliver(self, event: Event) -> None:
         """Queue an event for the core's next step; alone it brings no turn if nobody waits for it, as half of them."""
@@ -333,13 +351,16 @@ class Replica:
         if self._closed:
             return
         error = _rejection_error(rejection)
-        if not self.reads.failed(rejection.token, error):
+        if not (self.reads.failed(rejection.token, error) or self.transfers.ended(rejection.token, error)):
             self.writes.rejected(rejection.token, error)
 
     def read_ready(self, ready: ReadReady) -> None:
         if self._closed:
             return
         self.reads.confirmed(ready.token, ready.index, self.applier.applied.index)
+
+    def handed_over(self, token: int) -> None:
+        self.transfers.ended(token)
 
     def beats_changed(self, beats: Beats) -> None:
         # One that failed while this Ready was carried out must not be kept alive by its node.
@@ -412,6 +433,7 @@ class Replica:
         self._ports.heartbeats.set_beats(self.tablet_id, Beats(self.status.term, ()))
         self.writes.fail_all(error)
         self.reads.fail_all(error)
+        self.transfers.fail_all(error)
 
     def _later(self, call: Callable[[], None]) -> None:
         def run() -> None:
@@ -446,6 +468,12 @@ def _rejection_error(rejection: Rejection) -> StelaeError:
             return Unavailable("the tablet is CONFIGURING")
         case RejectReason.OVERLOADED:
             return Overloaded("too much is proposed and not yet committed")
+        case RejectReason.TRANSFERRING:
+            return Unavailable("leadership is being handed over")
+        case RejectReason.NO_SUCCESSOR:
+            return Unavailable("no other voter could take over in time; this one leads on")
+        case RejectReason.NOT_A_VOTER:
+            return CallerError("leadership can be handed over to a voter of the tablet, and to nobody else")
         case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
             return CallerError(f"the proposal can never be taken: {rejection.reason}")
         case _:

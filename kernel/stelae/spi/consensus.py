@@ -223,13 +223,21 @@ class Campaign(msgspec.Struct, frozen=True, gc=False):
     hinted: bool = True
 
 
+class Transfer(msgspec.Struct, frozen=True, gc=False):
+    """Hand leadership over, to a voter or (``None``) to the best one; for at most an election timeout no proposal is
+    taken. Answered by ``Ready.handed_over`` or a rejection of the token, and then this replica leads on."""
+
+    token: int
+    to: NodeId | None
+
+
 class StepDown(msgspec.Struct, frozen=True, gc=False):
     """Give up leadership (a replica that stops or fails); ignored by others."""
 
 
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
-Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | StepDown
+Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | Transfer | StepDown
 
 # -- effects: what comes out of take_ready() ------------------------------------------------------
 
@@ -281,14 +289,17 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class RejectReason(StrEnum):
-    """Why a proposal or read was not taken."""
+    """Why a proposal, a read or a transfer was not taken."""
 
     NOT_LEADER = "NOT_LEADER"
     CONFIGURING = "CONFIGURING"  #: Leader, but no entry of its own term is committed yet.
     OVERLOADED = "OVERLOADED"
     TOO_LARGE = "TOO_LARGE"
     UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: of a kind that the core alone puts into the log.
-    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: Reads only: stepped down before a majority confirmed.
+    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: Reads and transfers: stepped down before a majority confirmed.
+    TRANSFERRING = "TRANSFERRING"  #: Proposals and transfers: leadership is being handed over.
+    NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: to a stranger, or to a member that may not lead.
+    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers only: nobody won in time.
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -327,6 +338,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     beats: Beats | None = None
     accepted: tuple[Accepted, ...] = ()
     reads_ready: tuple[ReadReady, ...] = ()
+    handed_over: tuple[int, ...] = ()  #: Tokens of transfers: another leads now, or was asked for by name and leads.
     copy_requests: tuple[CopyRequest, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     fatal: Fatal | None = None

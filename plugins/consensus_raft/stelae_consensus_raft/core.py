@@ -31,14 +31,16 @@ from stelae.spi.consensus import (
     Status,
     StepDown,
     Tick,
+    Transfer,
 )
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.invariants import check
 from stelae_consensus_raft.leader import Leader
-from stelae_consensus_raft.messages import AppendEntries, AppendReply, VoteReply, VoteRequest
+from stelae_consensus_raft.messages import AppendEntries, AppendReply, RaftMessage, TimeoutNow, VoteReply, VoteRequest
 from stelae_consensus_raft.replica import BrokenInvariant, Replica
 from stelae_consensus_raft.sound import flaw_of
+from stelae_consensus_raft.transfer import Transfers
 from stelae_consensus_raft.transitions import Cause
 
 
@@ -50,6 +52,7 @@ class RaftCore(ConsensusCore):
         self._leader = Leader(replica)
         self._elections = Elections(replica, self._leader)
         self._follower = Follower(replica)
+        self._transfers = Transfers(replica, self._elections)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Tick: self._on_tick,
             Received: self._on_received,
@@ -65,6 +68,7 @@ class RaftCore(ConsensusCore):
             PeerUnreachable: self._on_unreachable,
             CopyFinished: self._leader.on_copy_finished,
             Campaign: self._on_campaign,
+            Transfer: self._transfers.begin,
             StepDown: self._on_step_down,
         }
         replica.refresh_serving()
@@ -82,6 +86,7 @@ class RaftCore(ConsensusCore):
                 handlers[type(event)](event)
             self._follower.flush()
             self._leader.flush()
+            self._transfers.flush()
         except BrokenInvariant as broken:
             self._replica.fatal = True
             self._replica.outbox.fatal = Fatal(str(broken), tuple(self._replica.history))
@@ -90,7 +95,8 @@ class RaftCore(ConsensusCore):
         """A follower's own durability matters to its leader alone, who hears of it from the driver. A leader's, and
         an acknowledgement, can wait while neither completes a majority nor makes room to send."""
         replica = self._replica
-        if replica.fatal or replica.campaign is not None:
+        handing_over = replica.leadership is not None and replica.leadership.handover is not None
+        if replica.fatal or replica.campaign is not None or handing_over:
             return False
         if isinstance(event, Persisted):
             return event.ready_id < replica.outbox.next_id and not self._leader.would_commit(
@@ -155,12 +161,13 @@ class RaftCore(ConsensusCore):
         self._replica.now_us = event.now_us
         if self._replica.leadership is not None:
             self._leader.tick()
+            self._transfers.tick()
         else:
             self._elections.tick()
 
     def _on_received(self, event: Received) -> None:
         message, sender = event.message, event.sender
-        if not isinstance(message, (AppendEntries, AppendReply, VoteRequest, VoteReply)):
+        if not isinstance(message, RaftMessage):
             self._replica.refuse_peer("message of another engine")
             return
         flaw = flaw_of(message, event.entries)
@@ -178,6 +185,8 @@ class RaftCore(ConsensusCore):
                 self._elections.on_request(sender, message)
             case VoteReply():
                 self._elections.on_reply(sender, message)
+            case TimeoutNow():
+                self._transfers.on_timeout_now(sender, message)
 
     def _on_persisted(self, event: Persisted) -> None:
         if event.ready_id >= self._replica.outbox.next_id:

@@ -57,6 +57,14 @@ class Elections:
         self._ask()
         self._count(replica.node_id, granted=True)
 
+    def take_over(self) -> None:
+        """Campaign for a leader that hands over: without a pre-vote, and nobody withholds a vote for its sake."""
+        replica = self._replica
+        if not replica.may_campaign or not replica.move(Cause.TRANSFER):
+            return
+        replica.election_deadline_us = replica.now_us + replica.draw_timeout_us()
+        self._vote_phase(transfer=True)
+
     def _next_attempt(self) -> int:
         self._attempt += 1
         return self._attempt
@@ -64,18 +72,20 @@ class Elections:
     def _open(self, tally: Tally) -> None:
         self._replica.campaign = tally
 
-    def _vote_phase(self) -> None:
-        """The pre-vote was won: enter a new term and ask for votes once our own is durable."""
+    def _vote_phase(self, *, transfer: bool = False) -> None:
+        """Enter a new term and ask for votes; our own counts once it is durable."""
         replica = self._replica
         replica.set_term(replica.term + 1, replica.node_id)
         self._vote_ready_id = replica.outbox.next_id
         self._open(Tally(term=replica.term, pre=False, attempt=self._next_attempt()))
-        self._ask()
+        self._ask(transfer=transfer)
 
-    def _ask(self) -> None:
+    def _ask(self, *, transfer: bool = False) -> None:
         replica, tally = self._replica, self._replica.campaign
         assert tally is not None
-        request = VoteRequest(term=tally.term, last=replica.log.last, attempt=tally.attempt, pre=tally.pre)
+        request = VoteRequest(
+            term=tally.term, last=replica.log.last, attempt=tally.attempt, pre=tally.pre, transfer=transfer
+        )
         for voter in replica.voters:
             if voter != replica.node_id:
                 replica.send(voter, request)

@@ -65,8 +65,10 @@ class Leader:
 
     def propose(self, event: Propose) -> None:
         """Put proposals into the log, in order; each is accepted or rejected by its token."""
-        replica = self._replica
+        replica, lead = self._replica, self._replica.leadership
         refusal = self._not_serving()
+        if refusal is None and lead is not None and lead.handover is not None:
+            refusal = RejectReason.TRANSFERRING
         if refusal is not None:
             for proposal in event.proposals:
                 replica.reject(proposal.token, refusal)
@@ -305,10 +307,9 @@ class Leader:
         lead = self._replica.leadership
         if lead is None:
             return None
-        quorum, retry = self._quorum_deadline_us(lead), self._feeder.deadline_us(lead)
-        if quorum is None or retry is None:
-            return quorum if retry is None else retry
-        return min(quorum, retry)
+        handover = lead.handover.deadline_us if lead.handover is not None else None
+        due = (self._quorum_deadline_us(lead), self._feeder.deadline_us(lead), handover)
+        return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
         """Give up without a majority; repeat what was not answered."""

@@ -102,13 +102,20 @@ class AppendReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hint: OpId = ZERO
 
 
-RaftMessage: TypeAlias = VoteRequest | VoteReply | AppendEntries | AppendReply
+class TimeoutNow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The leader of ``term`` asks its successor, which has all of its log, to campaign at once."""
+
+    term: Number
+
+
+RaftMessage: TypeAlias = VoteRequest | VoteReply | AppendEntries | AppendReply | TimeoutNow
 
 MESSAGE_TYPES: dict[str, type[msgspec.Struct]] = {
     "raft.vote": VoteRequest,
     "raft.vote_reply": VoteReply,
     "raft.append": AppendEntries,
     "raft.append_reply": AppendReply,
+    "raft.timeout_now": TimeoutNow,
 }
 """Kinds under which the kernel's codec knows the messages."""
 

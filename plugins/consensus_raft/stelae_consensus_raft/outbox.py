@@ -39,6 +39,7 @@ class Outbox:
         "committed_config",
         "copy_requests",
         "fatal",
+        "handed_over",
         "hard_state",
         "next_id",
         "ranges",
@@ -63,6 +64,7 @@ class Outbox:
         self.beats: Beats | None = None
         self.accepted: list[Accepted] = []
         self.reads_ready: list[ReadReady] = []
+        self.handed_over: list[int] = []
         self.copy_requests: list[CopyRequest] = []
         self.rejections: list[Rejection] = []
         self.fatal: Fatal | None = None
@@ -130,6 +132,7 @@ class Outbox:
             or self.accepted
             or self.rejections
             or self.reads_ready
+            or self.handed_over
             or self.commit is not None
             or self.hard_state is not None
             or self._replace_from is not None
@@ -156,6 +159,7 @@ class Outbox:
             beats=self.beats,
             accepted=tuple(self.accepted),
             reads_ready=tuple(self.reads_ready),
+            handed_over=tuple(self.handed_over),
             copy_requests=tuple(self.copy_requests),
             rejections=tuple(self.rejections),
         )

@@ -35,10 +35,19 @@ class BrokenInvariant(Exception):
     """Raised inside the core only, to leave the current event; ``step`` makes ``Fatal`` of it."""
 
 
+class Handover(msgspec.Struct):
+    """A transfer under way. ``told``: the successor had all of the log and was asked to campaign."""
+
+    token: int
+    to: NodeId
+    deadline_us: int
+    told: bool = False
+
+
 class Leadership:
     """What exists only while this replica leads, and goes with it."""
 
-    __slots__ = ("peers", "reads", "reads_sent_at_us", "voting")
+    __slots__ = ("handover", "peers", "reads", "reads_sent_at_us", "voting")
 
     def __init__(self) -> None:
         self.peers: dict[NodeId, Progress] = {}
@@ -46,6 +55,7 @@ class Leadership:
         """The peers among ``peers`` whose word counts towards a majority."""
         self.reads = ReadQueue()
         self.reads_sent_at_us = 0
+        self.handover: Handover | None = None
 
 
 class Replica:
@@ -151,7 +161,7 @@ class Replica:
         if after is not Role.CANDIDATE:
             self.campaign = None
         if before is Role.LEADER and after is not Role.LEADER:
-            self._drop_leadership()
+            self._drop_leadership(cause)
         return True
 
     def _note(self, what: str) -> None:
@@ -160,7 +170,7 @@ class Replica:
             f"commit {self.commit}, leader {self.leader}"
         )
 
-    def _drop_leadership(self) -> None:
+    def _drop_leadership(self, cause: Cause) -> None:
         lost = self.leadership
         assert lost is not None
         self.leadership = None
@@ -169,6 +179,12 @@ class Replica:
         self.outbox.beats = Beats(self.term, ())
         for token in lost.reads.drain():
             self.reject(token, RejectReason.LEADERSHIP_LOST)
+        if lost.handover is not None:
+            # A later term after the successor was told: it campaigns, and we have voted for it or will.
+            if lost.handover.told and cause is Cause.HIGHER_TERM:
+                self.outbox.handed_over.append(lost.handover.token)
+            else:
+                self.reject(lost.handover.token, RejectReason.LEADERSHIP_LOST)
 
     def set_term(self, term: int, voted_for: NodeId | None) -> None:
         """Enter a later term, with or without a vote of our own in it."""

@@ -9,7 +9,15 @@ from stelae.spi.consensus import TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
-from stelae_consensus_raft.messages import NUMBER_MAX, AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+from stelae_consensus_raft.messages import (
+    NUMBER_MAX,
+    AppendEntries,
+    AppendReply,
+    RaftMessage,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 
 
 def _number(value: int) -> bool:
@@ -33,6 +41,8 @@ def flaw_of(message: RaftMessage, entries: Sequence[Entry]) -> str | None:
         case VoteRequest():
             last = message.last
             sound = _number(message.attempt) and _position(last) and last.term < message.term
+        case TimeoutNow():
+            sound = message.term > 0
         case VoteReply():
             sound = _number(message.campaign_term) and _number(message.attempt)
         case _:

@@ -15,6 +15,8 @@ class Cause(StrEnum):
 
     TIMEOUT = "TIMEOUT"
     """The election deadline passed, or the driver asked for a campaign."""
+    TRANSFER = "TRANSFER"
+    """The leader asked this follower to take over."""
     VOTES_WON = "VOTES_WON"
     CAMPAIGN_LOST = "CAMPAIGN_LOST"
     """So many refusals that a majority is out of reach, or the persisted vote was lost."""
@@ -49,6 +51,7 @@ TRANSITIONS: Final[Mapping[Cause, Mapping[Role, Role | None]]] = MappingProxyTyp
     {
         #                        FOLLOWER CANDIDATE LEADER   LEARNER  NON_PARTICIPANT
         Cause.TIMEOUT: _row(_C, _C, IGNORED, IGNORED, IGNORED),
+        Cause.TRANSFER: _row(_C, IGNORED, IGNORED, IGNORED, IGNORED),
         Cause.VOTES_WON: _row(IGNORED, _L, IGNORED, IGNORED, IGNORED),
         Cause.CAMPAIGN_LOST: _row(IGNORED, _F, IGNORED, IGNORED, IGNORED),
         Cause.HIGHER_TERM: _row(_F, _F, _F, _N, _O),

@@ -21,6 +21,7 @@ from stelae.spi.consensus import (
     Status,
     TabletConfig,
     Tick,
+    Transfer,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae_consensus_raft.config import Config
@@ -56,7 +57,7 @@ class VoterCore(ConsensusCore):
                 case LeaderAlive() if event.term == self._hard_state.term:
                     heard = max(self._leader_heard_at_us or 0, event.heard_at_us)
                     self._leader_heard_at_us = heard
-                case ReadRequest():
+                case ReadRequest() | Transfer():
                     self._reject(event.token)
                 case Propose():
                     for proposal in event.proposals:

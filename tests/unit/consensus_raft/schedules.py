@@ -42,6 +42,8 @@ class Schedule:
             (3, self.start_clocks),
             (2, self.unreachable),
         ]
+        if seed % 3 == 0:  # not in all of them: a leader that hands over is seldom one that was cut off
+            self._moves.append((4, self.transfer))
 
     def run(self, steps: int) -> None:
         """Fault upon fault, then heal, and everything must come to rest on one log."""
@@ -120,6 +122,14 @@ class Schedule:
     def read(self, number: int) -> None:
         if self.up(number):
             self.cluster.read(number)
+
+    def transfer(self, number: int) -> None:
+        """Ask whoever leads to hand over: to a node, to itself, to nobody by name."""
+        leader = self.cluster.leader()
+        if leader is not None:
+            self.cluster.transfer(leader.number, self.random.choice((number, None)))
+            if self.random.random() < 0.5:
+                self.cluster.deliver_all()  # in a storm nobody catches up in time
 
     def persist(self, number: int) -> None:
         if self.up(number) and self.cluster.nodes[number].pending:

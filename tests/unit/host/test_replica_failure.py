@@ -18,6 +18,7 @@ from stelae.host.log_writer import Group, LogWriter
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import REPAIR_INTERVAL_US, Replica, ReplicaState
 from stelae.host.retention import Retention
+from stelae.host.transfers import Transfers
 from stelae.spi.consensus import (
     Beats,
     HardState,
@@ -109,7 +110,7 @@ class World:
         applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=Retention(0, 0))
         writes.take_proposals.return_value = None
         self.reads = ReadIndexes(count(1), lambda: 1)
-        self.replica.wire(executor_of(self.replica, writer), applier, writes, self.reads, flusher)
+        self.replica.wire(executor_of(self.replica, writer), applier, writes, self.reads, Transfers(count(1)), flusher)
 
     def turn(self, **effects: Any) -> None:
         """One turn whose Ready appends, and has some more effects."""
@@ -188,7 +189,7 @@ def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serve
     ports.writer.has_room.return_value = True
     replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
     executor, flusher = MagicMock(stalled=False), MagicMock(full=True)
-    replica.wire(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), flusher)
+    replica.wire(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), flusher)
     answers: list[Any] = []
     replica.write(MagicMock(), answers.append)
     assert isinstance(answers[0], Overloaded) and "memory is full" in str(answers[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stelae.server.tserver.leadership import LeadershipService
 from stelae.server.tserver.maintenance import Maintenance
 from stelae.server.tserver.schemas import SchemaService
 from stelae.server.tserver.service import TabletService
@@ -14,4 +15,4 @@ from stelae.spi.hooks import ServiceFactory, hookimpl
 @hookimpl
 def stelae_services() -> Sequence[ServiceFactory]:
     """The services of a tablet server."""
-    return [TabletService, SchemaService, LifecycleService, Maintenance]
+    return [TabletService, SchemaService, LifecycleService, LeadershipService, Maintenance]

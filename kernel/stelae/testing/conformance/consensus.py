@@ -17,11 +17,12 @@ from stelae.testing.conformance.consensus_failures import FailureChecks
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_log import LogChecks
 from stelae.testing.conformance.consensus_service import ServiceChecks
+from stelae.testing.conformance.consensus_transfer import TransferChecks
 
 __all__ = ["ConsensusConformance", "ConsensusHarness"]
 
 
-class ConsensusConformance(ElectionChecks, LogChecks, ServiceChecks, FailureChecks):
+class ConsensusConformance(ElectionChecks, LogChecks, ServiceChecks, TransferChecks, FailureChecks):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

@@ -41,6 +41,7 @@ from stelae.spi.consensus import (
     Status,
     TabletConfig,
     Tick,
+    Transfer,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -124,6 +125,7 @@ class Cluster:
         self.accepted: dict[int, OpId] = {}
         self.rejected: dict[int, str] = {}
         self.reads: dict[int, int] = {}
+        self.handed_over: set[int] = set()
         self._read_floors: dict[int, int] = {}
         self.tokens = 0
         self.committed: dict[int, Entry] = {}
@@ -227,6 +229,7 @@ class Cluster:
             self.accepted[accepted.token] = accepted.op_id
         for rejection in ready.rejections:
             self.rejected[rejection.token] = rejection.reason.value
+        self.handed_over.update(ready.handed_over)
         for read in ready.reads_ready:
             self.reads[read.token] = read.index
             floor = self._read_floors[read.token]
@@ -421,6 +424,12 @@ class Cluster:
         token = self._token()
         self._read_floors[token] = max(self.committed, default=0)
         self.step(number, ReadRequest(token))
+        return token
+
+    def transfer(self, number: int, to: int | None) -> int:
+        """Ask a node to hand leadership over; return the token."""
+        token = self._token()
+        self.step(number, Transfer(token, None if to is None else node_name(to)))
         return token
 
     def _token(self) -> int:

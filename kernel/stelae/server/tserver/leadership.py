@@ -1,0 +1,61 @@
+"""Leadership handed over: at the request of whoever balances it, and before a node stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from stelae.client.admin_messages import TRANSFER_LEADERSHIP, TransferLeadership
+from stelae.client.messages import decode
+from stelae.host.node import Node
+from stelae.server.tserver.service import replica_of
+from stelae.spi.consensus import Role
+from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.ids import node_id
+from stelae.wire.requests import Request
+
+log = logging.getLogger(__name__)
+
+
+class LeadershipService:
+    """Serves transfers for the replicas of one node. A ``Service`` (``stelae.spi.hooks``)."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def start(self) -> None:
+        """Register the handler."""
+        self._node.messenger.serve(TRANSFER_LEADERSHIP, self._transfer)
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    def _transfer(self, request: Request) -> None:
+        if len(request.body) != 1:
+            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
+        asked = decode(request.body[0], TransferLeadership)
+
+        def done(error: StelaeError | None) -> None:
+            if error is None:
+                request.reply()
+            else:
+                request.refuse(error)
+
+        to = None if asked.to is None else node_id(asked.to)
+        replica_of(self._node, asked.tablet_id).transfer(to, done)
+
+
+async def hand_over(node: Node) -> None:
+    """Give every leadership of a node to the best other voter, before the node stops.
+
+    Takes an election timeout at most; whoever finds no successor loses its leadership at the stop as ever."""
+    loop = asyncio.get_running_loop()
+    waits = []
+    for tablet_id, replica in node.replicas.items():
+        if replica.status.role is Role.LEADER and replica.status.peers:
+            ended: asyncio.Future[StelaeError | None] = loop.create_future()
+            replica.transfer(None, ended.set_result)
+            waits.append((tablet_id, ended))
+    for tablet_id, ended in waits:
+        error = await ended
+        log.info("leadership handed over tablet=%s %s", tablet_id, f"not: {error}" if error is not None else "")
