@@ -296,3 +296,104 @@ def skip_the_checksum(original: Original, data: bytes, start: int, nonce: int, p
     body_at = start + ENTRY_HEADER_BYTES
     body = data[body_at : body_at + header.size]
     return Entry(OpId(*header.op_id), EntryKind(header.kind), header.timestamp, body)
+
+
+# -- flush and collection -------------------------------------------------------------------------
+
+
+def flush_past_the_log(original: Original, self: Any) -> bool:
+    if not self._able or not self.applier.idle:
+        return False
+    return bool(self._run(self.applier.store.flush))
+
+
+def keep_the_results_of_before(original: Original, self: Any, edit: Any) -> Any:
+    return msgspec.structs.replace(original(self, edit), results=self.superblock.results)
+
+
+def remove_then_save(original: Original, self: Any, edit: Any, block: Any) -> None:
+    self.applier.store.commit(edit)
+    original(self, edit, block)
+
+
+def collect_what_is_not_flushed(original: Original, self: Any) -> int:
+    self._flushed_index += 4
+    return int(original(self))
+
+
+def keep_the_manifest_of_before(original: Original, self: Any, edit: Any) -> Any:
+    block = original(self, edit)
+    return msgspec.structs.replace(block, manifest=self.superblock.manifest) if self.superblock.manifest else block
+
+
+def replay_from_behind(original: Original, self: Any, flushed: Any, committed: Any, commit: int) -> None:
+    original(self, flushed._replace(index=flushed.index + 1) if flushed.index else flushed, committed, commit)
+
+
+# -- the columnar store ---------------------------------------------------------------------------
+
+
+class _Unsynced:
+    """A file whose sync does nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        return None
+
+
+class _UnsyncedFiles:
+    """``Files`` that hand out such files."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def create(self, path: str) -> _Unsynced:
+        return _Unsynced(self._files.create(path))
+
+
+def close_blocks_unsynced(original: Original, self: Any) -> None:
+    files, self._files = self._files, _UnsyncedFiles(self._files)
+    try:
+        original(self)
+    finally:
+        self._files = files
+
+
+def do_nothing(original: Original, *arguments: Any, **options: Any) -> None:
+    return None
+
+
+def drop_every_deletion(original: Original, self: Any, parts: Any, floor: int, bottom: bool) -> Any:
+    return original(self, parts, floor, True)
+
+
+def keep_only_the_newest(original: Original, self: Any, parts: Any, floor: int, bottom: bool) -> Any:
+    return original(self, parts, (1 << 63) - 1, bottom)
+
+
+def forget_the_floor(original: Original, self: Any, levels: Any, schemas: Any, stamp: int, floor: int) -> Any:
+    return original(self, levels, schemas, stamp, 0)
+
+
+def skip_nothing(original: Original, payload: Any, operations: Any) -> set[int]:
+    return set()
+
+
+def begin_blocks_at_their_first_key(original: Original, blocks: Any, high: Any) -> Any:
+    return [type(live)(live.block, live.start) for live in original(blocks, high)]
+
+
+def insert_over_what_is_there(original: Original, self: Any, group: Any, keys: Any) -> Any:
+    return self._replace(group, keys)
+
+
+def settle_what_overlaps(original: Original, self: Any, first: Any, last: Any) -> bool:
+    return False

@@ -41,6 +41,7 @@ OTHERS = {
     "event.RangeSent",
     "held.Persisted",
     "held.Received",
+    "log.collected",
     "metric.consensus_messages_refused",
     "network.duplicated",
     "network.lost",
@@ -64,6 +65,18 @@ OTHERS = {
     "scribe.failed",
     "scribe.refused",
     "scribe.replaced",
+    "snapshot.over_an_edit",
+    "snapshot.read",
+    "snapshot.resumed",
+    "snapshot.too_old",
+    "store.compaction",
+    "store.edit_committed",
+    "store.floor_raised",
+    "store.flush",
+    "store.obsolete_removed",
+    "store.opened_at_flushed",
+    "store.pushed_back",
+    "store.replayed",
 }
 
 

@@ -29,13 +29,15 @@ def test_a_planted_bug_is_caught_by_its_invariant(
     assert violation.invariant == mutant.invariant, violation.detail
 
 
-def test_the_mutants_cover_executor_log_writer_and_the_rules_whose_breach_loses_data() -> None:
+def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach_loses_data() -> None:
     drivers = ("stelae.host.executor", "stelae.host.log_writer")
-    assert len(MUTANTS) >= 12
+    stores = ("stelae.host.flush", "stelae_store_columnar")
+    assert len(MUTANTS) >= 20
     assert sum(mutant.target.startswith(drivers) for mutant in MUTANTS) >= 4
+    assert sum(mutant.target.startswith(stores) for mutant in MUTANTS) >= 8
     broken = [mutant.rule.replace(",", " ") for mutant in MUTANTS]
     rules = {number for text in broken if "durability" in text for number in text.split()}
-    assert {"1", "4", "5", "6", "9", "11", "14", "16"} <= rules
+    assert {"1", "3", "4", "5", "6", "9", "11", "14", "16", "24", "32"} <= rules
 
 
 def test_every_mutant_names_an_invariant_and_a_function_that_exist() -> None:

@@ -21,7 +21,7 @@ from stelae.sim.runs import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.watch import Watch
 from stelae.spi.consensus import Role
-from stelae.spi.errors import NotLeader, StelaeError
+from stelae.spi.errors import NotLeader, Overloaded, StelaeError
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
@@ -121,6 +121,8 @@ class Cluster:
         data = encode_request(request)
 
         def answered(result: WriteReply | StelaeError) -> None:
+            if isinstance(result, Overloaded) and "memory" in str(result):
+                self._coverage.hit("store.pushed_back")
             answers = self._answers(node, operations, result)
             count_answered(self._coverage, request.runs, {asked.sequence: told.kind for asked, told in answers})
             self._reply(node, client, lambda: _answer_all(answer, answers))

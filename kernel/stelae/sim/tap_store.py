@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from stelae.sim.invariants import AppliedRequest
@@ -12,7 +12,7 @@ from stelae.sim.runs import count_applied
 from stelae.sim.store_files import StoreFiles
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
-from stelae.spi.errors import TooOld
+from stelae.spi.errors import Full, TooOld
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
 from stelae.spi.scan import ScanSpec
@@ -68,6 +68,9 @@ class StoreTap(TabletStore):
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
         """As ``engine``; every entry is shown with the fate of its requests."""
+        if entries[0].op_id.index <= self.node.applied:
+            self.watch.coverage.hit("store.replayed")
+        self.node.applied = max(self.node.applied, entries[-1].op_id.index)
         results = self._inner.apply(entries)
         for entry, result in zip(entries, results, strict=True):
             self.watch.applied(self.node, entry.op_id, self._requests(entry, result))
@@ -86,11 +89,11 @@ class StoreTap(TabletStore):
 
     def flush(self) -> Edit | None:
         """As ``engine``."""
-        return self._proposed("flush", self._inner.flush())
+        return self._proposed("flush", self._inner.flush)
 
     def compact(self) -> Edit | None:
         """As ``engine``."""
-        return self._proposed("compaction", self._inner.compact())
+        return self._proposed("compaction", self._inner.compact)
 
     def commit(self, edit: Edit) -> None:
         """As ``engine``."""
@@ -131,7 +134,12 @@ class StoreTap(TabletStore):
         """As ``engine``."""
         self._inner.close()
 
-    def _proposed(self, what: str, edit: Edit | None) -> Edit | None:
+    def _proposed(self, what: str, work: Callable[[], Edit | None]) -> Edit | None:
+        try:
+            edit = work()
+        except Full:
+            self.watch.coverage.hit("store.no_space")
+            raise
         if edit is None:
             self.files.look()
             return None

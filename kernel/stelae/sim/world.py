@@ -33,6 +33,7 @@ class NodeView:
         commit: highest index that the core has called committed since it started.
         clock_ahead_us_max: furthest that the node's wall clock was ever ahead of true time.
         status: the newest snapshot; ``None`` while the node is down.
+        applied: highest index that any store of this node was ever given.
         flushed: of the newest superblock whose saving returned.
         floor: highest history floor that the running store was told.
         floor_max: highest that any store of this node was ever told.
@@ -52,6 +53,7 @@ class NodeView:
     commit: int = 0
     clock_ahead_us_max: int = 0
     status: Status | None = None
+    applied: int = 0
     flushed: OpId = ZERO
     floor: int = 0
     floor_max: int = 0

@@ -1,0 +1,99 @@
+"""What the agreed writes make of the rows, as of any entry; and which files a crash would find."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stelae.rows.checksum import LogicalChecksum
+from stelae.sim.agreed import Agreed
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.draw import stream
+from stelae.sim.history import Action, Operation, Row
+from stelae.sim.invariants import AppliedRequest
+from stelae.sim.store_profile import STORES, draw_store_profile
+from stelae.spi.ids import OpId
+
+
+def told(*steps: tuple[Action, Row]) -> Agreed:
+    """One write in each entry, at timestamps 10, 20, ..."""
+    agreed = Agreed()
+    for number, (action, row) in enumerate(steps, 1):
+        agreed.invoked(Operation(client="c", sequence=number, action=action, rows=(row,)))
+        op_id = OpId(1, number)
+        agreed.applied(op_id, 10 * number, [AppliedRequest(op_id, 0, "c", number, False, ())])
+    return agreed
+
+
+def test_rows_as_of_an_entry_are_those_that_it_left() -> None:
+    agreed = told((Action.UPSERT, Row(2, "a")), (Action.UPSERT, Row(1, "b")), (Action.DELETE, Row(2, "")))
+    assert [agreed.rows(index) for index in range(4)] == [{}, {2: "a"}, {1: "b", 2: "a"}, {1: "b"}]
+    assert agreed.rows() == {1: "b"}
+    assert list(agreed.rows(2)) == [1, 2]
+
+
+def test_a_timestamp_names_the_last_entry_at_or_below_it() -> None:
+    agreed = told((Action.UPSERT, Row(1, "a")), (Action.UPSERT, Row(1, "b")))
+    assert [agreed.index_at(stamp) for stamp in (0, 9, 10, 19, 20, 99)] == [0, 0, 1, 1, 2, 2]
+    assert list(agreed.moments(1)) == [10]
+
+
+def test_an_entry_that_another_replica_applies_adds_nothing() -> None:
+    agreed = told((Action.UPSERT, Row(1, "a")), (Action.UPSERT, Row(1, "b")))
+    agreed.applied(OpId(1, 1), 10, [AppliedRequest(OpId(1, 1), 0, "c", 1, False, ())])
+    assert agreed.rows() == {1: "b"}
+    assert list(agreed.moments(9)) == [10, 20]
+
+
+def test_the_checksum_is_the_one_that_stores_give() -> None:
+    total = LogicalChecksum()
+    total.add([(1, "a")])
+    assert told((Action.UPSERT, Row(1, "a")), (Action.DELETE, Row(1, ""))).checksum(1) == total.hex()
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_durable_once_it_and_all_names_above_it_are_synced() -> None:
+    disk = VirtualDisk()
+    disk.make_directory("/data/tablet")
+    disk.sync_directory("/")
+    file = disk.create("/data/tablet/block")
+    file.pwritev([b"rows"], 0)
+    seen = [disk.is_durable("/data/tablet/block")]
+    file.sync()
+    seen.append(disk.is_durable("/data/tablet/block"))
+    disk.sync_directory("/data/tablet")
+    seen.append(disk.is_durable("/data/tablet/block"))
+    disk.sync_directory("/data")
+    assert [*seen, disk.is_durable("/data/tablet/block")] == [False, False, False, True]
+    file.pwritev([b"more"], 4)
+    assert not disk.is_durable("/data/tablet/block")
+    assert not disk.is_durable("/data/tablet/other")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_called_durable_is_found_after_a_crash_and_what_is_found_by_luck_is_not(seed: int) -> None:
+    rng, disk = stream(seed, "durable"), VirtualDisk()
+    disk.make_directory("/d")
+    disk.sync_directory("/")
+    for number in range(6):
+        file = disk.create(f"/d/{number}")
+        file.pwritev([b"x" * 2_000], 0)
+        if rng.random() < 0.6:
+            file.sync()
+        if rng.random() < 0.4:
+            disk.sync_directory("/d")
+    durable = {f"/d/{number}" for number in range(6) if disk.is_durable(f"/d/{number}")}
+    for luck in range(8):
+        found = disk.clone().crash(random.Random(luck)).tree()
+        assert all(found.get(path) == b"x" * 2_000 for path in durable)
+
+
+def test_runs_with_files_without_and_with_both_are_drawn() -> None:
+    drawn = [draw_store_profile(seed).engines for seed in range(1, 200)]
+    alike = {engines[0] for engines in drawn if len(set(engines)) == 1}
+    assert alike == set(STORES)
+    assert any(len(set(engines)) == 2 for engines in drawn)
+    assert sum(set(engines) == {"memory"} for engines in drawn) > 80
