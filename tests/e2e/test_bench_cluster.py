@@ -71,7 +71,8 @@ def test_the_document_holds_every_part_and_every_acknowledged_row(tmp_path: Path
         assert 0 < document[name]["rows"] <= 150_000
     assert document["bulk"]["scale"] == 0.001
     assert is_spread(document["scan"], {"rows_per_s", "parquet_rows_per_s", "vs_parquet"})
-    assert (document["scan"]["table"], document["scan"]["rows"]) == ("lineitem", document["bulk"]["rows"])
+    assert document["scan"]["table"] == "lineitem"
+    assert 6005 >= document["scan"]["rows"] > document["bulk"]["rows"], "what warmed up is there, too"
     modes = [(row["mode"], row["in_flight"]) for row in document["reads"]]
     assert modes == [(mode, n) for mode in ("latest", "snapshot") for n in (1, 16, 64)]
     assert [row["workload"] for row in document["ycsb"]] == [*"ABCDEF"]
@@ -93,7 +94,7 @@ def test_when_lineitem_cannot_be_made_it_is_left_out_and_the_rest_runs(tmp_path:
     assert "lineitem" in document["left_out"]
     assert (document["bulk"], document["writes"]) == (None, [])
     assert document["scan"]["table"] == "mixed"
-    assert document["scan"]["rows"] == document["bulk_mixed"]["rows"] > 0
+    assert document["scan"]["rows"] > document["bulk_mixed"]["rows"] > 0
     assert "lineitem is left out: " in done.stderr
 
 

@@ -39,6 +39,8 @@ class Loads:
             found.rounds.append(await one.round(settings.seconds))
             bench.report.problems += one.problems
 
+        for one in loads:
+            await one.warm_up()
         await bench.rounds("bulk", [partial(load, *pair) for pair in zip(loads, figures, strict=True)])
         if Part.BULK in settings.parts:
             for data, found in zip(self._data, figures, strict=True):

@@ -83,6 +83,15 @@ def test_a_round_without_time_takes_nothing_and_leaves_the_rows_to_the_next() ->
     assert asyncio.run(asyncio.wait_for(go(), 20)) == [0, 100]
 
 
+def test_warm_up_rows_are_loaded_and_belong_to_no_round() -> None:
+    async def go() -> tuple[int, int]:
+        one = BulkLoad(Table(), data(5000), 1)  # type: ignore[arg-type]
+        await one.warm_up()
+        return (await one.round(HOUR_S)).rows, len(one.loaded)
+
+    assert asyncio.run(asyncio.wait_for(go(), 20)) == (4500, 5000)
+
+
 def test_a_row_that_is_not_taken_is_a_problem_and_ends_the_load() -> None:
     table = Table(failing=3)
     one, _ = load(table, 1_000_000, 1)
