@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from stelae.spi.errors import StorageError
@@ -62,7 +63,8 @@ class Spare:
             self._discard(file)
 
     def _work(self) -> None:
-        file = make_file(self._files, self.path, self.size, self._prewritten)
+        wanted = (lambda: not self._unwanted) if self._prewritten else None
+        file = make_file(self._files, self.path, self.size, wanted)
         with self._lock:
             if not self._unwanted:
                 self._file = file
@@ -75,8 +77,11 @@ class Spare:
             self._files.remove(self.path)
 
 
-def make_file(files: Files, path: str, size: int, prewritten: bool = False) -> File:
-    """Create a file, reserve its space, write zeros there if it is to be ``prewritten``, and make all durable.
+def make_file(files: Files, path: str, size: int, prewritten_while: Callable[[], bool] | None = None) -> File:
+    """Create a file, reserve its space and make both durable.
+
+    Args:
+        prewritten_while: if given, zeros are written there, for as long as this says so.
 
     Raises:
         StorageError: no space, or the sync failed; the file is gone again as far as possible.
@@ -86,8 +91,8 @@ def make_file(files: Files, path: str, size: int, prewritten: bool = False) -> F
     file = files.create(path)
     try:
         file.preallocate(size)
-        if prewritten:
-            _prewrite(file, size)
+        if prewritten_while is not None:
+            _prewrite(file, size, prewritten_while)
         file.sync()
     except StorageError:
         file.close()
@@ -97,9 +102,12 @@ def make_file(files: Files, path: str, size: int, prewritten: bool = False) -> F
     return file
 
 
-def _prewrite(file: File, size: int) -> None:
+def _prewrite(file: File, size: int, wanted: Callable[[], bool]) -> None:
     """Write zeros where they can be read already, durably, in pieces between which commits get their turn.
 
-    Of space that is only reserved, a file system notes what was written: a synchronous write there is two."""
+    Of space that is only reserved, a file system notes what was written: a synchronous write there is two.
+    Stops early once the file is not ``wanted`` any more."""
     for at in range(0, size, len(_ZEROS)):
+        if not wanted():
+            return
         file.pwritev([memoryview(_ZEROS)[: size - at]], at, dsync=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from stelae.spi.errors import StorageError
@@ -11,8 +12,11 @@ from stelae.spi.services import File, Files, Workers
 _ZEROS = bytes(1 << 20)
 
 
-def reserve_file(files: Files, path: str, size: int, prewritten: bool = False) -> File:
-    """Create a file of zeros, durably; if it is to be ``prewritten``, they are on the disk, too.
+def reserve_file(files: Files, path: str, size: int, prewritten_while: Callable[[], bool] | None = None) -> File:
+    """Create a file of zeros, durably.
+
+    Args:
+        prewritten_while: if given, the zeros are written to the disk, for as long as this says so.
 
     Raises:
         StorageError: it could not be made, and is gone again as far as possible.
@@ -22,8 +26,8 @@ def reserve_file(files: Files, path: str, size: int, prewritten: bool = False) -
     file = files.create(path)
     try:
         file.preallocate(size)
-        if prewritten:
-            _prewrite(file, size)
+        if prewritten_while is not None:
+            _prewrite(file, size, prewritten_while)
         file.sync()
     except StorageError:
         discard(files, file, path)
@@ -31,11 +35,14 @@ def reserve_file(files: Files, path: str, size: int, prewritten: bool = False) -
     return file
 
 
-def _prewrite(file: File, size: int) -> None:
+def _prewrite(file: File, size: int, wanted: Callable[[], bool]) -> None:
     """Write zeros where they can be read already, durably, in pieces between which commits get their turn.
 
-    Of space that is only reserved, a file system notes what was written: a synchronous write there is two."""
+    Of space that is only reserved, a file system notes what was written: a synchronous write there is two.
+    Stops early once the file is not ``wanted`` any more."""
     for at in range(0, size, len(_ZEROS)):
+        if not wanted():
+            return
         file.pwritev([memoryview(_ZEROS)[: size - at]], at, dsync=True)
 
 
@@ -86,7 +93,8 @@ class Spare:
 
     def _make(self) -> None:
         try:
-            made = reserve_file(self._files, self.path, self.size, self._prewritten)
+            wanted = (lambda: self._wanted) if self._prewritten else None
+            made = reserve_file(self._files, self.path, self.size, wanted)
         except (StorageError, OSError):
             self.failed = True
             return

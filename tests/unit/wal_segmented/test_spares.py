@@ -222,3 +222,27 @@ def test_a_disk_that_is_full_while_space_is_written_beforehand_costs_the_spare_a
     engine = harness.open()
     check_holds(engine, Model(ZERO, [entry(index, 1, 200) for index in range(1, 90)]))
     engine.close()
+
+
+def test_a_spare_that_was_given_up_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros = Zeros(monkeypatch)
+    config = SegmentedConfig(
+        segment_bytes_first=1 << 16, segment_bytes_max=4 << 20, segment_growth=64, prewrite_bytes_min=4 << 20
+    )
+    harness = VirtualHarness(SegmentedWal, config)
+    harness.workers.at_once = False
+    engine = harness.open()
+    engine.create(LOG, ZERO)
+    commit(engine, Append(entries=(entry(1, 1, 50_000),)))
+    commit(engine, Append(entries=(entry(2, 1, 100),)))
+    noting = VirtualFile.pwritev
+
+    def closing(file: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
+        if file.path.endswith(".new") and offset == 1 << 20:
+            engine.close()
+        return noting(file, buffers, offset, dsync=dsync)
+
+    monkeypatch.setattr(VirtualFile, "pwritev", closing)
+    assert harness.workers.run() == 1
+    assert zeros.bytes == 2 << 20
+    assert not [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")]
