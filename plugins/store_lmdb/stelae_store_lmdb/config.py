@@ -49,7 +49,12 @@ class LmdbStoreConfig:
         reason="a flush is cut into transactions of about so much: they bound what is dirty in memory at a time",
     )
     piece_rows: int = setting(
-        8192, unit="count", low=8, high=1 << 17, reason="the same, in versions; compaction goes by these pieces, too"
+        1024,
+        unit="count",
+        low=8,
+        high=1 << 17,
+        reason="the same, in versions, and for compaction, too: a transaction copies up to a page for each, and the "
+        "file grows by what it copies before pages that it freed are used again",
     )
     check: Literal["unclean", "always"] = setting(
         "unclean",

@@ -9,9 +9,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Cursor
 from stelae_store_lmdb.ranges import KeyRange, key_range
-from stelae_store_lmdb.tree import is_deletion
-from stelae_store_lmdb.values import Row
-from stelae_store_lmdb.view import Versions, View
+from stelae_store_lmdb.view import View
 
 
 class LmdbCursor(Cursor):
@@ -60,17 +58,6 @@ class LmdbCursor(Cursor):
     def _read(self, keys_max: int) -> RowBatch:
         """The rows of one step; what they leave of the range is for the next."""
         assert self._range is not None
-        rows: list[Row] = []
-        row, timestamp, index = self._reader.row, self._view.timestamp, self._view.index
-        last = self._token
-
-        def take(key: bytes, versions: Versions) -> None:
-            nonlocal last
-            last = key
-            found = versions.at(timestamp, index)
-            if found is not None and not is_deletion(found.contents):
-                rows.append(row(found.contents))
-
-        self._range = self._view.step(*self._range, self._backwards, keys_max, take)
-        self._token = last
+        rows, self._range, last = self._view.rows(*self._range, self._backwards, keys_max, self._reader)
+        self._token = self._token if last is None else last
         return RowBatch.from_equal_rows(self._reader.layout, rows)

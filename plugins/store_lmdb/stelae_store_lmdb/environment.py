@@ -110,11 +110,15 @@ class Environment:
         If the disk is full, LMDB may use the free pages of the file and nothing else, the reserve only to remove: then
         a transaction that does not fit fails with ``Full`` before it has written a byte."""
         stat = self._env.stat()
+        live = stat["leaf_pages"] + stat["branch_pages"] + stat["overflow_pages"]
         # Each place may cost a page that is copied, and one more if it splits.
-        copied = 2 * min(spread, stat["leaf_pages"]) + stat["branch_pages"]
+        copied = (1 if removing else 2) * min(spread, stat["leaf_pages"]) + stat["branch_pages"]
         pages = 2 * size_bytes // self.page_bytes + copied + _SLACK_PAGES
+        # What the last two transactions freed cannot be used yet: half of what is free is a careful guess.
+        used = self._pages_used()
+        pages = max(_SLACK_PAGES, pages - (used - live) // 2)
         reserve = 0 if removing else self._config.reserve_bytes
-        need = (self._pages_used() + pages) * self.page_bytes + reserve
+        need = (used + pages) * self.page_bytes + reserve
         if need > self._file_bytes:
             self._extend(need)
         cramped = need > self._file_bytes

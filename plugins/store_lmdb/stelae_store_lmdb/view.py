@@ -17,8 +17,9 @@ from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import opened_value
 from stelae_store_lmdb.keys import split_age
 from stelae_store_lmdb.memory import MemoryPart, Version, versions_of, visible
-from stelae_store_lmdb.tree import Record, RowTree
-from stelae_store_lmdb.values import RowReader
+from stelae_store_lmdb.ranges import KeyRange
+from stelae_store_lmdb.tree import Record, RowTree, is_deletion
+from stelae_store_lmdb.values import Row, RowReader
 
 
 class Parts:
@@ -104,9 +105,59 @@ class View:
         """Return what makes rows of a layout of the view's schema."""
         return RowReader(layout, self._schemas)
 
+    def rows(
+        self, low: bytes | None, high: bytes | None, backwards: bool, keys_max: int, reader: RowReader
+    ) -> tuple[list[Row], KeyRange | None, bytes | None]:
+        """Return the visible rows of one step, what is left of the range, and the last key that was looked at."""
+        rows: list[Row] = []
+        last: bytes | None = None
+        row, timestamp, index = reader.row, self.timestamp, self.index
+
+        def take(key: bytes, versions: Versions) -> None:
+            nonlocal last
+            last = key
+            found = versions.at(timestamp, index)
+            if found is not None and not is_deletion(found.contents):
+                rows.append(row(found.contents))
+
+        env = self._parts.env
+        if env is None or backwards or self._parts.memory.between(low, high, False, 1):
+            left = self.step(low, high, backwards, keys_max, take)
+            return rows, left, last
+        if low is not None and high is not None and low >= high:
+            return rows, None, None
+        with env.read() as txn:
+            records = RowTree(txn, env.path).walk(low, high, False)
+            last, more = self._settled(records, env.path, keys_max, row, rows)
+        return rows, ((last or b"") + b"\0", high) if more else None, last
+
+    def _settled(
+        self, records: Iterator[Record], path: str, keys_max: int, row: Callable[[bytes], Row], rows: list[Row]
+    ) -> tuple[bytes | None, bool]:
+        """Rows where memory has none, which is the most of a long scan: as ``step``, without a call for each.
+
+        Memory was looked at before: a row that comes into it since is behind this view."""
+        key = decided = None
+        count = 0
+        for found, at, value in records:
+            if found == decided:
+                continue
+            if found != key:
+                count += 1
+                if count > keys_max:
+                    return key, True
+                key = found
+            written, by = split_age(at)
+            contents = opened_value(at, value, path)
+            if written <= self.timestamp and by <= self.index:
+                decided = found
+                if not is_deletion(contents):
+                    rows.append(row(contents))
+        return key, False
+
     def step(
         self, low: bytes | None, high: bytes | None, backwards: bool, keys_max: int, take: Take
-    ) -> tuple[bytes | None, bytes | None] | None:
+    ) -> KeyRange | None:
         """Go through up to ``keys_max`` keys of a range; return what is left of it, or ``None``."""
         if low is not None and high is not None and low >= high:
             return None
@@ -125,7 +176,7 @@ class View:
 
     def steps(self, keys_max: int, take: Take) -> Iterator[None]:
         """Go through all rows, pausing after each step."""
-        left: tuple[bytes | None, bytes | None] | None = (None, None)
+        left: KeyRange | None = (None, None)
         while left is not None:
             left = self.step(*left, False, keys_max, take)
             yield
