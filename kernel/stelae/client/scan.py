@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from stelae.client.messages import SCAN_PAGE_ROWS_MAX
 from stelae.client.streams import Piece, ReadableTablet, Source, merged, side_by_side
 from stelae.client.tokens import ScanToken, TokenPart
 from stelae.rows.key_order import key_order
@@ -77,7 +78,10 @@ class AsyncScan:
 
     async def _as_they_come(self) -> AsyncGenerator[RowBatch, None]:
         self._rest = dict(enumerate(self._token.parts))
-        async with aclosing(side_by_side(self._sources(self._layout))) as stream:
+        sources, limit = self._sources(self._layout), self._token.spec.limit
+        # A point read, say: one page of one tablet needs no task and no queue.
+        is_small = len(sources) == 1 and limit is not None and limit <= SCAN_PAGE_ROWS_MAX
+        async with aclosing(sources[0].pieces() if is_small else side_by_side(sources)) as stream:
             async for piece in stream:
                 self._note(piece)
                 if piece.rows is not None:

@@ -78,12 +78,14 @@ class PageReader:
             TooOld, SchemaMismatch: see ``TabletStore.scan``.
         """
         rows, after = self._next_rows()
-        while rows is not None and len(rows) > 1 and rows.nbytes > PAGE_BYTES_MAX:
-            self._rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // rows.nbytes))
+        size_bytes = self._size_bytes(rows)
+        while rows is not None and len(rows) > 1 and size_bytes > PAGE_BYTES_MAX:
+            self._rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // size_bytes))
             self.close()  # A cursor does not go back: another one begins where this page does.
             rows, after = self._next_rows()
+            size_bytes = self._size_bytes(rows)
         found = 0 if rows is None else len(rows)
-        if rows is not None and 2 * rows.nbytes <= PAGE_BYTES_MAX:
+        if 2 * size_bytes <= PAGE_BYTES_MAX:
             self._rows_max = min(2 * self._rows_max, self._rows_wanted)  # The large rows are behind us.
         limit = None if self.spec.limit is None else self.spec.limit - found
         self.spec = msgspec.structs.replace(self.spec, after=after, limit=limit)
@@ -109,6 +111,10 @@ class PageReader:
             if rows is None or len(rows):
                 break
         return rows, None if rows is None else self._cursor.resume_token
+
+    def _size_bytes(self, rows: RowBatch | None) -> int:
+        """Bytes of the values on a page; a point read is spared the sum."""
+        return 0 if rows is None or self._rows_wanted == 1 else rows.nbytes
 
 
 class _Scan:
