@@ -125,7 +125,7 @@ def lines(names: Sequence[str], row: Sequence[Any], width: int) -> Iterator[str]
     room = max(CELL_WIDTH_MIN, width - widest - len(GAP))
     for name, value in zip(names, row, strict=True):
         head = _fitted(cell_text(name), widest, right=False)
-        for piece in _pieces(_text(value), room):
+        for piece in _pieces(_text(value).rstrip(), room):
             yield f"{head}{GAP}{piece}".rstrip()
             head = " " * widest
 

@@ -1,0 +1,343 @@
+"""Files into tables and out again, by the commands alone, on real nodes; the importing process is really killed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from stelae.client import connect
+from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
+from stelae.spi.ids import TabletId
+from tests.e2e.test_tutorial import end_all_of, free_ports
+
+STELAE = [sys.executable, "-m", "stelae"]
+RUN_S = 120
+WAIT_S = 60
+SETTINGS = {"consensus.raft": {"election_timeout_ms": 500}}
+COLUMNS = [
+    {"name": "sensor", "type": "int32"},
+    {"name": "minute", "type": "int64"},
+    {"name": "celsius", "type": "double", "nullable": True},
+    {"name": "note", "type": "string", "nullable": True},
+]
+WIDE = 300
+
+
+def stelae(cluster: LocalCluster, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*STELAE, *words], capture_output=True, text=True, timeout=RUN_S, env=where(cluster))
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done
+
+
+def where(cluster: LocalCluster) -> dict[str, str]:
+    """The environment in which commands need not be told where the cluster is."""
+    return {**os.environ, "STELAE_CONNECT": ",".join(cluster.addresses), "COLUMNS": "80", "LINES": "24"}
+
+
+def started(folder: Path, columns: list[dict[str, Any]], key: list[str], nodes: int) -> LocalCluster:
+    spec = TabletSpec(tablet_id=TabletId("readings"), columns=columns, key=key)
+    made = LocalCluster.create(folder, spec, ClusterOptions(node_count=nodes, settings=SETTINGS))
+    made.start()
+    return made
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes with one table, ``readings``."""
+    made = started(tmp_path_factory.mktemp("three") / "cluster", COLUMNS, ["sensor", "minute"], 3)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One node with a table of 300 columns."""
+    columns = [{"name": "id", "type": "int64"}]
+    columns += [{"name": f"c{n}", "type": "string", "nullable": True} for n in range(1, WIDE)]  # type: ignore[dict-item]
+    made = started(tmp_path_factory.mktemp("wide") / "cluster", columns, ["id"], 1)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(autouse=True)
+def empty(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test of the three nodes leaves the table as it found it: without rows."""
+    yield
+    if "cluster" in request.fixturenames:
+        with connect(request.getfixturevalue("cluster").addresses) as client:
+            table = client.table("readings")
+            table.delete(table.scan(list(table.key)).to_arrow())
+
+
+def rows(sensor: int, count: int) -> pa.Table:
+    return pa.table(
+        {
+            "sensor": pa.array([sensor] * count, pa.int32()),
+            "minute": pa.array(range(count), pa.int64()),
+            "celsius": pa.array([None if n % 7 == 0 else n / 4 for n in range(count)]),
+            "note": pa.array([None if n % 5 == 0 else f'n°{n}, "said"\n' if n % 3 else "" for n in range(count)]),
+        }
+    )
+
+
+def content(cluster: LocalCluster) -> pa.Table:
+    """The table, in key order."""
+    with connect(cluster.addresses) as client:
+        return client.table("readings").scan(order="key").to_arrow()
+
+
+def same(found: pa.Table, expected: pa.Table) -> bool:
+    return bool(found.combine_chunks().cast(expected.schema).equals(expected.combine_chunks()))
+
+
+def killed_when(cluster: LocalCluster, words: list[str], ready: Callable[[], bool]) -> bool:
+    """Start an import and kill it with SIGKILL once something holds; false if it was done before."""
+    process = subprocess.Popen([*STELAE, *words], env=where(cluster), stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + WAIT_S
+    while not ready() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def positions(journal: Path) -> list[dict[str, int]]:
+    """The whole lines of a journal behind the first."""
+    if not journal.exists():
+        return []
+    *lines, _ = journal.read_bytes().split(b"\n")
+    return [json.loads(line) for line in lines[1:]]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "insert"])
+def test_an_import_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
+    cluster: LocalCluster, tmp_path: Path, mode: str
+) -> None:
+    count = 150_000 if mode == "upsert" else 60_000
+    source = rows(1, count)
+    path = tmp_path / "readings.csv"
+    arrow_csv.write_csv(source, path)
+    with path.open("ab") as file:
+        file.write(b"1,oops,1,x\n")
+    journal = tmp_path / "readings.csv.readings.import"
+    words = ["import", str(path), "--mode", mode]
+    assert killed_when(cluster, words, lambda: bool(positions(journal)))
+    assert positions(journal)[-1]["acknowledged"] == 0 < positions(journal)[-1]["reserved"]
+    seen = len(positions(journal))
+    assert killed_when(cluster, words, lambda: len(positions(journal)) > seen)
+    done = json.loads(stelae(cluster, *words, "--json", code=1).stdout)
+    assert done["resumed_after"] >= 0
+    assert (done["rows"], done["written"], done["bad"]) == (count + 1, count, 1)
+    (bad,) = Path(done["bad_rows_file"]).read_text().splitlines()
+    assert json.loads(bad)["row"] == count + 1
+    assert "expected int64, got 'oops'" in json.loads(bad)["reason"]
+    assert not journal.exists()
+    assert same(content(cluster), source)
+
+
+def test_an_import_goes_on_when_the_leader_dies_under_it(cluster: LocalCluster, tmp_path: Path) -> None:
+    source = rows(2, 80_000)
+    path = tmp_path / "readings.parquet"
+    parquet.write_table(source, path)
+    journal = tmp_path / "readings.parquet.readings.import"
+    process = subprocess.Popen(
+        [*STELAE, "import", str(path), "--json"], env=where(cluster), stdout=subprocess.PIPE, text=True
+    )
+    while not positions(journal) and process.poll() is None:
+        time.sleep(0.002)
+    victim = cluster.nodes[0]
+    victim.kill()
+    out, _ = process.communicate(timeout=RUN_S)
+    victim.start()
+    assert process.returncode == 0 and json.loads(out)["written"] == 80_000
+    assert same(content(cluster), source)
+
+
+def test_what_is_exported_and_imported_again_is_the_same(cluster: LocalCluster, tmp_path: Path) -> None:
+    source = rows(3, 2000)
+    parquet.write_table(source, tmp_path / "source.parquet")
+    stelae(cluster, "import", str(tmp_path / "source.parquet"))
+    for name in ("a.csv.gz", "a.tsv", "a.jsonl.zst", "a.parquet", "a.arrow"):
+        path = tmp_path / name
+        done = json.loads(stelae(cluster, "export", str(path), "--json").stdout)
+        assert done["rows"] == 2000 and done["at"] > 0, name
+        gone = stelae(cluster, "import", str(path), "--mode", "delete").stdout
+        assert gone.startswith(f"{path} -> readings: 2,000 rows written (delete)\n")
+        assert content(cluster).num_rows == 0
+        stelae(cluster, "import", str(path), "--mode", "insert")
+        assert same(content(cluster), source), name
+    again = stelae(cluster, "export", str(path), code=2)
+    assert "replace it with --overwrite" in again.stderr
+    stelae(cluster, "import", str(path), "--mode", "delete")
+    assert stelae(cluster, "scan", "--count", "--at", str(done["at"])).stdout == "2000\n"
+
+
+def test_rows_that_cannot_be_taken_are_told_and_the_rest_is_there(cluster: LocalCluster, tmp_path: Path) -> None:
+    path = tmp_path / "odd.csv.gz"
+    lines = ["sensor,minute,celsius,note", "4,1,nan,a", "4,1,2.5,b", "4", "4,3,inf,c", ",4,1,d", "4,5,warm,e"]
+    lines += ["99999999999,6,1,f", "4,7,1,\udcff", "4,8,1e999,g", "4,9,,"]
+    path.write_bytes(gzip.compress("\n".join(lines).encode(errors="surrogateescape")))
+    done = stelae(cluster, "import", str(path), "--json", code=1)
+    document = json.loads(done.stdout)
+    assert (document["rows"], document["written"], document["bad"]) == (10, 4, 6)
+    told = [json.loads(line) for line in Path(document["bad_rows_file"]).read_text().splitlines()]
+    assert [(row["row"], row["code"]) for row in told] == [
+        (3, "RAGGED"),
+        (5, "BAD_VALUE"),
+        (6, "BAD_VALUE"),
+        (7, "BAD_VALUE"),
+        (8, "BAD_VALUE"),
+        (9, "BAD_VALUE"),
+    ]
+    assert "expected int32, got null" in told[1]["reason"]
+    found = json.loads(stelae(cluster, "scan", "--json").stdout)["rows"]
+    assert found == [[4, 1, 2.5, "b"], [4, 3, "Infinity", "c"], [4, 9, None, None]]
+
+
+def test_a_table_is_scanned_got_and_queried(cluster: LocalCluster, tmp_path: Path) -> None:
+    parquet.write_table(rows(5, 1000), tmp_path / "a.parquet")
+    before = json.loads(stelae(cluster, "import", str(tmp_path / "a.parquet"), "--json").stdout)["timestamp"]
+    (tmp_path / "b.csv").write_text("sensor,minute,note\n5,1,changed\n")
+    stelae(cluster, "import", str(tmp_path / "b.csv"), "--mode", "update")
+
+    text = ["scan", "--where", "minute >= 997 and celsius is not null", "--columns", "minute,celsius"]
+    assert stelae(cluster, *text).stdout == "minute\tcelsius\n997\t249.25\n998\t249.5\n999\t249.75\n"
+    assert stelae(cluster, *text, "--format", "csv", "--limit", "1").stdout == '"minute","celsius"\n997,249.25\n'
+    assert json.loads(stelae(cluster, *text, "--json").stdout)["rows"][0] == [997, 249.25]
+    table = stelae(cluster, *text, "--format", "table").stdout
+    assert table == "minute  celsius\n   997   249.25\n   998    249.5\n   999   249.75\n"
+    stelae(cluster, *text, "--output", str(tmp_path / "c.parquet"))
+    assert parquet.read_table(tmp_path / "c.parquet").num_rows == 3
+    piped = subprocess.run([*STELAE, *text, "--format", "parquet"], capture_output=True, env=where(cluster))
+    assert parquet.read_table(pa.BufferReader(piped.stdout)).num_rows == 3
+
+    assert "note     changed\n" in stelae(cluster, "get", "5", "1").stdout
+    old = json.loads(stelae(cluster, "get", "5", "1", "--at", str(before), "--json").stdout)
+    assert old == {"found": True, "row": {"sensor": 5, "minute": 1, "celsius": 0.25, "note": 'n°1, "said"\n'}}
+    assert "has no row with sensor = 5, minute = 5000" in stelae(cluster, "get", "5", "5000", code=1).stderr
+
+    query = "SELECT count(*) AS n, max(minute) AS last FROM readings WHERE minute < 500 AND note IS NOT NULL"
+    done = stelae(cluster, "sql", query, "--json", "--explain")
+    assert json.loads(done.stdout) == {"columns": ["n", "last"], "rows": [[400, 499]]}
+    assert "scan of readings: columns minute, note; " in done.stderr and "; 400 rows came" in done.stderr
+    assert "minute < 500" in done.stderr and "note is not null" in done.stderr
+    joined = f"SELECT sum(b.minute) FROM readings a JOIN '{tmp_path / 'b.csv'}' b USING (sensor, minute)"
+    assert stelae(cluster, "sql", joined, "--format", "csv").stdout.splitlines()[1] == "1"
+    counted = "SELECT count(*) FROM readings WHERE note = 'changed'"
+    assert stelae(cluster, "sql", counted, "--at", str(before)).stdout.splitlines()[1] == "0"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["scan", "--where", "celsus > 1"], "did you mean 'celsius'"),
+        (["scan", "--columns", "minut"], "the tablet has: sensor, minute, celsius, note; did you mean 'minute'"),
+        (["scan", "--table", "nowhere"], "no table 'nowhere'; there are: readings"),
+        (["get", "5"], "the key is sensor (int32), minute (int64): give 2 values, not 1"),
+        (["sql", "SELECT * FROM readngs"], "the tables are: readings"),
+    ],
+)
+def test_wrong_usage_says_what_is_known_and_changes_nothing(cluster: LocalCluster, words: list[str], says: str) -> None:
+    done = stelae(cluster, *words, code=2)
+    assert says in done.stderr and done.stdout == ""
+
+
+def test_a_table_that_differs_or_is_missing_is_told_with_what_would_describe_it(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text("sensor,minute,kelvin\n1,2,300.5\n")
+    done = stelae(cluster, "import", str(path), code=2)
+    assert "column 'kelvin' is not in the table" in done.stderr and "--skip-unknown" in done.stderr
+    assert "1 rows written" in stelae(cluster, "import", str(path), "--skip-unknown").stdout
+    missing = stelae(cluster, "import", str(path), "--table", "other", "--key", "sensor", code=2)
+    assert "no table 'other'; there are: readings" in missing.stderr
+    assert '{ name = "kelvin", type = "double", nullable = true }' in missing.stderr
+    assert stelae(cluster, "import", str(path), "--dry-run", "--skip-unknown").stdout.endswith("nothing was written\n")
+
+
+def test_a_table_of_300_columns_is_readable_on_a_terminal(wide: LocalCluster, tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *(f"c{n}" for n in range(1, WIDE))])
+        for n in range(3):
+            writer.writerow([n, *(f"{n}.{c} " + "long " * (c % 50) for c in range(1, WIDE))])
+    stelae(wide, "import", str(path))
+    shown = on_a_terminal(wide, "scan")
+    assert all(len(line) <= 80 for line in shown) and len(shown) == 5
+    assert shown[0].split()[:2] == ["id", "c1"] and shown[0].endswith("…")
+    assert "of 300 columns; --columns chooses, --format lines shows all" in shown[-1]
+    every = on_a_terminal(wide, "scan", "--format", "lines", "--limit", "1")
+    assert all(len(line) <= 80 for line in every)
+    assert [line.split()[0] for line in every if not line.startswith(" ")][-1] == "c299"
+    refused = on_a_terminal(wide, "scan", "--format", "parquet")
+    assert "parquet is not for a terminal" in " ".join(refused)
+
+
+def on_a_terminal(cluster: LocalCluster, *words: str) -> list[str]:
+    """What a command shows on a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*STELAE, *words], stdout=theirs, stderr=theirs, env=where(cluster))
+    os.close(theirs)
+    found = b""
+    try:
+        while data := os.read(ours, 65536):
+            found += data
+    except OSError:
+        pass  # How Linux tells the end of a terminal.
+    process.wait(timeout=RUN_S)
+    os.close(ours)
+    return found.decode().replace("\r\n", "\n").splitlines()
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "howto/load-and-query-a-file.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_on_files_runs_as_written_and_prints_what_it_shows(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    found = [
+        (kind, body.replace("127.0.0.1:7051", f"127.0.0.1:{port}")) for kind, body in BLOCK.findall(PAGE.read_text())
+    ]
+    script, expected = ["set -u"], []
+    for (kind, body), (following, shown) in zip(found, [*found[1:], ("", "")], strict=True):
+        if kind == "sh":
+            expected.append(shown if following == "text" else "")
+            script.append(f"exec > printed.{len(expected)}\n{body}")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        ["sh", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env={**environment, "COLUMNS": "80"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, errors = process.communicate(timeout=RUN_S)
+    finally:
+        end_all_of(process)
+    for number, shown in enumerate(expected, start=1):
+        assert (tmp_path / f"printed.{number}").read_text() == shown, f"block {number}\n{errors}"
+    assert len(expected) > 6
