@@ -29,6 +29,7 @@ MODULES: dict[str, str] = {
     "sim": "stelae.cli.sim",
     "fs": "stelae.cli.fs",
     "wal": "stelae.cli.wal",
+    "policy": "stelae.cli.policy",
     "plugins": "stelae.cli.plugins",
 }
 """Every command of the kernel itself, in the order of ``stelae --help``, and its module."""

@@ -1,0 +1,109 @@
+"""``stelae policy``: what the masters' policy would change about a cluster and why, and how it fares in a large one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stelae.cli.output import JsonOption, command_group, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from stelae.spi.policy import MasterPolicy
+
+ROWS_MAX = 100_000
+"""Rows that one `policy explain` prints at most: it holds them all, so that columns fit."""
+
+commands = command_group(
+    """What the policy of the masters would change, and why.
+
+    A policy says which server each replica should be on and which replica should lead. It decides and does nothing,
+    so it can be asked about any cluster, and about one that does not exist.
+    """
+)
+
+PolicyOption = Annotated[str, typer.Option("--policy", help="Name of the policy; see `stelae plugins list`.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random source: the same plan each time.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the root application."""
+    app.add_typer(commands, name="policy")
+
+
+@commands.command("explain")
+def explain(
+    snapshot: Annotated[Path, typer.Argument(help="File with a snapshot of the cluster, as JSON.", show_default=False)],
+    policy: PolicyOption = "placement",
+    seed: SeedOption = 0,
+    tablet: Annotated[str | None, typer.Option(help="Only what concerns this tablet.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=ROWS_MAX, help="Actions to print at most.")] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a policy would change about a cluster, most urgent first, each action with its reason.
+
+    The snapshot is a file as long as there are no masters to ask. Nothing is carried out. Tablets that are not whole
+    and get no action are listed with what they wait for."""
+    from stelae.cli.policy_explain import action_document, plan_for, read_snapshot, waiting
+
+    seen = read_snapshot(snapshot)
+    actions = plan_for(_policy(policy), seen, seed)
+    waits = waiting(seen, actions)
+    if tablet is not None:
+        actions = [action for action in actions if action.tablet_id == tablet]
+        waits = {tablet_id: why for tablet_id, why in waits.items() if tablet_id == tablet}
+    counts = Counter(action.kind.value for action in actions)
+    shown = actions[:limit]
+    if as_json:
+        documents = [action_document(action) for action in shown]
+        print_json({"policy": policy, "seed": seed, "counts": counts, "actions": documents, "waiting": waits})
+        return
+    if not actions:
+        print("nothing is to be changed")
+    else:
+        print_table(("KIND", "TABLET", "NODE", "REASON"), [(a.kind, a.tablet_id, a.node_id, a.reason) for a in shown])
+        print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
+    if waits:
+        print()
+        print_table(("TABLET", "WAITS FOR"), sorted(waits.items()))
+    if len(actions) > limit:
+        note(f"{len(actions) - limit} more actions; raise --limit")
+
+
+@commands.command("simulate")
+def simulate(
+    servers: Annotated[int, typer.Option(min=1, max=10_000, help="Tablet servers.")] = 1000,
+    tablets: Annotated[int, typer.Option(min=1, max=1_000_000, help="Tablets.")] = 100_000,
+    replication: Annotated[int, typer.Option(min=1, max=9, help="Replicas of each tablet; an odd number.")] = 3,
+    seed: SeedOption = 0,
+    plans: Annotated[int, typer.Option(min=1, max=10_000, help="Plans at most for each thing that happens.")] = 5,
+    policy: PolicyOption = "placement",
+    as_json: JsonOption = False,
+) -> None:
+    """Let a policy run a cluster that exists in memory only, and show how evenly it spreads it.
+
+    Servers are in three data centres with racks of twenty, every fourth with twice the disk. Tablets are created, grow
+    to sizes of their own, a server dies, servers join, one retires. After each, the spread of replicas, leaders and
+    bytes is shown beside each server's share of all disk space, which is the ideal."""
+    from stelae.cli.policy_simulate import Simulation, phase_lines
+
+    simulation = Simulation(_policy(policy), servers=servers, tablets=tablets, replication=replication, seed=seed)
+    phases = []
+    for phase in simulation.run(plans):
+        phases.append(phase)
+        if not as_json:
+            for line in phase_lines(phase):
+                print(line)
+            print(flush=True)
+    if as_json:
+        print_json({"policy": policy, "seed": seed, "phases": phases})
+
+
+def _policy(name: str) -> type[MasterPolicy]:
+    from stelae.config.contracts import EngineKind
+    from stelae.config.registry import Registry
+
+    found: Any = Registry.installed().engine(EngineKind.POLICY, name)
+    return found  # type: ignore[no-any-return]

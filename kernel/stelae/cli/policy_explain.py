@@ -1,0 +1,89 @@
+"""Behind ``stelae policy explain``: reading a snapshot, asking a policy, and what the others wait for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stelae.spi.consensus import MemberType, Role
+from stelae.spi.errors import CallerError
+from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot, TabletView
+
+FILE_BYTES_MAX = 1 << 30
+"""Bytes of a snapshot that are read: a cluster of a hundred thousand tablets has about a hundred million."""
+_VOTING = (MemberType.VOTER, MemberType.WITNESS)
+
+
+def read_snapshot(path: Path) -> PolicySnapshot:
+    """Return the snapshot in a JSON file.
+
+    Raises:
+        CallerError: it cannot be read, or is no snapshot; says where in it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise CallerError(f"{path} cannot be read: {error.strerror}; give a file with a snapshot") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise CallerError(f"{path} has more than {FILE_BYTES_MAX} bytes; a snapshot of that size is not read")
+    try:
+        snapshot = msgspec.json.decode(data, type=PolicySnapshot)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CallerError(f"{path} is no snapshot of a cluster: {error}") from error
+    for kind, keyed in (("node", snapshot.nodes), ("tablet", snapshot.tablets)):
+        for name, view in keyed.items():
+            found = getattr(view, f"{kind}_id")
+            if found != name:
+                raise CallerError(f"{path}: the {kind} under {name!r} calls itself {found!r}; correct one of them")
+    return snapshot
+
+
+def plan_for(policy: type[MasterPolicy], snapshot: PolicySnapshot, seed: int) -> list[Action]:
+    """Return the plan of a policy with its default settings."""
+    return list(policy.plan(snapshot, policy.Config(), random.Random(seed)))
+
+
+def action_document(action: Action) -> dict[str, Any]:
+    """An action as plain values."""
+    document: dict[str, Any] = msgspec.to_builtins(action)
+    return {**document, "cas": str(action.cas)}
+
+
+def waiting(snapshot: PolicySnapshot, actions: Sequence[Action]) -> dict[str, str]:
+    """Return what each tablet waits for that is not whole and that no action concerns."""
+    helped = {action.tablet_id for action in actions}
+    found = {}
+    for tablet_id, tablet in snapshot.tablets.items():
+        if tablet_id not in helped:
+            why = _waits_for(snapshot, tablet)
+            if why:
+                found[str(tablet_id)] = why
+    return found
+
+
+def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
+    wanted = tablet.replication_factor
+    if not tablet.replicas:
+        return f"{wanted} servers that can take it"
+    if tablet.change_pending:
+        return "the change of config that is pending"
+    voters = [replica for replica in tablet.replicas if replica.member_type in _VOTING]
+    down = {node_id for node_id, node in snapshot.nodes.items() if node.health is NodeHealth.DEAD}
+    healthy = [replica for replica in voters if replica.healthy and replica.node_id not in down]
+    if len(healthy) < len(voters) // 2 + 1:
+        return f"a majority: {len(healthy)} of {len(voters)} voters are healthy"
+    if not any(replica.role is Role.LEADER for replica in healthy):
+        return "a leader"
+    arriving = sum(replica.member_type is MemberType.PRE_VOTER for replica in tablet.replicas)
+    if arriving:
+        return f"{arriving} copies under way"
+    away = {node_id for node_id, node in snapshot.nodes.items() if node.health is NodeHealth.MAINTENANCE}
+    absent = sum(replica.node_id in away for replica in voters)
+    staying = len([replica for replica in healthy if replica.node_id not in away]) + absent
+    if staying < wanted:
+        return f"a server that can take a replica: {staying} of {wanted} voters are there"
+    return f"{absent} servers in maintenance" if absent else ""

@@ -1,0 +1,167 @@
+"""Repairs, one tablet at a time: cases that the conformance suite leaves to each policy."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stelae.spi.consensus import MemberType, Role
+from stelae.spi.ids import TabletId
+from stelae.spi.policy import Action, ActionKind
+from stelae.testing.conformance.policy_model import node_name
+from tests.unit.placement_policy.clusters import NodeHealth, cluster, harness, node_view
+
+FLAT = ("",) * 6
+
+
+def member(model: object, number: int, **fields: object) -> None:
+    tablet = model.tablets[TabletId("t")]  # type: ignore[attr-defined]
+    replicas = tuple(
+        msgspec.structs.replace(replica, **fields) if replica.node_id == node_name(number) else replica
+        for replica in tablet.replicas
+    )
+    model.change("t", replicas=replicas)  # type: ignore[attr-defined]
+
+
+def kinds(actions: tuple[Action, ...]) -> list[tuple[str, int]]:
+    return [(action.kind.value, int(action.node_id, 16)) for action in actions]
+
+
+def test_a_leader_hands_over_before_it_is_evicted() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    model.set_health(1, NodeHealth.RETIRING)
+    (handed,) = harness().step(model)
+    assert handed.kind is ActionKind.TRANSFER
+    assert kinds(harness().step(model)) == [("REMOVE", 1)]
+
+
+def test_a_leader_in_maintenance_hands_over_while_it_answers() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3))
+    model.nodes[node_name(1)] = msgspec.structs.replace(model.nodes[node_name(1)], health=NodeHealth.MAINTENANCE)
+    (handed,) = harness().step(model)
+    assert handed.kind is ActionKind.TRANSFER
+    assert "MAINTENANCE" in handed.reason or "maintenance" in handed.reason
+
+
+def test_of_five_with_two_dead_one_is_evicted_as_soon_as_a_replacement_votes() -> None:
+    """Six voters of which four are healthy survive nothing; five of which four are healthy survive one."""
+    model = cluster(*("",) * 8)
+    model.create("t", (1, 2, 3, 4, 5, 6), factor=5)
+    model.set_health(1, NodeHealth.DEAD)
+    model.set_health(2, NodeHealth.DEAD)
+    ((kind, number),) = kinds(harness().step(model))
+    assert kind == "REMOVE" and number in (1, 2)
+    assert [kind for kind, _ in kinds(harness().step(model))] == ["ADD"]
+
+
+def test_a_tablet_without_a_leader_waits() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3))
+    member(model, 1, role=Role.FOLLOWER)
+    model.set_health(4, NodeHealth.DEAD)
+    member(model, 3, healthy=False)
+    assert harness().step(model) == ()
+
+
+def test_two_that_claim_to_lead_are_believed_neither() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3))
+    member(model, 2, role=Role.LEADER)
+    member(model, 3, healthy=False)
+    assert harness().step(model) == ()
+
+
+def test_a_non_voter_on_a_dead_server_goes_once_all_is_well() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 4, member_type=MemberType.NON_VOTER)
+    model.set_health(4, NodeHealth.DEAD)
+    member(model, 3, healthy=False)
+    ((kind, added),) = kinds(harness().step(model))
+    assert kind == "ADD"
+    model.settle()
+    assert kinds(harness().step(model)) == [("REMOVE", 3)]
+    assert kinds(harness().step(model)) == [("REMOVE", 4)]
+    assert {r.node_id for r in model.tablets[TabletId("t")].replicas} == {node_name(n) for n in (1, 2, added)}
+
+
+def test_a_non_voter_on_a_live_server_is_let_be() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 4, member_type=MemberType.NON_VOTER)
+    assert harness().step(model) == ()
+
+
+def test_a_witness_votes_and_is_not_handed_leadership() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3))
+    member(model, 2, member_type=MemberType.WITNESS)
+    model.nodes[node_name(1)] = msgspec.structs.replace(model.nodes[node_name(1)], health=NodeHealth.MAINTENANCE)
+    assert kinds(harness().step(model)) == [("TRANSFER", 3)]
+
+
+def test_no_server_is_given_more_copies_than_it_has_slots() -> None:
+    model = cluster(*("",) * 4, copy_rounds=9)
+    for at in range(8):
+        model.create(f"t{at}", (1, 2, 3))
+    model.set_health(3, NodeHealth.DEAD)
+    for seed in range(3):
+        harness(copies_per_node_max=2).step(model, seed)
+    assert [int(node_id, 16) for _, node_id in model.added] == [4, 4]
+
+
+def test_what_a_copy_still_lacks_is_room_that_is_taken() -> None:
+    """The copy has reported nothing yet; the disk has room for it and for no second one."""
+    model = cluster(*("",) * 4, copy_rounds=9)
+    model.create("a", (1, 2, 3), size=60 << 30)
+    model.create("b", (1, 2, 3), size=30 << 30)
+    model.nodes[node_name(4)] = node_view(4, free_bytes=80 << 30)
+    model.set_health(3, NodeHealth.DEAD)
+    for seed in range(4):
+        harness().step(model, seed)
+    assert len(model.added) == 1
+
+
+def test_two_copies_for_one_missing_voter_leave_one() -> None:
+    model = cluster(*FLAT, copy_rounds=9)
+    model.create("t", (1, 2, 3, 4, 5))
+    for number in (4, 5):
+        member(model, number, member_type=MemberType.PRE_VOTER, role=Role.LEARNER, size_bytes=0)
+    model.set_health(3, NodeHealth.DEAD)
+    ((kind, number),) = kinds(harness().step(model))
+    assert kind == "REMOVE" and number in (4, 5)
+    assert harness().step(model) == ()
+
+
+def test_repairs_begin_with_the_tablet_that_can_lose_least() -> None:
+    model = cluster(*("",) * 9)
+    model.create("a", (1, 2, 3, 4, 5), factor=5)
+    model.create("b", (1, 6, 7))
+    model.set_health(1, NodeHealth.DEAD)
+    actions = harness().plan(model.snapshot())
+    assert [action.tablet_id for action in actions if action.kind is ActionKind.ADD] == ["b", "a"]
+    (first,) = harness(repairs_max=1, transfers_max=0).plan(model.snapshot())
+    assert first.tablet_id == "b"
+
+
+def test_a_spare_that_would_be_moved_there_anyway_stays() -> None:
+    """Server 1 came back, but its rack has two of the three replicas; the spare is in a third rack."""
+    model = cluster("/d/r1/h1", "/d/r1/h2", "/d/r2/h3", "/d/r3/h4", copy_rounds=9)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 4, member_type=MemberType.PRE_VOTER, role=Role.LEARNER, size_bytes=0)
+    assert harness().step(model) == ()
+    member(model, 4, member_type=MemberType.VOTER, role=Role.FOLLOWER)
+    ((kind, number),) = kinds(harness().step(model))
+    assert kind in ("REMOVE", "TRANSFER") and number == 2
+
+
+def test_reasons_name_server_location_and_figures() -> None:
+    model = cluster("/d/r1/h1", "/d/r2/h2", "/d/r3/h3", "/d/r1/h4")
+    model.create("t", (1, 2, 3))
+    model.set_health(1, NodeHealth.DEAD)
+    (added,) = harness().step(model)
+    assert added.reason == (
+        "2 steady and 0 arriving of 3 voters: 00000000 (/d/r1/h1) is DEAD; a copy goes to 00000000 (/d/r1/h4), "
+        "which has 0 replicas of an ideal 1.0, and 0 % of its share in bytes"
+    )
