@@ -1,8 +1,8 @@
 """A process that lives with the store ``lmdb``: ``python -m tests.conformance.lmdb_living ROOT MARKS``.
 
-As with the kernel, each step applies an entry, flushes, makes a superblock durable and commits; some raise the floor, compact, or stop
-cleanly and start again. A mark is a line in the file ``MARKS``: ``begin N`` and ``done N`` around each step. Further
-arguments are functions to call first, as ``module:name``: tests plant bugs so."""
+As with the kernel, each step applies an entry, flushes, makes a superblock durable and commits; some raise the floor,
+compact, or stop cleanly and start again. A mark is a line in the file ``MARKS``: ``begin N`` and ``done N`` around each
+step. Further arguments are functions to call first, as ``module:name``: tests plant bugs so."""
 
 from __future__ import annotations
 
