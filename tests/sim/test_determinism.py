@@ -7,14 +7,17 @@ import subprocess
 import sys
 
 from stelae.sim.run import EVENTS_MIN, run_seed
+from stelae.sim.store_profile import STORES, draw_store_profile
 
-SEEDS = (3, 11)
+SEEDS = (3, 7, 5)
+"""One with files under all its stores, one with a store of each kind, one without any."""
+
 PROGRAM = """
 import sys
+import msgspec
 from stelae.sim.run import run_seed
 for seed in map(int, sys.argv[1:]):
-    result = run_seed(seed)
-    print(seed, result.events, result.digest)
+    print(msgspec.json.encode(run_seed(seed)).decode())
 """
 
 
@@ -38,6 +41,8 @@ def test_the_same_seed_runs_the_same_events_twice() -> None:
 
 
 def test_a_run_does_not_depend_on_the_hash_seed() -> None:
+    drawn = [frozenset(draw_store_profile(seed).engines) for seed in SEEDS]
+    assert {*drawn} == {frozenset({store}) for store in STORES} | {frozenset(STORES)}
     first = digests("0")
     assert len(first.splitlines()) == len(SEEDS)
     assert first == digests("4711")

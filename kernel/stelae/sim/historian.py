@@ -6,6 +6,7 @@ again behind its last row, as a client does that goes on elsewhere."""
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +28,13 @@ RECENT: Final = 16
 
 RESUMED: Final = 0.2
 """Share of the steps in which a scan is taken up again with a new cursor."""
+
+BEHIND: Final = 0.7
+"""Share of the scans as of a time behind the highest floor, as long as a store that was opened anew knows none so high:
+what it still answers then must be right."""
+
+FIRST_US: Final = (1_000, 400_000)
+"""How soon after a start the first scan comes: before maintenance has told the floor again."""
 
 WHOLE: Final = 0.5
 """Share of the scans that are read at once."""
@@ -61,7 +69,7 @@ class Historian:
 
     def start(self) -> None:
         """Act now and then until ``stopping``."""
-        self._process.schedule(skewed(self._rng, *PAUSE_US), "historian", self._act)
+        self._process.schedule(skewed(self._rng, *FIRST_US), "historian", self._act)
 
     def _act(self) -> None:
         if self.stopping or self._replica.failure:
@@ -70,7 +78,7 @@ class Historian:
             self._begin()
         else:
             self._go_on(self._scan)
-        self.start()
+        self._process.schedule(skewed(self._rng, *PAUSE_US), "historian", self._act)
 
     def _begin(self) -> None:
         at = self._moment()
@@ -123,9 +131,14 @@ class Historian:
         moments = self._watch.world.agreed.moments(self._replica.applier.applied.index)
         if not moments:
             return None
+        floor = self._node.floor_max
+        if self._node.floor < floor and chance(self._rng, BEHIND):
+            behind = moments[: bisect_left(moments, floor)]
+            if behind:
+                return pick(self._rng, behind[-RECENT:])
         share = self._rng.random()
-        if share < 0.15 and self._node.floor_max:
-            return min(moments[-1], self._node.floor_max + between(self._rng, -2, 1))
+        if share < 0.15 and floor:
+            return min(moments[-1], floor + between(self._rng, -2, 1))
         reach = len(moments) if share < 0.3 else min(len(moments), RECENT)
         at = moments[-between(self._rng, 1, reach)]
         return at - 1 if chance(self._rng, 0.3) else at

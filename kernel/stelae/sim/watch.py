@@ -152,6 +152,7 @@ class Watch:
             hook(node, block, unsynced)
         node.flushed = block.flushed
         node.edits += 1
+        self._scheduler.note(f"{node.position} {block.flushed} {block.manifest.hex()}")
 
     def missing(self, node: NodeView, names: Sequence[str]) -> None:
         """Files of the durable superblock are gone."""
