@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +9,13 @@ import typer
 
 from stelae.cli.errors import EXIT_FAILED
 from stelae.cli.output import JsonOption, note, print_json, print_table
-from stelae.spi.errors import CallerError
+from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
+from stelae.cli.sim_masters import run_masters
 
 if TYPE_CHECKING:
     from stelae.sim.report import RunResult, Totals
 
 PROGRESS_EVERY = 25
-SEEDS_MAX = 1_000_000
 
 commands = typer.Typer(
     no_args_is_help=True,
@@ -29,6 +28,7 @@ commands = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root application."""
+    commands.command("masters")(run_masters)
     app.add_typer(commands, name="sim")
 
 
@@ -55,8 +55,8 @@ def run_seeds(
     The last line on standard error of a failing run is the command that reproduces it."""
     from stelae.sim.report import Totals, reproduce_command
 
-    chosen = _chosen(seed, seeds)
-    kept = _kept(faults)
+    chosen = chosen_seeds(seed, seeds)
+    kept = kept_faults(faults)
     totals = Totals()
     for result in _results(chosen, kept, operations_max, jobs):
         totals.add(result)
@@ -92,41 +92,6 @@ def show_plan(seed: Annotated[int, typer.Option(help="The seed.")], as_json: Jso
     print("\nFaults:\n" + "\n".join(describe_plan(plan)))
 
 
-def _chosen(seed: int | None, seeds: str | None) -> range:
-    """Return the seeds that were asked for.
-
-    Raises:
-        CallerError: neither or both were given, or the range is not one.
-    """
-    if (seed is None) == (seeds is None):
-        raise CallerError("say which seeds to run: either --seed N or --seeds A..B")
-    if seeds is None:
-        assert seed is not None
-        return range(seed, seed + 1)
-    low, dots, high = seeds.partition("..")
-    if not (dots and low.isdecimal() and high.isdecimal()) or int(low) > int(high):
-        raise CallerError(f"--seeds {seeds!r} is no range; write it like 1..50, both included")
-    if int(high) - int(low) >= SEEDS_MAX:
-        raise CallerError(f"--seeds {seeds} is too many at once; at most {SEEDS_MAX}")
-    return range(int(low), int(high) + 1)
-
-
-def _kept(faults: str | None) -> frozenset[int] | None:
-    """Return the numbers of the faults to keep; ``None`` for all.
-
-    Raises:
-        CallerError: it is not a list of numbers.
-    """
-    if faults is None:
-        return None
-    if faults == "none":
-        return frozenset()
-    numbers = faults.split(",")
-    if not all(number.isdecimal() for number in numbers):
-        raise CallerError(f"--faults {faults!r}: give numbers from `stelae sim plan`, like 0,3,4, or none")
-    return frozenset(int(number) for number in numbers)
-
-
 def _run_one(seed: int, *, faults: frozenset[int] | None, operations_max: int | None) -> RunResult:
     """Run a seed without its nodes' log: thousands of planned failures are no news."""
     import logging
@@ -145,17 +110,7 @@ def _results(
     """Yield the result of every seed, in order of seeds."""
     from functools import partial
 
-    work = partial(_run_one, faults=faults, operations_max=operations_max)
-    processes = min(jobs or os.cpu_count() or 1, len(chosen))
-    if processes == 1:
-        yield from map(work, chosen)
-        return
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        yield from pool.map(work, chosen, chunksize=max(1, min(8, len(chosen) // processes)))
+    yield from over_processes(partial(_run_one, faults=faults, operations_max=operations_max), chosen, jobs)
 
 
 def _print_totals(totals: Totals) -> None:

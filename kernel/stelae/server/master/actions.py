@@ -36,7 +36,11 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Fence: the replica knows no committed config later than this one, which does not have it as a member."""
+    """Fence: every config that the replica knows is older than this one, which is committed and does not have it.
+
+    Known is what is in its log, committed or not. So a late copy of this finds no replica that was brought back by a
+    copy, nor one whose leader has told it that it is being added again. Before it is told, the deletion costs a copy,
+    and no vote: members join as PRE_VOTER."""
 
     config_op_id: OpId
 

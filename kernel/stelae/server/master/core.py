@@ -45,6 +45,7 @@ from stelae.server.master.events import (
 )
 from stelae.server.master.heartbeats import HeartbeatReply
 from stelae.server.master.leadership import Leadership, MasterStatus
+from stelae.server.master.names import TabletState
 from stelae.server.master.reading import Reading
 from stelae.server.master.reconcile import Plan, View, reconcile, settle
 from stelae.server.master.records import TableRecord, TabletRecord
@@ -132,7 +133,10 @@ class MasterCore:
     def _serving(self) -> Leadership | None:
         """The leadership, once an entry of its own term is applied."""
         leadership = self._leadership
-        return leadership if leadership is not None and self.catalog.applied.term >= leadership.term else None
+        return leadership if leadership is not None and self._has_begun(leadership) else None
+
+    def _has_begun(self, leadership: Leadership) -> bool:
+        return self.catalog.applied.term >= leadership.term
 
     def _view(self) -> View:
         now = self._time
@@ -187,6 +191,8 @@ class MasterCore:
         for record in event.batch.puts if event.batch is not None else ():
             if isinstance(record, TabletRecord):
                 leadership.touch([record.tablet_id])
+                if record.state is TabletState.PREPARING:
+                    leadership.scan_due_us = leadership.policy_due_us = 0  # Nobody waits for an interval to pass.
             elif isinstance(record, TableRecord):
                 leadership.touch(self.catalog.of_table.get(record.table_id, ()))
 

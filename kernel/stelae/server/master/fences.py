@@ -43,6 +43,7 @@ class LocalReplica(msgspec.Struct, frozen=True, kw_only=True):
 
     data_state: DataState
     committed_config: OpId
+    newest_config: OpId  #: Of the newest config in its log, committed or not; never below the committed one.
     schema_version: int
     leads: bool  #: And has committed an entry in its term.
     change_pending: bool
@@ -78,8 +79,8 @@ def _delete(action: DeleteReplica, local: LocalReplica | None) -> Judgement:
         return Judgement(Verdict.ACT, f"the catalog says {action.fence.state}, for ever")
     if local.data_state is DataState.COPYING:
         return _refused("the replica is being copied: a leader wants it")
-    if local.committed_config > action.fence.config_op_id:
-        return _refused(f"its config {local.committed_config} is later than {action.fence.config_op_id}")
+    if local.newest_config >= action.fence.config_op_id:
+        return _refused(f"it knows config {local.newest_config}, and was evicted by {action.fence.config_op_id}")
     return Judgement(Verdict.ACT, f"config {action.fence.config_op_id} does not have it")
 
 

@@ -35,14 +35,20 @@ class ModelReplica:
     data_state: DataState
     config: TabletConfig  #: The newest committed one that it knows.
     schema_version: int
+    appended: OpId = ZERO  #: Of the newest config in its log that it does not know to be committed.
+
+    @property
+    def newest(self) -> OpId:
+        """Of the newest config in its log."""
+        return max(self.config.op_id, self.appended)
 
 
 @dataclass(slots=True, kw_only=True)
 class Pending:
     """A config that is appended and not committed."""
 
+    op_id: OpId
     members: tuple[Member, ...]
-    since_us: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +63,7 @@ class Group:
     leader: NodeId | None = None
     pending: Pending | None = None
     unheard_us: dict[NodeId, int] = field(default_factory=dict)
+    without: dict[NodeId, OpId] = field(default_factory=dict)  #: By whom was once a member: the config that removed it.
 
     def members(self) -> set[NodeId]:
         """Members of the committed config, and of one that is pending."""
@@ -143,6 +150,8 @@ class Groups:
                 self._lead(group, pick(self._rng, ready))
             return
         self._teach(group)
+        if group.pending is not None:
+            self._tell_pending(group, group.pending)
         self._vivify(group)
         self._promote(group)
 
@@ -173,12 +182,23 @@ class Groups:
         if group.pending is not None and chance(self._rng, 0.5):
             self._world.coverage.hit("tablet.rolled_back")
             group.pending = None
+        elif group.pending is not None:
+            pending = group.pending
+            self._after(COMMIT_US, "config", lambda: self._commit(group, pending))
         if group.config.op_id == ZERO:
             group.config = msgspec.structs.replace(group.config, op_id=OpId(group.term, group.index))
         if before is not None:
             self._changed(before, group.tablet_id)
         self._teach(group)
         self._changed(node_id, group.tablet_id)
+
+    def _tell_pending(self, group: Group, pending: Pending) -> None:
+        """The leader appends to members of the new config; some are reached soon, some late."""
+        for member in pending.members:
+            held = self._replicas(member.node_id)
+            replica = None if held is None else held.get(group.tablet_id)
+            if replica is not None and replica.data_state is DataState.READY and chance(self._rng, 0.5):
+                replica.appended = pending.op_id
 
     def _teach(self, group: Group) -> None:
         """Members that can hear learn config and schema; who is no member any more is told nothing."""
@@ -198,7 +218,10 @@ class Groups:
             if held is None or (group.tablet_id in held and held[group.tablet_id].data_state is not DataState.DELETED):
                 continue
             held[group.tablet_id] = ModelReplica(
-                data_state=DataState.COPYING, config=group.config, schema_version=group.schema_version
+                data_state=DataState.COPYING,
+                config=group.config,
+                schema_version=group.schema_version,
+                appended=ZERO if group.pending is None or chance(self._rng, 0.5) else group.pending.op_id,
             )
             self._world.coverage.hit("tablet.copied")
             self._changed(node_id, group.tablet_id)
@@ -230,7 +253,8 @@ class Groups:
 
     def _append(self, group: Group, members: tuple[Member, ...]) -> None:
         in_order = tuple(sorted(members, key=lambda member: member.node_id))
-        group.pending = pending = Pending(members=in_order, since_us=self._world.scheduler.now_us)
+        group.index += between(self._rng, 1, 3)
+        group.pending = pending = Pending(op_id=OpId(group.term, group.index), members=in_order)
         if group.leader is not None:
             self._changed(group.leader, group.tablet_id)
         self._after(COMMIT_US, "config", lambda: self._commit(group, pending))
@@ -243,9 +267,10 @@ class Groups:
         if group.leader is None or not self._ready(group, group.leader) or ready <= len(voters) // 2:
             self._after(COMMIT_US, "config", lambda: self._commit(group, pending))
             return
-        group.index += between(self._rng, 1, 3)
         group.pending = None
-        group.config = TabletConfig(op_id=OpId(group.term, group.index), members=pending.members)
+        before = group.config
+        group.config = TabletConfig(op_id=pending.op_id, members=pending.members)
+        group.without |= {m.node_id: pending.op_id for m in before.members if group.config.member(m.node_id) is None}
         gone = set(group.unheard_us) - {member.node_id for member in pending.members}
         for node_id in gone:
             del group.unheard_us[node_id]

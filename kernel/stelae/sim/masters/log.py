@@ -19,6 +19,7 @@ from stelae.sim.masters.world import Committed, World, master_node
 from stelae.spi.ids import OpId
 
 COMMIT_US = (2_000, 60_000)
+FIRST_ENTRY_US = (2_000, 500_000)
 ELECTION_US = (150_000, 700_000)
 ROUND_US = 20_000
 UNKNOWN_US = 900_000
@@ -162,7 +163,10 @@ class SystemLog:
         for position in range(len(self._masters)):
             if self._linked(position, self.leader) and chance(self._rng, 0.6):
                 self._tell_leader(position)
-                self._feed(position, len(self._world.log) if position == self.leader else self._fed_next(position))
+                if position != self.leader:
+                    self._feed(position, self._fed_next(position))
+                elif self._opened:
+                    self._feed(position, len(self._world.log))
 
     def _fed_next(self, position: int) -> int:
         behind = len(self._world.log) - self._followers[position].fed
@@ -217,7 +221,7 @@ class SystemLog:
         self._world.coverage.hit("log.elections")
         self._tell_leader(winner)
         op_id, term = OpId(self.term, self._last), self.term
-        delay_us = skewed(self._rng, *COMMIT_US)
+        delay_us = skewed(self._rng, *FIRST_ENTRY_US)
         self._world.scheduler.after(delay_us, f"first entry of {term}", lambda: self._first_entry(op_id))
 
     def _first_entry(self, op_id: OpId) -> None:

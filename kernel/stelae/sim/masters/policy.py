@@ -13,7 +13,7 @@ from stelae.spi.ids import NodeId
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot, TabletView
 
 NONSENSE = 0.05
-MOVES = 0.03
+MOVES = 0.1
 
 
 def plan(snapshot: PolicySnapshot, rng: random.Random) -> tuple[Action, ...]:

@@ -27,7 +27,7 @@ from stelae.spi.ids import ZERO, IncarnationId, TabletId
 from stelae.spi.schema import Schema
 
 INTERVAL_US = 250_000
-WORK_US = (1_000, 250_000)
+WORK_US = (1_000, 900_000)
 """How long an action takes to reach its tablet's lock."""
 
 Deleted = Callable[["SimServer", DeleteReplica, ModelReplica], None]
@@ -155,6 +155,7 @@ class SimServer:
         return LocalReplica(
             data_state=replica.data_state,
             committed_config=replica.config.op_id,
+            newest_config=replica.newest,
             schema_version=replica.schema_version,
             leads=self.groups.leads(self.node_id, tablet_id),
             change_pending=group is not None and group.pending is not None,

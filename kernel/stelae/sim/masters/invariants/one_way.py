@@ -15,8 +15,9 @@ from stelae.spi.ids import ZERO
 
 
 class OneWay(Invariant):
-    """Each entry moves each record along its table of states; what is terminal stays; versions and configs only rise;
-    no two tables that clients see have one name."""
+    """Each entry moves each record along its table of states; what is terminal stays; versions and configs only rise.
+
+    No two tables that clients see have one name, and a schema is called known everywhere only when it is."""
 
     name: ClassVar[str] = "one_way"
     source: ClassVar[str] = "issue: two leader masters do no harm; durability.md rules 26 and 27"
@@ -43,10 +44,20 @@ class OneWay(Invariant):
                 return f"goes from {'nothing' if table is None else table.state} to {record.state}"
             if table is not None and not record.terminal and record.newest.version < table.newest.version:
                 return f"goes from schema {table.newest.version} to {record.newest.version}"
+            if table is not None and (table.state, record.state) == (TableState.ALTERING, TableState.RUNNING):
+                return self._unsettled(record)
             if table is not None and not record.terminal and record.next_column_id < table.next_column_id:
                 return "gives out a column id again"
         elif isinstance(record, TabletRecord):
             return self._wrong_tablet(before.tablets.get(record.tablet_id), record)
+        return ""
+
+    def _unsettled(self, table: TableRecord) -> str:
+        """What every tablet is said to know, every tablet knows."""
+        for tablet in self.world.truth.live_tablets(table.table_id):
+            group = self.groups.groups.get(tablet.tablet_id)
+            if group is None or group.schema_version < table.newest.version:
+                return f"has settled on schema {table.newest.version}, and tablet {tablet.tablet_id} does not know it"
         return ""
 
     def _wrong_tablet(self, old: TabletRecord | None, record: TabletRecord) -> str:

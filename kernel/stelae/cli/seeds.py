@@ -1,0 +1,62 @@
+"""Which seeds and faults a simulation was asked for, and running them over processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from stelae.spi.errors import CallerError
+
+SEEDS_MAX = 1_000_000
+
+Result = TypeVar("Result")
+
+
+def chosen_seeds(seed: int | None, seeds: str | None) -> range:
+    """Return the seeds that were asked for.
+
+    Raises:
+        CallerError: neither or both were given, or the range is not one.
+    """
+    if (seed is None) == (seeds is None):
+        raise CallerError("say which seeds to run: either --seed N or --seeds A..B")
+    if seeds is None:
+        assert seed is not None
+        return range(seed, seed + 1)
+    low, dots, high = seeds.partition("..")
+    if not (dots and low.isdecimal() and high.isdecimal()) or int(low) > int(high):
+        raise CallerError(f"--seeds {seeds!r} is no range; write it like 1..50, both included")
+    if int(high) - int(low) >= SEEDS_MAX:
+        raise CallerError(f"--seeds {seeds} is too many at once; at most {SEEDS_MAX}")
+    return range(int(low), int(high) + 1)
+
+
+def kept_faults(faults: str | None) -> frozenset[int] | None:
+    """Return the numbers of the faults to keep; ``None`` for all.
+
+    Raises:
+        CallerError: it is not a list of numbers.
+    """
+    if faults is None:
+        return None
+    if faults == "none":
+        return frozenset()
+    numbers = faults.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise CallerError(f"--faults {faults!r}: give numbers from `stelae sim plan`, like 0,3,4, or none")
+    return frozenset(int(number) for number in numbers)
+
+
+def over_processes(work: Callable[[int], Result], seeds: range, jobs: int) -> Iterator[Result]:
+    """Yield the result of every seed, in order of seeds; ``jobs`` 0: a process for each core."""
+    processes = min(jobs or os.cpu_count() or 1, len(seeds))
+    if processes == 1:
+        yield from map(work, seeds)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        yield from pool.map(work, seeds, chunksize=max(1, min(8, len(seeds) // processes)))

@@ -1,0 +1,66 @@
+"""``stelae sim masters``: masters, tablet servers and clients in a small world, each run from one seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stelae.cli.errors import EXIT_FAILED
+from stelae.cli.output import JsonOption, note, print_json, print_table
+from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
+
+if TYPE_CHECKING:
+    from stelae.sim.masters.run import RunResult
+
+
+def run_masters(
+    seed: Annotated[int | None, typer.Option(help="Run this one seed.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Run every seed from A to B, both included.")
+    ] = None,
+    faults: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan; `none` for none.")
+    ] = None,
+    changes_max: Annotated[int | None, typer.Option(min=0, help="Changes that each client begins at most.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes to run seeds in; 0: one for each core.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Run masters that crash, stand still and are cut off; exit code 1 if an invariant did not hold.
+
+    The last line on standard error of a failing run is the command that reproduces it."""
+    from stelae.sim.masters.run import reproduce_command
+
+    chosen, kept = chosen_seeds(seed, seeds), kept_faults(faults)
+    results = list(over_processes(partial(_run_one, faults=kept, changes_max=changes_max), chosen, jobs))
+    coverage: Counter[str] = Counter()
+    for result in results:
+        coverage.update(result.coverage)
+    failed = [result for result in results if result.violation is not None]
+    events, entries = sum(r.events for r in results), sum(r.entries for r in results)
+    if as_json:
+        violations = [{"seed": r.seed, **_violation(r), "reproduce": reproduce_command(r.seed)} for r in failed]
+        document = {"seeds": len(results), "events": events, "entries": entries, "violations": violations}
+        print_json({**document, "coverage": dict(sorted(coverage.items()))})
+    else:
+        print(f"{len(results)} seeds, {events} events, {entries} entries of the catalog, {len(failed)} violations")
+        print_table(("COVERAGE", "COUNT"), sorted(coverage.items()))
+    for result in failed:
+        found = _violation(result)
+        note(f"seed {result.seed}: {found['invariant']} does not hold at {found['at_us']} us: {found['detail']}")
+    if failed:
+        note(reproduce_command(failed[0].seed, kept, changes_max))
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _run_one(seed: int, *, faults: frozenset[int] | None, changes_max: int | None) -> RunResult:
+    from stelae.sim.masters.run import run_seed
+
+    return run_seed(seed, faults=faults, changes_max=changes_max)
+
+
+def _violation(result: RunResult) -> dict[str, object]:
+    assert result.violation is not None
+    return {"invariant": result.violation.invariant, "detail": result.violation.detail, "at_us": result.violation.at_us}

@@ -1,0 +1,119 @@
+"""What planted bugs of the masters do instead. Each takes the original first, then the arguments of the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stelae.server.master.actions import DeleteReplica, Evicted, Terminal
+from stelae.server.master.batches import Batch
+from stelae.server.master.events import Decided, Replicate, Reply
+from stelae.server.master.fences import Judgement, Verdict
+from stelae.server.master.locks import Wanted
+from stelae.server.master.mutations import table_lock
+from stelae.server.master.names import TableState, TabletState
+from stelae.server.master.operations import Outcome
+from stelae.server.master.reconcile import Transition
+from stelae.server.master.records import TabletRecord
+from stelae.server.master.requests import ChangeReply
+from stelae.spi.ids import OpId
+
+
+def recognise_nothing(original: Any, catalog: Any, request: Any) -> Any:
+    original(catalog, request)
+
+
+def keep_no_answer(original: Any, mutation: Any, request: Any, wall_us: int) -> Any:
+    return mutation
+
+
+def begin_at_once(original: Any, self: Any, leadership: Any) -> bool:
+    return True
+
+
+def lock_identities_alone(original: Any, self: Any, owner: int, wanted: Any) -> Any:
+    return original(self, owner, Wanted(write=tuple(n for n in wanted.write if n.startswith("request/"))))
+
+
+def unknown_is_failure(original: Any, self: Any, token: int, outcome: Outcome, op_id: Any, applied: Any) -> Any:
+    told = Outcome.CERTAINLY_NOT if outcome is Outcome.UNKNOWN else outcome
+    return original(self, token, told, op_id, applied)
+
+
+def unknown_is_success(original: Any, self: Any, event: Decided, leadership: Any, applied: Any) -> Any:
+    asked = leadership.operations._open.get(event.token)
+    effects = original(self, event, leadership, applied)
+    if event.outcome is not Outcome.UNKNOWN or asked is None or not isinstance(asked.answer, ChangeReply):
+        return effects
+    return [Reply(asked.asked, asked.answer)] if asked.asked is not None else []
+
+
+def answer_before_the_commit(original: Any, self: Any, mutation: Any, leadership: Any, asked: Any = None) -> Any:
+    effects = original(self, mutation, leadership, None)
+    if effects and asked is not None and isinstance(mutation.answer, ChangeReply):
+        return [*effects, Reply(asked, mutation.answer)]
+    return effects or original(self, mutation, leadership, asked)
+
+
+def replicate_in_two(original: Any, self: Any, mutation: Any, leadership: Any, asked: Any = None) -> Any:
+    effects = original(self, mutation, leadership, asked)
+    tablets = [r for r in mutation.batch.puts if isinstance(r, TabletRecord)]
+    if not effects or not tablets or len(tablets) == len(mutation.batch.puts):
+        return effects
+    (whole,) = effects
+    rest = tuple(r for r in mutation.batch.puts if not isinstance(r, TabletRecord))
+    apart = Replicate(next(self._tokens), whole.term, Batch(puts=tuple(tablets)))
+    return [Replicate(whole.token, whole.term, Batch(puts=rest)), apart]
+
+
+def delete_strangers(original: Any, view: Any, tablet_id: Any, plan: Any) -> None:
+    original(view, tablet_id, plan)
+    if tablet_id not in view.catalog.tablets:
+        for node_id, _ in view.servers.holding(tablet_id):
+            fence = Terminal(state=TabletState.REMOVED)
+            plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet_id, fence=fence))
+
+
+def delete_without_the_fence(original: Any, action: Any, local: Any) -> Any:
+    judged = original(action, local)
+    return Judgement(Verdict.ACT, "asked to") if judged.verdict is Verdict.REFUSED else judged
+
+
+def evict_by_an_invented_config(original: Any, view: Any, tablet: Any, config: Any, plan: Any) -> None:
+    for node_id, _ in view.servers.holding(tablet.tablet_id):
+        if config.member(node_id) is None:
+            fence = Evicted(config_op_id=OpId(config.op_id.term + 1, 0))
+            plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
+
+
+def delete_what_can_be_recalled(original: Any, view: Any, table: Any, tablet: Any, plan: Any) -> None:
+    original(view, table, tablet, plan)
+    if table.state is TableState.SOFT_DELETED:
+        for node_id, _ in view.servers.holding(tablet.tablet_id):
+            fence = Terminal(state=TabletState.REMOVED)
+            plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
+
+
+def replace_beside_the_old(original: Any, view: Any, tablet: Any) -> Any:
+    _, fresh = original(view, tablet)
+    return msgspec.structs.replace(tablet, since_us=view.wall_us), fresh
+
+
+def leave_one_partition_out(original: Any, table_id: Any, partitions: Any, context: Any) -> Any:
+    tablets = original(table_id, partitions, context)
+    return tablets[:-1] if len(tablets) > 1 else tablets
+
+
+def believe_any_report(original: Any, view: Any, table: Any, tablet: Any, plan: Any) -> None:
+    original(view, table, tablet, plan)
+    for _, status in view.servers.holding(tablet.tablet_id):
+        if status.config is not None and status.config.op_id < tablet.config.op_id:
+            plan.change_tablet(msgspec.structs.replace(tablet, config=status.config))
+
+
+def settle_at_once(original: Any, view: Any, table: Any) -> Any:
+    if table.state is not TableState.ALTERING:
+        return None
+    after = msgspec.structs.replace(table, state=TableState.RUNNING, fully_applied=None)
+    return Transition(puts=(after,), locks=Wanted(write=(table_lock(table.table_id),)))

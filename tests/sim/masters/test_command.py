@@ -1,0 +1,48 @@
+"""``stelae sim masters``: one document, exit codes, and a last line that reproduces a failure."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stelae.cli import main as command_line
+from tests.sim.masters.mutants import MUTANTS
+from tests.sim.planting import planted
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process: planted bugs live in it only."""
+    monkeypatch.setattr("sys.argv", ["stelae", "sim", "masters", "--jobs", "1", *arguments])
+    with pytest.raises(SystemExit) as left:
+        command_line.main()
+    return int(left.value.code or 0)
+
+
+def test_a_range_of_seeds_prints_one_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "--seeds", "1..2", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["seeds"] == 2
+    assert document["violations"] == []
+    assert document["coverage"]["change.CreateTable.done"] > 0
+
+
+def test_a_failing_seed_ends_with_the_command_that_reproduces_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with planted(MUTANTS[0]):
+        assert run(monkeypatch, "--seed", "1", "--json") == 1
+    printed = capsys.readouterr()
+    [violation] = json.loads(printed.out)["violations"]
+    assert violation["invariant"] == MUTANTS[0].invariant
+    assert printed.err.splitlines()[-1] == "stelae sim masters --seed 1" == violation["reproduce"]
+
+
+def test_a_plan_cut_down_is_part_of_what_reproduces_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with planted(MUTANTS[0]):
+        assert run(monkeypatch, "--seed", "1", "--faults", "none", "--changes-max", "6") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "stelae sim masters --seed 1 --faults none --changes-max 6"

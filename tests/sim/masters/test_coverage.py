@@ -1,0 +1,91 @@
+"""Floors: over some seeds everything happens to masters that can; nothing is violated."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stelae.server.master.actions import Action
+from stelae.server.master.fences import Verdict
+from stelae.server.master.operations import Outcome
+from stelae.server.master.requests import Change
+from stelae.sim.masters.faults import FaultKind
+from stelae.sim.masters.run import RunResult, run_seed
+from stelae.sim.masters.steps import Step
+
+SEEDS = range(1, 33)
+
+STRIKES = (FaultKind.STRIKE_CRASH, FaultKind.STRIKE_PAUSE, FaultKind.STRIKE_PARTITION)
+
+OTHERS = {
+    "action.of_a_deposed_master",
+    "deleted.Evicted",
+    "deleted.Terminal",
+    "log.proposed_by_deposed",
+    "log.tail_lost",
+    "log.tail_survived",
+    "network.duplicated",
+    "network.lost",
+    "read.NOT_LEADER",
+    "read.TOO_STALE",
+    "read.answered",
+    "refused.NOT_LEADER",
+    "refused.NOT_REPLICATED",
+    "refused.OUTCOME_UNKNOWN",
+    "report.full",
+    "report.incremental",
+    "tablet.config_changed",
+    "tablet.copied",
+    "tablet.newcomer_of_pending",
+}
+
+
+@pytest.fixture(scope="module")
+def results() -> list[RunResult]:
+    """The seeds, run once."""
+    return [run_seed(seed) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def seen(results: list[RunResult]) -> Counter[str]:
+    """What they have shown."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.coverage)
+    return total
+
+
+def test_no_seed_violates_an_invariant(results: list[RunResult]) -> None:
+    assert [(result.seed, result.violation) for result in results if result.violation] == []
+    assert min(result.events for result in results) >= 3_000
+    assert min(result.entries for result in results) >= 30
+
+
+def test_every_kind_of_fault_strikes(seen: Counter[str]) -> None:
+    assert [kind for kind in FaultKind if not seen[f"fault.{kind}"]] == []
+
+
+def test_a_master_is_struck_in_every_way_at_every_step_of_a_change(seen: Counter[str]) -> None:
+    wanted = [f"struck.{step}.{kind}" for step in Step for kind in STRIKES]
+    assert [name for name in wanted if not seen[name]] == []
+
+
+def test_every_change_is_made_and_refused(seen: Counter[str]) -> None:
+    kinds = [kind.__name__ for kind in Change.__args__ if kind.__name__ != "SetServerMode"]
+    assert [k for k in kinds if not seen[f"change.{k}.done"] or not seen[f"change.{k}.refused"]] == []
+
+
+def test_every_action_takes_effect_and_is_refused_by_its_fence(seen: Counter[str]) -> None:
+    kinds = [kind.__name__ for kind in Action.__args__]
+    assert [kind for kind in kinds if not seen[f"action.{kind}.{Verdict.ACT}"]] == []
+    assert [kind for kind in kinds if not seen[f"action.{kind}.{Verdict.REFUSED}"]] == []
+
+
+def test_every_outcome_of_replication_comes_about(seen: Counter[str]) -> None:
+    assert [outcome for outcome in Outcome if not seen[f"outcome.{outcome}"]] == []
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_everything_else_worth_counting_happens(seen: Counter[str], name: str) -> None:
+    assert seen[name] > 0

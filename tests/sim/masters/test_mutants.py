@@ -1,0 +1,39 @@
+"""Every planted bug of the masters is caught, by the invariant that it breaks and by nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.sim.masters.invariants import INVARIANTS
+from stelae.sim.masters.run import run_seed
+from tests.sim.masters.mutants import MUTANTS
+from tests.sim.mutants import Mutant
+from tests.sim.planting import planted, resolve
+
+SEEDS_MAX = 12
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_caught_by_its_invariant(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
+    with planted(mutant) as record:
+        for seed in range(mutant.seed, mutant.seed + SEEDS_MAX):
+            violation = run_seed(seed).violation
+            if violation is not None:
+                break
+    assert record.calls > 0, f"{mutant.target} is never called"
+    assert violation is not None, f"{SEEDS_MAX} seeds from {mutant.seed} do not show it"
+    with capsys.disabled():
+        print(f"\n{mutant.name}: seed {seed}, {violation.invariant}: {violation.detail[:120]}")
+    assert violation.invariant == mutant.invariant, violation.detail
+    assert run_seed(seed).violation is None, "the seed fails without the bug, too"
+
+
+def test_every_invariant_catches_a_planted_bug() -> None:
+    assert {mutant.invariant for mutant in MUTANTS} == {invariant.name for invariant in INVARIANTS}
+    assert len(MUTANTS) >= 10
+
+
+def test_every_mutant_names_a_function_that_exists() -> None:
+    for mutant in MUTANTS:
+        resolve(mutant.target)
+        assert mutant.rule
