@@ -1,0 +1,135 @@
+"""Fences: what a replica lets happen to it, whoever asks (appendix A of the multi-master document)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from stelae.partition.schema import Partition
+from stelae.server.master.actions import (
+    Action,
+    AlterSchema,
+    ChangeConfig,
+    ConfigChange,
+    CreateReplica,
+    DeleteReplica,
+    Evicted,
+    Terminal,
+    TransferLeadership,
+)
+from stelae.server.master.fences import LocalReplica, Verdict, judge
+from stelae.server.master.heartbeats import DataState
+from stelae.server.master.names import TableId, TabletState
+from stelae.spi.consensus import MemberType, TabletConfig
+from stelae.spi.ids import ZERO, OpId, TabletId
+from tests.unit.master.company import SCHEMA, SERVERS
+
+TABLET = TabletId("x1")
+CAS = OpId(3, 7)
+CREATE = CreateReplica(
+    node_id=SERVERS[0],
+    tablet_id=TABLET,
+    table_id=TableId("t1"),
+    config=TabletConfig(op_id=ZERO, members=()),
+    schema=SCHEMA.to_bytes(),
+    partition=Partition(),
+    consensus="raft",
+)
+GONE = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Terminal(state=TabletState.REMOVED))
+EVICTED = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Evicted(config_op_id=CAS))
+ALTER = AlterSchema(node_id=SERVERS[0], tablet_id=TABLET, version=4, schema=SCHEMA.to_bytes())
+CHANGE = ChangeConfig(
+    node_id=SERVERS[0],
+    tablet_id=TABLET,
+    change=ConfigChange.ADD,
+    member=SERVERS[4],
+    address="e:1",
+    member_type=MemberType.PRE_VOTER,
+    cas=CAS,
+)
+TRANSFER = TransferLeadership(node_id=SERVERS[0], tablet_id=TABLET, to=SERVERS[1], cas=CAS)
+
+
+def local(state: DataState = DataState.READY, **more: object) -> LocalReplica:
+    fields = {
+        "data_state": state,
+        "committed_config": CAS,
+        "newest_config": CAS,
+        "schema_version": 3,
+        "leads": True,
+        "change_pending": False,
+        **more,
+    }
+    return LocalReplica(**fields)  # type: ignore[arg-type]
+
+
+def verdict(action: Action, replica: LocalReplica | None) -> Verdict:
+    judged = judge(action, replica)
+    assert judged.reason
+    return judged.verdict
+
+
+def test_a_replica_is_created_only_where_the_tablet_has_never_been() -> None:
+    assert verdict(CREATE, None) is Verdict.ACT
+    assert verdict(CREATE, local()) is Verdict.DONE
+    for state in (DataState.DELETED, DataState.COPYING, DataState.FAILED):
+        assert verdict(CREATE, local(state)) is Verdict.REFUSED
+
+
+@pytest.mark.parametrize("state", [DataState.READY, DataState.COPYING, DataState.FAILED])
+def test_what_the_catalog_calls_gone_for_ever_is_deleted_in_any_state(state: DataState) -> None:
+    later = local(state, committed_config=OpId(9, 9), newest_config=OpId(9, 9))
+    assert verdict(GONE, later) is Verdict.ACT
+
+
+def test_deleting_what_is_not_there_is_done_already() -> None:
+    for action in (GONE, EVICTED):
+        assert verdict(action, None) is Verdict.DONE
+        assert verdict(action, local(DataState.DELETED)) is Verdict.DONE
+
+
+def test_an_eviction_deletes_a_replica_that_was_left_behind() -> None:
+    assert verdict(EVICTED, local(committed_config=OpId(3, 6), newest_config=OpId(3, 6))) is Verdict.ACT
+
+
+def test_an_eviction_is_refused_by_a_replica_that_knows_the_evicting_config_or_a_later_one() -> None:
+    for known in (CAS, OpId(3, 8), OpId(4, 1)):
+        assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is Verdict.REFUSED
+
+
+def test_an_eviction_is_refused_by_a_replica_whose_leader_is_adding_it_again() -> None:
+    told = local(committed_config=OpId(3, 6), newest_config=OpId(3, 9))
+    assert verdict(EVICTED, told) is Verdict.REFUSED
+
+
+def test_an_eviction_is_refused_by_a_replica_that_is_being_copied() -> None:
+    copying = local(DataState.COPYING, committed_config=OpId(1, 1), newest_config=OpId(1, 1))
+    assert verdict(EVICTED, copying) is Verdict.REFUSED
+
+
+def test_a_schema_is_taken_by_a_leader_that_has_an_older_one() -> None:
+    assert verdict(ALTER, local()) is Verdict.ACT
+    for version in (4, 5):
+        assert verdict(ALTER, local(schema_version=version)) is Verdict.DONE
+    assert verdict(ALTER, local(leads=False)) is Verdict.REFUSED
+    assert verdict(ALTER, None) is Verdict.REFUSED
+
+
+@pytest.mark.parametrize("action", [CHANGE, TRANSFER])
+def test_a_config_changes_only_from_the_one_that_it_was_planned_for(action: Action) -> None:
+    assert verdict(action, local()) is Verdict.ACT
+    for known in (OpId(3, 6), OpId(3, 8)):
+        assert verdict(action, local(committed_config=known)) is Verdict.REFUSED
+
+
+@pytest.mark.parametrize("action", [CHANGE, TRANSFER])
+def test_a_config_changes_by_its_leader_and_one_change_at_a_time(action: Action) -> None:
+    assert verdict(action, local(leads=False)) is Verdict.REFUSED
+    assert verdict(action, local(change_pending=True)) is Verdict.REFUSED
+    assert verdict(action, None) is Verdict.REFUSED
+
+
+def test_every_action_is_judged_in_every_state() -> None:
+    for action, state in itertools.product((CREATE, GONE, EVICTED, ALTER, CHANGE, TRANSFER), (None, *DataState)):
+        assert verdict(action, None if state is None else local(state)) in Verdict
