@@ -122,7 +122,7 @@ class LogWriter:
         with self.lock:
             if state.failed is not None:
                 raise state.failed.error
-            if not self.has_room():
+            if self.queued_bytes >= self.queue_bytes_max:
                 raise Overloaded(f"{self.queued_bytes} bytes wait for the log; the bound is {self.queue_bytes_max}")
             state.queue.append(slot)
             self.queued_bytes += size_bytes
