@@ -52,10 +52,14 @@ class Ledger:
         return other
 
     def add(self, node: int, size: int) -> None:
-        """Enter a replica of ``size`` bytes that the node is to have."""
+        """Enter a replica of ``size`` bytes that the node is to have, and take its room."""
+        self.room[node] -= size
+        self.restore(node, size)
+
+    def restore(self, node: int, size: int) -> None:
+        """Enter a replica whose room is taken already: one that was there when the plan began, and was dropped."""
         self.count[node] += 1
         self.bytes[node] += size
-        self.room[node] -= size
         self._rate(node)
 
     def drop(self, node: int, size: int) -> None:

@@ -58,7 +58,7 @@ class Moves:
         moves = self._kept_by_later_plans(before)
         for move in self._chosen:
             if move not in moves:
-                self._ledger.add(move.source, move.tablet.size)
+                self._ledger.restore(move.source, move.tablet.size)
                 self._ledger.drop(move.target, move.tablet.size)
         return moves
 

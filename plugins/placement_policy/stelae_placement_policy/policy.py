@@ -43,7 +43,7 @@ class PlacementPolicy(MasterPolicy):
 def _place(survey: Survey, picker: Picker, words: Words) -> list[Action]:
     """The initial members of new tablets, up to the limit, all of a tablet or none."""
     ledger = survey.ledger
-    size = sum(ledger.bytes) // ledger.replicas
+    size = sum(ledger.bytes) // max(1, sum(ledger.count))
     actions: list[Action] = []
     for view in survey.fresh[: survey.config.placements_max]:
         for at, node in enumerate(initial_members(survey, picker, view, size)):

@@ -52,8 +52,11 @@ class Repair:
             found = self._add(standing)
         if found is None:
             found = self._clean(standing)
-        if found is None and standing.has_spare:
-            found = self._spare(standing)
+        if standing.has_spare:
+            if found is None:
+                found = self._spare(standing)
+            else:
+                self._enter(standing, standing.arriving, 1)
         if found is None and crowded and not standing.lost:
             found = self._evict(standing)
         return self._leave(standing) if found is None else found
@@ -71,7 +74,7 @@ class Repair:
         ledger, size = self._survey.ledger, standing.tablet.size
         for node in nodes:
             if sign > 0:
-                ledger.add(node, size)
+                ledger.restore(node, size)
             else:
                 ledger.drop(node, size)
 

@@ -50,6 +50,6 @@ def keeps(survey: Survey, ledger: Ledger, members: Sequence[int], size: int, new
     least = survey.config.imbalance_tolerated * KEEPING
     old = replaced_by(survey.topology, ledger, members, size, new, least)
     if old >= 0:
-        ledger.add(new, size)
+        ledger.restore(new, size)
         ledger.drop(old, size)
     return old >= 0

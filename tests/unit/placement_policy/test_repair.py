@@ -156,6 +156,16 @@ def test_a_spare_that_would_be_moved_there_anyway_stays() -> None:
     assert kind in ("REMOVE", "TRANSFER") and number == 2
 
 
+def test_a_dead_voter_too_many_goes_before_a_copy_that_nothing_needs() -> None:
+    model = cluster(*("",) * 7, copy_rounds=9)
+    model.create("t", (1, 2, 3, 4, 5))
+    member(model, 5, member_type=MemberType.PRE_VOTER, role=Role.LEARNER, size_bytes=0)
+    model.set_health(1, NodeHealth.DEAD)
+    assert kinds(harness().step(model)) == [("REMOVE", 1)]
+    assert kinds(harness().step(model)) == [("REMOVE", 5)]
+    assert harness(transfers_max=0).step(model) == ()
+
+
 def test_reasons_name_server_location_and_figures() -> None:
     model = cluster("/d/r1/h1", "/d/r2/h2", "/d/r3/h3", "/d/r1/h4")
     model.create("t", (1, 2, 3))

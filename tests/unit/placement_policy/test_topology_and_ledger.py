@@ -101,6 +101,15 @@ def test_a_copy_of_a_ledger_is_its_own() -> None:
     assert trial.count == [1, 0]
 
 
+def test_room_is_taken_once_and_not_given_back_before_it_is_seen_to_be_free() -> None:
+    books = ledger((0, 100), (0, 100))
+    whole = books.room[0]
+    books.add(0, 30)
+    books.drop(0, 30)
+    books.restore(0, 30)
+    assert (books.room[0], books.count[0], books.bytes[0]) == (whole - 30, 1, 30)
+
+
 def test_drawing_reaches_every_open_node_in_proportion() -> None:
     tree = Topology(["/a", "/b", "/c"], [0, 2], [0.25, 0.0, 0.75])
     assert tree.root.nodes == [0, 2]
