@@ -427,4 +427,12 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="linearizability",
         seed=3,
     ),
+    Mutant(
+        name="columnar store: a new block that meets others is taken for one that does not",
+        rule="contract store, 5",
+        target="stelae_store_columnar.levels:Live.overlaps",
+        replacement=mutations.settle_what_overlaps,
+        invariant="snapshot_repeatability",
+        seed=3,
+    ),
 )

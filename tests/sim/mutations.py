@@ -387,10 +387,6 @@ def skip_nothing(original: Original, payload: Any, operations: Any) -> set[int]:
     return set()
 
 
-def begin_blocks_at_their_first_key(original: Original, blocks: Any, high: Any) -> Any:
-    return [type(live)(live.block, live.start) for live in original(blocks, high)]
-
-
 def insert_over_what_is_there(original: Original, self: Any, group: Any, keys: Any) -> Any:
     return self._replace(group, keys)
 
