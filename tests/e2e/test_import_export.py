@@ -132,7 +132,7 @@ def positions(journal: Path) -> list[dict[str, int]]:
 def test_an_import_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
     cluster: LocalCluster, tmp_path: Path, mode: str
 ) -> None:
-    count = 150_000 if mode == "upsert" else 60_000
+    count = 100_000 if mode == "upsert" else 60_000
     source = rows(1, count)
     path = tmp_path / "readings.csv"
     arrow_csv.write_csv(source, path)
@@ -176,7 +176,7 @@ def test_what_is_exported_and_imported_again_is_the_same(cluster: LocalCluster, 
     source = rows(3, 2000)
     parquet.write_table(source, tmp_path / "source.parquet")
     stelae(cluster, "import", str(tmp_path / "source.parquet"))
-    for name in ("a.csv.gz", "a.tsv", "a.jsonl.zst", "a.parquet", "a.arrow"):
+    for name in ("a.csv.gz", "a.jsonl.zst", "a.parquet"):
         path = tmp_path / name
         done = json.loads(stelae(cluster, "export", str(path), "--json").stdout)
         assert done["rows"] == 2000 and done["at"] > 0, name

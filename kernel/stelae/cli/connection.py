@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from stelae.spi.errors import CallerError
 if TYPE_CHECKING:
     from stelae.client import AsyncClient
 
+CONNECT_VARIABLE = "STELAE_CONNECT"
 ConnectOption = Annotated[
-    str, typer.Option("--connect", envvar="STELAE_CONNECT", help="Addresses host:port of nodes, separated by commas.")
+    str, typer.Option("--connect", envvar=CONNECT_VARIABLE, help="Addresses host:port of nodes, separated by commas.")
 ]
 DirOption = Annotated[Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae demo --keep DIR`).")]
 TablesOption = Annotated[
@@ -58,7 +60,7 @@ class Target:
         """Return addresses to connect to; ``BadTarget``: there are none, or two sorts."""
         given = split(self.connect)
         if self.directory is not None:
-            if given and self.tables is None:
+            if given and self.connect != os.environ.get(CONNECT_VARIABLE):
                 raise BadTarget("say where the cluster is with either --dir DIR or --connect HOST:PORT, not both")
             from stelae.local.cluster import LocalCluster
 

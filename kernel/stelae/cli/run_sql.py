@@ -14,6 +14,9 @@ from stelae.cli.output_rows import Output, printed
 from stelae.cli.run_scan import read_at
 from stelae.transfer.sql import Query, prepare
 
+STOP_EVERY_S = 0.1
+"""Seconds between two requests to an interrupted query to end."""
+
 
 def run_sql(target: Target, text: str, at: str, form: str, path: Path | None, overwrite: bool, explain: bool) -> int:
     """Answer a query; return the exit code.
@@ -28,7 +31,15 @@ def run_sql(target: Target, text: str, at: str, form: str, path: Path | None, ov
 async def _sql(target: Target, text: str, at: str, output: Output, explain: bool) -> int:
     async with connected(target) as client:
         query = await prepare(client, text, read_at(at), target.timeout_s)
-        await asyncio.to_thread(_answer, query, output)
+        answering = asyncio.create_task(asyncio.to_thread(_answer, query, output))
+        try:
+            await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            while not answering.done():
+                query.stop()
+                await asyncio.wait([answering], timeout=STOP_EVERY_S)
+            answering.exception()  # It was asked to fail.
+            raise
         if explain:
             _explain(query)
     return EXIT_OK

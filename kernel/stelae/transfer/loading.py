@@ -95,8 +95,8 @@ class Loader:
                     await asyncio.to_thread(self._journal.record, self.position)
                     recorded_s = self._clock_s()
         finally:
-            # The thread that reads must not outlive the file.
-            await asyncio.wait([following])
+            # The thread that reads must not outlive the file. What it may raise comes behind what has been raised.
+            await asyncio.gather(following, return_exceptions=True)
             if self.position != self._journal.position:
                 self._journal.record(self.position)
         return self.position

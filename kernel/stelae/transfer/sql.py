@@ -6,7 +6,8 @@ DuckDB hands a scan the columns that it needs and the filters that it can state;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from threading import Lock
 from typing import Any
 
 from stelae.client import AsyncClient, AsyncTable
@@ -52,9 +53,11 @@ class Query:
         self._tables = tables
         self._known_tables = known or [table.name for table in tables]
         self._timeout_s = timeout_s
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._problem: StelaeError | None = None
-        self._open: list[Generator[Any, None, None]] = []
+        self._open: list[_Batches] = []
+        self._connection: Any = None
+        self._lock = Lock()
 
     def run(self, take: Callable[[Any, Iterator[Any]], None]) -> None:
         """Carry the query out; ``take`` gets the schema of the result, and its batches as they come.
@@ -63,6 +66,7 @@ class Query:
             SqlFailed: the query is wrong. StelaeError: a table cannot be read."""
         duckdb = import_duckdb()
         connection = duckdb.connect(config={"python_enable_replacements": "false"})
+        self._connection = connection
         try:
             for table in self._tables:
                 connection.register(table.name, self._dataset(table))
@@ -75,15 +79,16 @@ class Query:
         except StelaeError:
             raise
         except Exception as error:
-            # What a scan raised comes back as an error of DuckDB's, its kind lost.
             if self._problem is not None:
                 raise self._problem from error
             if type(error).__module__.partition(".")[0] not in ("duckdb", "_duckdb", "pyarrow"):
                 raise
             raise SqlFailed(f"{error}{self._known()}") from error
         finally:
+            with self._lock:
+                self._connection = None
             connection.close()
-            # A scan that was left half read would be ended when it is collected, by then without a loop to end it on.
+            # Some of them may be left half read.
             for batches in self._open:
                 batches.close()
 
@@ -105,28 +110,62 @@ class Query:
         self.scans.append(note)
         scan = table.scan(needed, found.filters or None, at=self.at, timeout_s=self._timeout_s)
         schema = table.schema.project(tuple(table.schema.by_name[name].id for name in needed)).arrow
-        batches = self._batches(scan, note)
+        batches = _Batches(self, scan.batches(), note)
         self._open.append(batches)
         return dataset.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=where)
 
-    def _batches(self, scan: Any, note: ScanNote) -> Generator[Any, None, None]:
-        """Batches of a scan, taken from the thread of whoever asks."""
-        batches = scan.batches()
+    def failed(self, problem: StelaeError) -> None:
+        """Keep what a scan raised: it comes back as an error of DuckDB's, its kind lost."""
+        self._problem = problem
+
+    def stop(self) -> None:
+        """Ask the query to end, from another thread. What it is about to begin does not hear that: ask again."""
+        for batches in self._open:
+            batches.stopped = True
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+
+class _Batches:
+    """Batches of a scan, for threads that are not the loop's: DuckDB and Arrow take them in theirs, and ahead."""
+
+    def __init__(self, query: Query, batches: AsyncGenerator[Any, None], note: ScanNote) -> None:
+        self._query = query
+        self._batches = batches
+        self._note = note
+        self._loop = query.loop
+        self._lock = Lock()
+        self.stopped = False
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        with self._lock:
+            if self.stopped:
+                raise SqlFailed("the query was stopped")
+            batch = self._wait(self._following())
+            if batch is None:
+                raise StopIteration
+            self._note.rows += len(batch)
+            return batch
+
+    def close(self) -> None:
+        """End the scan; nothing is taken from it afterwards."""
+        with self._lock:
+            self.stopped = True
+            self._wait(self._batches.aclose())
+
+    async def _following(self) -> Any:
         try:
-            while (batch := self._wait(anext(batches, None))) is not None:
-                note.rows += len(batch)
-                yield batch
+            return await anext(self._batches, None)
         except StelaeError as error:
-            self._problem = error
+            self._query.failed(error)
             raise
-        finally:
-            self._wait(batches.aclose())
 
-    def _wait(self, step: Any) -> Any:
-        async def stepped() -> Any:
-            return await step
-
-        return asyncio.run_coroutine_threadsafe(stepped(), self._loop).result()
+    def _wait(self, step: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(step, self._loop).result()
 
 
 async def prepare(client: AsyncClient, text: str, at: At | None, timeout_s: float) -> Query:

@@ -13,10 +13,12 @@ import pytest
 from pyarrow import parquet
 
 from stelae.spi.schema import Schema
+from stelae.spi.write import OpKind
 from stelae.transfer import csv_reader
+from stelae.transfer.checking import check_chunk
 from stelae.transfer.files import BrokenInput, Format, Kind, NoInput, UnknownFormat, kind_of
 from stelae.transfer.readers import open_reader
-from stelae.transfer.records import Chunk
+from stelae.transfer.records import BadRow, Chunk
 
 SCHEMA = Schema.from_plain(
     {
@@ -202,6 +204,28 @@ def test_batches_are_numbered_and_begin_behind_a_row(tmp_path: Path, name: str, 
     chunks = read(path, after)
     assert {number: row["id"] for number, row in rows(chunks).items()} == {n: n for n in range(after + 1, 21)}
     assert not chunks or chunks[-1].last == 20
+
+
+def test_a_hostile_arrow_file_is_told_and_nothing_of_it_is_read(tmp_path: Path) -> None:
+    offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 1 << 30, 2, 3)))
+    text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3], pa.int64()), text], names=["id", "text"])
+    with pa.ipc.new_stream(tmp_path / "a.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    reader = open_reader(tmp_path / "a.arrow", kind_of(tmp_path / "a.arrow"))
+    assert reader.sample() == {}
+    (chunk,) = read(tmp_path / "a.arrow")
+    (told,) = check_chunk(SCHEMA, OpKind.UPSERT, chunk)
+    assert (told.row, told.rows, told.code) == (1, 3, "BAD_ARROW")
+    reader.close()
+
+
+def test_what_the_client_would_not_send_is_told_without_sending_it(tmp_path: Path) -> None:
+    table = pa.table({"id": pa.array([1, None, 3], pa.int64()), "x": pa.array([1.0, 2.0, float("nan")])})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    (chunk,) = read(tmp_path / "a.parquet")
+    (told,) = check_chunk(SCHEMA, OpKind.UPSERT, chunk)
+    assert told == BadRow(2, "BAD_VALUE", "column 'id': expected int64, got null", {"id": None, "x": 2.0})
 
 
 def test_names_say_the_kind(tmp_path: Path) -> None:

@@ -155,6 +155,42 @@ def test_a_limit_stops_reading_early() -> None:
     assert query.scans[0].rows < 20_000
 
 
+def test_a_query_that_is_left_half_read_ends_its_scans(memory: MemoryTable) -> None:
+    async def asked() -> Query:
+        query = Query("SELECT * FROM readings", [memory.table], memory.table.now(), 5)
+        with pytest.raises(BrokenPipeError):
+            await asyncio.to_thread(query.run, _refuse)
+        assert len(asyncio.all_tasks()) == 1
+        return query
+
+    def _refuse(schema: Any, batches: Iterator[Any]) -> None:
+        next(batches)
+        raise BrokenPipeError
+
+    assert len(asyncio.run(asked()).scans) == 1
+
+
+def test_a_query_that_is_stopped_fails_instead_of_answering_with_less(memory: MemoryTable) -> None:
+    async def asked() -> None:
+        query = Query("SELECT count(*) FROM readings", [memory.table], memory.table.now(), 5)
+        page = memory.tablets[0].page
+
+        async def stopping(*given: Any, **more: Any) -> Any:
+            query.stop()
+            return await page(*given, **more)
+
+        for tablet in memory.tablets:
+            tablet.page = stopping  # type: ignore[method-assign]
+        try:
+            with pytest.raises(SqlFailed, match=r"stopped|Interrupted"):
+                await asyncio.to_thread(query.run, lambda schema, batches: [*batches])
+        finally:
+            for tablet in memory.tablets:
+                del tablet.page
+
+    asyncio.run(asked())
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
