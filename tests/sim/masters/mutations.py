@@ -81,9 +81,9 @@ def delete_without_the_fence(original: Any, action: Any, local: Any) -> Any:
 
 
 def evict_by_an_invented_config(original: Any, view: Any, tablet: Any, config: Any, plan: Any) -> None:
-    for node_id, _ in view.servers.holding(tablet.tablet_id):
-        if config.member(node_id) is None:
-            fence = Evicted(config_op_id=OpId(config.op_id.term + 1, 0))
+    for node_id, status in view.servers.holding(tablet.tablet_id):
+        if config.member(node_id) is None and status.config is not None:
+            fence = Evicted(config_op_id=OpId(config.op_id.term + 1, 0), seen=status.config.op_id)
             plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
 
 

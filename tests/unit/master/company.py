@@ -163,6 +163,7 @@ class Company:
             incarnation=IncarnationId(f"{run:016x}"),
             sequence=self._sequences[server],
             address=f"host-{int(server, 16)}:7051",
+            free_bytes=1 << 40,
             report=report,
         )
         effects = self.step(HeartbeatHeard(self._token, heartbeat))

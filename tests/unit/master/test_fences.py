@@ -27,6 +27,7 @@ from tests.unit.master.company import SCHEMA, SERVERS
 
 TABLET = TabletId("x1")
 CAS = OpId(3, 7)
+SEEN = OpId(3, 6)
 CREATE = CreateReplica(
     node_id=SERVERS[0],
     tablet_id=TABLET,
@@ -37,7 +38,7 @@ CREATE = CreateReplica(
     consensus="raft",
 )
 GONE = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Terminal(state=TabletState.REMOVED))
-EVICTED = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Evicted(config_op_id=CAS))
+EVICTED = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Evicted(config_op_id=CAS, seen=SEEN))
 ALTER = AlterSchema(node_id=SERVERS[0], tablet_id=TABLET, version=4, schema=SCHEMA.to_bytes())
 CHANGE = ChangeConfig(
     node_id=SERVERS[0],
@@ -90,7 +91,7 @@ def test_deleting_what_is_not_there_is_done_already() -> None:
 
 
 def test_an_eviction_deletes_a_replica_that_was_left_behind() -> None:
-    assert verdict(EVICTED, local(committed_config=OpId(3, 6), newest_config=OpId(3, 6))) is Verdict.ACT
+    assert verdict(EVICTED, local(committed_config=SEEN, newest_config=SEEN)) is Verdict.ACT
 
 
 def test_an_eviction_is_refused_by_a_replica_that_knows_the_evicting_config_or_a_later_one() -> None:
@@ -98,13 +99,18 @@ def test_an_eviction_is_refused_by_a_replica_that_knows_the_evicting_config_or_a
         assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is Verdict.REFUSED
 
 
+def test_an_eviction_is_refused_by_a_replica_that_is_not_the_one_that_was_reported() -> None:
+    for known in (OpId(3, 5), OpId(1, 1)):
+        assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is Verdict.REFUSED
+
+
 def test_an_eviction_is_refused_by_a_replica_whose_leader_is_adding_it_again() -> None:
-    told = local(committed_config=OpId(3, 6), newest_config=OpId(3, 9))
+    told = local(committed_config=SEEN, newest_config=OpId(3, 9))
     assert verdict(EVICTED, told) is Verdict.REFUSED
 
 
 def test_an_eviction_is_refused_by_a_replica_that_is_being_copied() -> None:
-    copying = local(DataState.COPYING, committed_config=OpId(1, 1), newest_config=OpId(1, 1))
+    copying = local(DataState.COPYING, committed_config=SEEN, newest_config=SEEN)
     assert verdict(EVICTED, copying) is Verdict.REFUSED
 
 

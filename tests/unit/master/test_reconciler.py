@@ -209,7 +209,9 @@ def test_a_replica_that_the_config_left_behind_is_deleted_by_compare_and_set(com
     company.effects.clear()
     company.commit()
     (action,) = sent(company.effects, DeleteReplica)
-    assert action == DeleteReplica(node_id=THIRD, tablet_id=tablet, fence=Evicted(config_op_id=OpId(2, 9)))
+    assert action == DeleteReplica(
+        node_id=THIRD, tablet_id=tablet, fence=Evicted(config_op_id=OpId(2, 9), seen=OpId(1, 1))
+    )
 
 
 @pytest.mark.parametrize("state", [DataState.READY, DataState.COPYING])

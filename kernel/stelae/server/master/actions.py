@@ -40,9 +40,11 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     Known is what is in its log, committed or not. So a late copy of this finds no replica that was brought back by a
     copy, nor one whose leader has told it that it is being added again. Before it is told, the deletion costs a copy,
-    and no vote: members join as PRE_VOTER."""
+    and no vote: members join as PRE_VOTER. Besides, it is still the replica that was reported: its committed config is
+    the one that the master has seen."""
 
     config_op_id: OpId
+    seen: OpId
 
 
 class DeleteReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):

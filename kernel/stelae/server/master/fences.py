@@ -79,6 +79,8 @@ def _delete(action: DeleteReplica, local: LocalReplica | None) -> Judgement:
         return Judgement(Verdict.ACT, f"the catalog says {action.fence.state}, for ever")
     if local.data_state is DataState.COPYING:
         return _refused("the replica is being copied: a leader wants it")
+    if local.committed_config != action.fence.seen:
+        return _refused(f"its committed config is {local.committed_config}, and {action.fence.seen} was seen")
     if local.newest_config >= action.fence.config_op_id:
         return _refused(f"it knows config {local.newest_config}, and was evicted by {action.fence.config_op_id}")
     return Judgement(Verdict.ACT, f"config {action.fence.config_op_id} does not have it")

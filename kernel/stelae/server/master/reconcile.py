@@ -219,7 +219,7 @@ def _evict(view: View, tablet: TabletRecord, config: TabletConfig, plan: Plan) -
         if config.member(node_id) is not None or status.config is None or status.data_state is DataState.COPYING:
             continue
         if status.config.op_id < config.op_id:
-            fence = Evicted(config_op_id=config.op_id)
+            fence = Evicted(config_op_id=config.op_id, seen=status.config.op_id)
             plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
 
 
