@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -128,10 +129,12 @@ async def _load(
     began, began_s, done = journal.position, time.monotonic(), False
     if began.acknowledged:
         note(f"going on behind row {began.acknowledged:,}, the last one that was acknowledged; --restart begins again")
-    reader = _open(options, source.kind)
-    rejects = Rejects(_beside(options, options.bad_rows, table.name, "bad.jsonl"), began.bad_bytes)
     try:
-        with RowsProgress("import", options.progress, began.acknowledged) as shown:
+        with (
+            closing(_open(options, source.kind)) as reader,
+            closing(Rejects(_beside(options, options.bad_rows, table.name, "bad.jsonl"), began.bad_bytes)) as rejects,
+            RowsProgress("import", options.progress, began.acknowledged) as shown,
+        ):
             loader = Loader(
                 table,
                 MODES[options.mode],
@@ -145,8 +148,6 @@ async def _load(
             position = await loader.run(reader.chunks(table.schema, columns, began.acknowledged))
         done = True
     finally:
-        reader.close()
-        rejects.close()
         journal.close(done=done)
     return _report(options, table.name, began, position, rejects, time.monotonic() - began_s)
 
@@ -179,10 +180,10 @@ def _report(
 
 
 def _dry_run(options: ImportOptions, source: _Input, name: str, schema: Schema, columns: Sequence[str]) -> int:
-    reader = _open(options, source.kind)
-    rejects = Rejects(_beside(options, options.bad_rows, name, "bad.jsonl"), 0)
     rows = bad = 0
-    try:
+    # Of a name of its own: an import that was interrupted still needs its file.
+    path = _beside(options, options.bad_rows, name, "dry-run.jsonl")
+    with closing(_open(options, source.kind)) as reader, closing(Rejects(path, 0)) as rejects:
         for chunk in reader.chunks(schema, columns, 0):
             found = check_chunk(schema, MODES[options.mode], chunk)
             rejects.add(found)
@@ -190,9 +191,6 @@ def _dry_run(options: ImportOptions, source: _Input, name: str, schema: Schema, 
             if bad > options.bad_rows_max:
                 note(f"stopped at row {rows}: more bad rows than --bad-rows-max {options.bad_rows_max}")
                 break
-    finally:
-        reader.close()
-        rejects.close()
     bad_rows = str(rejects.path) if bad else None
     if options.as_json:
         print_json({"dry_run": True, "rows": rows, "good": rows - bad, "bad": bad, "bad_rows_file": bad_rows})

@@ -14,6 +14,8 @@ import msgspec
 from stelae.spi.errors import CallerError
 from stelae.transfer.records import BadRow
 
+_FIRST_BYTES = b'{"row":'
+
 
 class RejectsFailed(CallerError, code="REJECTS_FAILED"):
     """The file of bad rows cannot be written."""
@@ -32,10 +34,16 @@ class Rejects:
         self.size_bytes = size_bytes
         self._file: Any = None
         try:
-            if path.exists() and not size_bytes:
-                path.unlink()
-            elif size_bytes:
+            known_bytes = path.stat().st_size if path.exists() else 0
+            if known_bytes and not _is_ours(path):
+                raise RejectsFailed(f"{path} is no file of bad rows; choose another place with --bad-rows")
+            if known_bytes < size_bytes:
+                fact = f"{path} lacks bad rows that the journal knows of"
+                raise RejectsFailed(f"{fact}; say the --bad-rows of the first try, or begin again with --restart")
+            if size_bytes:
                 os.truncate(path, size_bytes)
+            else:
+                path.unlink(missing_ok=True)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -65,6 +73,11 @@ class Rejects:
     def _failed(self, error: OSError) -> RejectsFailed:
         fact = f"the file of bad rows {self.path} cannot be written: {error.strerror}"
         return RejectsFailed(f"{fact}; choose another place with --bad-rows")
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_FIRST_BYTES)) == _FIRST_BYTES
 
 
 def line_of(row: BadRow) -> bytes:

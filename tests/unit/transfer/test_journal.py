@@ -9,7 +9,7 @@ import pytest
 
 from stelae.transfer.journal import BadJournal, Journal, JournalInUse, Position, Subject, digest_of
 from stelae.transfer.records import BadRow
-from stelae.transfer.rejects import Rejects
+from stelae.transfer.rejects import Rejects, RejectsFailed, line_of
 
 SUBJECT = Subject(
     input_bytes=10,
@@ -140,9 +140,25 @@ def test_bad_rows_behind_the_acknowledged_position_are_told_again_and_once(tmp_p
 
 
 def test_an_import_without_bad_rows_leaves_none_of_an_earlier_one(tmp_path: Path) -> None:
-    (tmp_path / "bad.jsonl").write_text("{}\n")
+    (tmp_path / "bad.jsonl").write_bytes(line_of(BadRow(1, "RAGGED", "no")))
     Rejects(tmp_path / "bad.jsonl", 0).close()
     assert not (tmp_path / "bad.jsonl").exists()
+
+
+@pytest.mark.parametrize("size_bytes", [0, 3])
+def test_a_file_that_holds_no_bad_rows_is_left_alone(tmp_path: Path, size_bytes: int) -> None:
+    (tmp_path / "a.txt").write_text("precious")
+    with pytest.raises(RejectsFailed, match="is no file of bad rows"):
+        Rejects(tmp_path / "a.txt", size_bytes)
+    assert (tmp_path / "a.txt").read_text() == "precious"
+
+
+def test_bad_rows_that_were_told_elsewhere_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(RejectsFailed, match="say the --bad-rows of the first try"):
+        Rejects(tmp_path / "another", 10)
+    (tmp_path / "short").write_bytes(line_of(BadRow(1, "RAGGED", "no")))
+    with pytest.raises(RejectsFailed, match="lacks bad rows"):
+        Rejects(tmp_path / "short", 1000)
 
 
 def test_the_digest_is_of_the_contents(tmp_path: Path) -> None:
