@@ -15,7 +15,7 @@ from stelae.spi.errors import RetryableError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae_bench import machine
 from stelae_bench.cluster_context import START_TIMEOUT_S, Bench, Part, Settings
-from stelae_bench.cluster_data import DataSet, NoGenerator, lineitem, mixed
+from stelae_bench.cluster_data import DataSet, NoLineitem, lineitem, mixed
 from stelae_bench.cluster_loads import Loads
 from stelae_bench.cluster_tablets import add_tablets
 from stelae_bench.cluster_writes import Writes
@@ -77,7 +77,7 @@ def _data(settings: Settings, report: Report, note: Callable[[str], None]) -> li
         note(f"lineitem at scale {settings.scale:g}")
         try:
             found.append(lineitem(settings.scale, settings.cache, rows_max))
-        except NoGenerator as error:
+        except NoLineitem as error:
             note(f"lineitem is left out: {error}")
             report.left_out["lineitem"] = str(error)
     if parts & {Part.BULK, Part.READS} or (Part.SCAN in parts and not found):

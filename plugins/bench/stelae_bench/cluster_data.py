@@ -25,15 +25,16 @@ from stelae_bench.rows import COLUMNS, KEY, POOL_ROWS, RowSource
 
 GENERATOR = "tpchgen-cli"
 GENERATE_TIMEOUT_S = 1800
+BATCH_ROWS = 65_536
 LINEITEM_KEY = ("l_orderkey", "l_linenumber")
 
 _TYPES = {"string_view": "string", "large_string": "string", "date32[day]": "date", "double": "double"}
 
 
-class NoGenerator(StelaeError):
-    """TPC-H data cannot be made: ``tpchgen-cli`` is not installed, or failed, or the cache is no folder."""
+class NoLineitem(StelaeError):
+    """``lineitem`` cannot be had: ``tpchgen-cli`` is not installed, or failed, or the cache cannot be used."""
 
-    code = "BENCH_NO_GENERATOR"
+    code = "BENCH_NO_LINEITEM"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +73,18 @@ def lineitem(scale: float, cache: Path, rows_max: int) -> DataSet:
     """Return the first rows of ``lineitem`` at a scale, generating the file if the cache has none.
 
     Raises:
-        NoGenerator: there is no file, and none can be made.
-        OSError: the cache cannot be written to, or the file in it cannot be read.
+        NoLineitem: there is no file and none can be made, or it cannot be read.
     """
     path = cache / f"lineitem-{scale:g}.parquet"
     if not path.is_file():
         _generate(scale, path)
-    file = parquet.ParquetFile(path)
-    fields = [pa.field(one.name, _plain(one.type), nullable=False) for one in file.schema_arrow]
-    taken = list(islice(file.iter_batches(batch_size=65_536), -(-rows_max // 65_536)))
-    rows = pa.Table.from_batches(taken, file.schema_arrow).slice(0, rows_max).cast(pa.schema(fields))
+    try:
+        file = parquet.ParquetFile(path)
+        fields = [pa.field(one.name, _plain(one.type), nullable=False) for one in file.schema_arrow]
+        taken = list(islice(file.iter_batches(batch_size=BATCH_ROWS), -(-rows_max // BATCH_ROWS)))
+        rows = pa.Table.from_batches(taken, file.schema_arrow).slice(0, rows_max).cast(pa.schema(fields))
+    except (pa.ArrowException, OSError) as error:
+        raise NoLineitem(f"{path} cannot be read: {error}; remove it, and it is made anew") from error
     columns = [{"name": one.name, "type": _stored_as(one.type), "nullable": False} for one in fields]
     return DataSet(
         tablet_id=TabletId("lineitem"), columns=columns, key=LINEITEM_KEY, rows=rows.combine_chunks(), scale=scale
@@ -98,19 +101,21 @@ def _generate(scale: float, path: Path) -> None:
     beside = Path(sys.executable).parent / GENERATOR
     program = str(beside) if beside.is_file() else shutil.which(GENERATOR)
     if program is None:
-        raise NoGenerator(
+        raise NoLineitem(
             f"{GENERATOR} is not installed, and {path} does not exist; install it with: pip install 'stelae[bench]'"
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NoGenerator(f"{path.parent} is no folder for tables: {error}; name another with --cache") from error
-    with tempfile.TemporaryDirectory(prefix="making-", dir=path.parent) as folder:
-        command = [program, "parquet", "--scale-factor", f"{scale:g}", "--tables", "lineitem", "--output-dir", folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GENERATE_TIMEOUT_S)
-        if done.returncode != 0:
-            raise NoGenerator(f"{GENERATOR} failed with exit code {done.returncode}: {done.stderr.strip()[-300:]}")
-        os.replace(Path(folder) / "lineitem.parquet", path)
+        with tempfile.TemporaryDirectory(prefix="making-", dir=path.parent) as folder:
+            command = [program, "parquet", "--scale-factor", f"{scale:g}", "--tables", "lineitem"]
+            command += ["--output-dir", folder]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=GENERATE_TIMEOUT_S)
+            if done.returncode != 0:
+                said = done.stderr.strip()[-300:]
+                raise NoLineitem(f"{GENERATOR} failed with exit code {done.returncode}: {said}")
+            os.replace(Path(folder) / "lineitem.parquet", path)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoLineitem(f"{path} cannot be made: {error}; another folder is named with --cache") from error
 
 
 def _plain(kind: Any) -> Any:
