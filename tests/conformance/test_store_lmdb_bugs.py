@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StorageError
-from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
 from stelae.testing.conformance.store import StoreConformance
 from stelae_store_lmdb import LmdbStore, compacting, flushing, format, keys, opening, tree, view
@@ -67,7 +67,7 @@ def damage_of_a_value(suite: StoreConformance, harness: LmdbHarness) -> None:
 
 def keys_of_all_lengths(suite: StoreConformance, harness: LmdbHarness) -> None:
     """Keys that begin alike and end anywhere."""
-    schema = Schema.from_plain({"columns": [{"name": "k", "type": "string"}], "key": ["k"]})
+    schema = schema_from_plain({"columns": [{"name": "k", "type": "string"}], "key": ["k"]})
     chunk = keys.CHUNK_BYTES
     texts = ["", "a", "a\0", "a\0\0", "a" * 7, "a" * 7 + "\0", "a" * 8, "a" * 8 + "\0", "a" * 9, "b"]
     texts += [letter * (chunk + more) + end for letter in "ac" for more in (-1, 0, 1, chunk, 9000) for end in ("", "x")]

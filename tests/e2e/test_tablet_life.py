@@ -11,6 +11,7 @@ from stelae.client.admin import Admin
 from stelae.client.client import Client
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.manager import FenceMismatch, TabletExists
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.leadership import hand_over
 from stelae.spi.errors import CallerError, NotLeader
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -18,7 +19,7 @@ from stelae.spi.schema import Schema
 from tests.e2e.nodes import TABLET, Cluster, insert, read_ids, running, until
 
 SECOND = TabletId("second")
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {"columns": [{"name": "id", "type": "int64"}, {"name": "text", "type": "string"}], "key": ["id"]}
 )
 

@@ -11,6 +11,7 @@ from stelae.host.instance import CLOCK, INSTANCE, read_clock
 from stelae.host.layout import Layout, tablet_names
 from stelae.host.metadata import Kind, decode
 from stelae.host.superblock import SUPERBLOCK, Superblock
+from stelae.rows.plain_schema import schema_to_plain
 from stelae.spi.errors import Foreign, StelaeError
 from stelae.spi.schema import Schema
 from stelae.spi.services import Files
@@ -63,7 +64,7 @@ def _plain(record: msgspec.Struct) -> Any:
     """Return a record as plain values; bytes become hexadecimal text, schemas their columns."""
     plain = _without_bytes(msgspec.to_builtins(record, builtin_types=(bytes,)))
     if isinstance(record, Superblock):
-        plain["schemas"] = [Schema.from_bytes(body).to_plain() for body in record.schemas]
+        plain["schemas"] = [schema_to_plain(Schema.from_bytes(body)) for body in record.schemas]
     return plain
 
 

@@ -20,14 +20,17 @@ from stelae.lifecycle.loading import TabletLoader
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.real import RealMachine
 from stelae.rows.batcher import Batcher
+from stelae.server.master import plugin as master
+from stelae.server.master.role import as_master
+from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over
 
 log = logging.getLogger("stelae")
 
 
-def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> int:
-    """Run a tablet server; return the exit code of the process.
+def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool, is_master: bool = False) -> int:
+    """Run a tablet server or a master; return the exit code of the process.
 
     Raises:
         StelaeError: the node cannot start.
@@ -39,7 +42,11 @@ def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool) -> in
     )
     registry = Registry.installed()
     registry.register(tserver, "service.tserver")
-    config = load_config(config_path, registry)
+    if is_master:
+        registry.register(master, "service.master")
+    config = load_config(config_path, registry, {"master": MasterSettings})
+    if is_master:
+        config = as_master(config, config_path)
     machine = RealMachine()
     _settle_log(machine, Layout(config.node.directory))
     node = Node(

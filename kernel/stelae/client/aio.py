@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog
 from stelae.client.client import Client, Tablet
+from stelae.client.definition import Columns, definition
 from stelae.client.leader import LeaderTracker
 from stelae.client.locations import FileLocations, Locations, NodeLocations, TableLocation, TabletLocation
+from stelae.client.master_names import TableState
+from stelae.client.master_requests import AlterStep, AlterTable, DeleteTable, RenameTable
 from stelae.client.messages import ScanPage
 from stelae.client.scan import AsyncScan
 from stelae.client.table import TIMEOUT_S, AsyncTable
@@ -34,7 +38,8 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
 
     Args:
         addresses: ``"host:port,host:port"``, or a list of such addresses; one that answers is enough.
-        tables: a locations file (``stelae.client.locations``); ``None``: each tablet of the nodes is a table.
+        tables: a locations file (``stelae.client.locations``); ``None``: the masters know, if the addresses are theirs
+            (one is enough); else each tablet of the nodes is a table.
         timeout_s: how long to wait for an answer.
 
     Raises:
@@ -49,6 +54,8 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
     try:
         if tables is not None:
             client.locations = FileLocations(tables, client.schema_of)
+        elif (catalog := await find_catalog(client.connection, timeout_s=timeout_s)) is not None:
+            client.catalog, client.locations = catalog, CatalogLocations(catalog)
     except BaseException:
         await client.close()
         raise
@@ -63,6 +70,8 @@ class AsyncClient:
         self.addresses = tuple(addresses)
         self.locations: Locations = NodeLocations(self._tablet_ids, self.schema_of)
         """Where tables are found."""
+        self.catalog: Catalog | None = None
+        """The masters, if the cluster has any and no locations file stands in for them."""
 
     async def tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
@@ -81,6 +90,67 @@ class AsyncClient:
         _check_schemas(location, tablets)
         access = [SpreadTablet(tablet, self.connection) for tablet in tablets]
         return AsyncTable(location, access, self.addresses, wall_timestamp)
+
+    async def create_table(
+        self,
+        name: str,
+        columns: Columns,
+        key: str | Sequence[str],
+        *,
+        partition: Mapping[str, Any] | None = None,
+        replicas: int = 3,
+        timeout_s: float = TIMEOUT_S,
+    ) -> AsyncTable:
+        """Create a table and open it: it takes writes when this returns; see ``stelae.client.definition``.
+
+        Raises:
+            TableExists, SchemaMismatch, BadPartitioning: it cannot be created as it is described.
+            TooFewServers: fewer tablet servers live than a tablet has replicas.
+            Unavailable: not in time. The table may be there all the same; ``table`` waits for it.
+        """
+        await self._masters().change(definition(name, columns, key, partition, replicas), timeout_s=timeout_s)
+        return await self.table(name, timeout_s=timeout_s)
+
+    async def alter_table(self, name: str, *steps: AlterStep, timeout_s: float = TIMEOUT_S) -> AsyncTable:
+        """Change a table by these steps, all of them or none, and open it as it is then.
+
+        Steps are ``AddColumn``, ``DropColumn``, ``RenameColumn``, ``SetDefault``, ``RenameTable``, ``AddRange`` and
+        ``DropRange`` of ``stelae.client.master_requests``. A table that was opened before reads on what it knows of;
+        its writes are refused once its tablets have the new schema.
+
+        Raises:
+            NoTable, BadChange: there is no such table, or it cannot be changed so.
+            Unavailable: not in time; the change may still take effect, once.
+        """
+        catalog = self._masters()
+        await catalog.change(AlterTable(table=name, steps=steps), timeout_s=timeout_s)
+        renamed = [step.to for step in steps if isinstance(step, RenameTable)]
+        return await self._altered(catalog, [name, *renamed][-1], timeout_s)
+
+    async def _altered(self, catalog: Catalog, name: str, timeout_s: float) -> AsyncTable:
+        """Wait until every tablet has the newest schema."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while (await catalog.running(name, timeout_s=timeout_s)).state is not TableState.RUNNING:
+            if loop.time() >= deadline:
+                raise Unavailable(f"table {name!r} is still ALTERING: not every tablet has its newest schema yet")
+            await asyncio.sleep(POLL_S)
+        return await self.table(name, timeout_s=timeout_s)
+
+    async def drop_table(self, name: str, *, keep_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> None:
+        """Delete a table, with all its rows: for good, or so that it can be recalled for ``keep_s`` seconds.
+
+        Raises:
+            NoTable: there is none of that name.
+            Unavailable: not in time; it may still be deleted.
+        """
+        await self._masters().change(DeleteTable(table=name, keep_ms=int(keep_s * 1000)), timeout_s=timeout_s)
+
+    def _masters(self) -> Catalog:
+        if self.catalog is None:
+            where = ", ".join(self.addresses)
+            raise CallerError(f"no masters at {where}: tables are made by masters, connect to one of them")
+        return self.catalog
 
     async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Carry on the scan of a token; see ``AsyncTable.open``."""

@@ -120,7 +120,7 @@ class Client:
         for node_id, address in members:
             self._messenger.add_peer(node_id, address)
         tracker = LeaderTracker([node_id for node_id, _ in members] or asked or self.nodes)
-        answer = await self._ask(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
+        answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         described = decode(answer.body[0], Description)
         for node_id, address in described.members:
             self._messenger.add_peer(node_id, address)
@@ -157,7 +157,7 @@ class Client:
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(AlterRequest(tablet.tablet_id, schema.to_bytes()))
-        await self._ask(tablet.leader, ALTER, request, deadline, Lane.CONTROL)
+        await self.ask_any(tablet.leader, ALTER, request, deadline, Lane.CONTROL)
         changed = Tablet(self, tablet.tablet_id, schema, tablet.leader)
         self._tablets.append(changed)
         return changed
@@ -183,7 +183,7 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    async def _ask(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float, lane: Lane) -> Response:
+    async def ask_any(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float, lane: Lane) -> Response:
         """Ask the tracked node, and the next one when it cannot serve, until the deadline."""
         loop = asyncio.get_running_loop()
         without: set[NodeId] = set()
@@ -289,7 +289,7 @@ class Tablet:
         deadline = asyncio.get_running_loop().time() + timeout_s
         asked = _ordered(spec)
         request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least))
-        answer = await self._client._ask(ask or self.leader, SCAN, request, deadline, Lane.BULK)
+        answer = await self._client.ask_any(ask or self.leader, SCAN, request, deadline, Lane.BULK)
         page = decode(answer.body[0], ScanPage)
         if asked.columns is None and page.schema_version != self.schema.version:
             # The tablet has another schema by now. Those of our columns that it still has mean what they meant.

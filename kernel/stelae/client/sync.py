@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stelae.client.aio import Addresses, AsyncClient, Tables, connect_async
+from stelae.client.definition import Columns
 from stelae.client.failures import RowFailure, WriteResult
+from stelae.client.master_requests import AlterStep
 from stelae.client.portal import Portal
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
 from stelae.client.session import AsyncSession, SessionOptions, each_row
@@ -42,6 +44,30 @@ class Client:
     def table(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Table:
         """Open a table; see ``AsyncClient.table``."""
         return Table(self._portal, self._portal.run(self._client.table(name, timeout_s=timeout_s)))
+
+    def create_table(
+        self,
+        name: str,
+        columns: Columns,
+        key: str | Sequence[str],
+        *,
+        partition: Mapping[str, Any] | None = None,
+        replicas: int = 3,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Table:
+        """Create a table and open it; see ``AsyncClient.create_table``."""
+        made = self._client.create_table(
+            name, columns, key, partition=partition, replicas=replicas, timeout_s=timeout_s
+        )
+        return Table(self._portal, self._portal.run(made))
+
+    def alter_table(self, name: str, *steps: AlterStep, timeout_s: float = TIMEOUT_S) -> Table:
+        """Change a table and open it; see ``AsyncClient.alter_table``."""
+        return Table(self._portal, self._portal.run(self._client.alter_table(name, *steps, timeout_s=timeout_s)))
+
+    def drop_table(self, name: str, *, keep_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> None:
+        """Delete a table; see ``AsyncClient.drop_table``."""
+        self._portal.run(self._client.drop_table(name, keep_s=keep_s, timeout_s=timeout_s))
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
         """Carry on the scan of a token; see ``AsyncTable.open``."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
-from stelae.config.sections import EngineNames, read_node, read_tablet
+from stelae.config.sections import EngineNames, read_masters, read_node, read_tablet
 from stelae.config.source import Source, fill
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.host.settings import LogSettings, MaintenanceSettings, NodeConfig, Picked, WorkerSettings
@@ -20,7 +22,7 @@ from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
 from stelae.spi.ids import ClusterId, cluster_id
 from stelae.wire.settings import WireSettings
 
-_SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers", "maintenance")
+_SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers", "maintenance", "masters")
 _LIST = "See what is installed with: stelae plugins list"
 _PICKED = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
 
@@ -30,8 +32,8 @@ class _ClusterSection:
     id: str
 
 
-def load_config(path: str, registry: Registry) -> NodeConfig:
-    """Read a file.
+def load_config(path: str, registry: Registry, extra: Mapping[str, type[Any]] | None = None) -> NodeConfig:
+    """Read a file; ``extra`` as for :func:`parse_config`.
 
     Raises:
         ConfigError: it cannot be read, or something in it cannot be used.
@@ -45,21 +47,25 @@ def load_config(path: str, registry: Registry) -> NodeConfig:
     except UnicodeDecodeError as error:
         hint = "TOML files are UTF-8."
         raise ConfigError(f"not UTF-8 at byte {error.start}", where=path, hint=hint) from error
-    return parse_config(text, path, registry)
+    return parse_config(text, path, registry, extra)
 
 
-def parse_config(text: str, path: str, registry: Registry) -> NodeConfig:
+def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, type[Any]] | None = None) -> NodeConfig:
     """Read the text of a file; ``path`` is its name in messages, and what ``directory`` is relative to.
+
+    ``extra`` names further sections, and the settings that each is filled into: those of services.
 
     Raises:
         ConfigError: something in it cannot be used.
     """
     source = Source.parse(text, path)
-    source.check_keys((), (*_SECTIONS, *EngineKind))
+    extra = extra or {}
+    source.check_keys((), (*_SECTIONS, *EngineKind, *extra))
     _check_registry(source, registry)
     node = read_node(source)
     wire = fill(source, ("wire",), WireSettings, leave_out=frozenset({"insecure_listen"}))
     wal, consensus, store = (_pick(source, registry, kind) for kind in _PICKED)
+    masters = read_masters(source)
     return NodeConfig(
         node=dataclasses.replace(node, directory=_absolute(path, node.directory)),
         cluster_id=_cluster(source),
@@ -72,6 +78,9 @@ def parse_config(text: str, path: str, registry: Registry) -> NodeConfig:
         clock=fill(source, ("clock",), ClockSettings),
         workers=fill(source, ("workers",), WorkerSettings),
         maintenance=fill(source, ("maintenance",), MaintenanceSettings),
+        masters=masters,
+        policy=_pick(source, registry, EngineKind.POLICY) if masters else None,
+        extra={name: fill(source, (name,), settings) for name, settings in extra.items()},
     )
 
 

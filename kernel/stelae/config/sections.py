@@ -23,6 +23,7 @@ class EngineNames:
     wal: str = setting("segmented", reason="one directory per tablet, the source's layout")
     consensus: str = setting("raft", reason="the reference engine")
     store: str = setting("memory", reason="rows in memory, rebuilt from the log at start")
+    policy: str = setting("placement", reason="of masters: by location, room and count; the reference engine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,11 @@ class _TabletSpec:
     id: str
     columns: list[Any]
     key: list[Any]
+    members: list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MastersSpec:
     members: list[Any]
 
 
@@ -75,6 +81,14 @@ def read_tablet(source: Source) -> TabletSettings | None:
     return TabletSettings(id=tablet, schema=_schema(source, path, spec), members=members)
 
 
+def read_masters(source: Source) -> tuple[Member, ...]:
+    """Read ``[masters]`` if it is there: the same in the file of every master and every tablet server."""
+    path: Path = ("masters",)
+    if "masters" not in source.tables:
+        return ()
+    return _members(source, (*path, "members"), fill(source, path, _MastersSpec))
+
+
 def _schema(source: Source, path: Path, tablet: _TabletSpec) -> Schema:
     columns: dict[str, Column] = {}
     for item in _items(source, (*path, "columns"), tablet.columns, dict):
@@ -99,7 +113,7 @@ def _schema(source: Source, path: Path, tablet: _TabletSpec) -> Schema:
         raise source.error((*path, "key"), str(error), hint) from error
 
 
-def _members(source: Source, path: Path, tablet: _TabletSpec) -> tuple[Member, ...]:
+def _members(source: Source, path: Path, tablet: _TabletSpec | _MastersSpec) -> tuple[Member, ...]:
     found = []
     for item in _items(source, path, tablet.members, dict):
         spec = fill(source, item, _MemberSpec)

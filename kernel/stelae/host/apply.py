@@ -40,6 +40,7 @@ class ApplyGroup:
     A schema holds if it follows the one in force; one that was proposed twice, or beside another, changes nothing."""
 
     def __init__(self, entries: Sequence[Entry], results: ResultsTable, schema: Schema) -> None:
+        self.entries = entries
         self.last = entries[-1].op_id
         self.timestamp = max(entry.timestamp for entry in entries)
         self._results = results
@@ -94,6 +95,7 @@ class Applier:
     on_failed: Callable[[str], None]  #: and why an entry cannot be applied.
 
     def __post_init__(self) -> None:
+        self.on_group: Callable[[Sequence[Entry]], None] | None = None  #: Gets all that is applied, if anybody cares.
         self._inline = "apply_inline" in self.store.capabilities
         self._commit = self.applied.index
         self._busy = False
@@ -185,6 +187,8 @@ class Applier:
         for schema in group.schemas:
             self.schemas += (schema.to_bytes(),)
             self.on_schema(schema)
+        if self.on_group is not None:
+            self.on_group(group.entries)
         for answered in answers:
             self.on_answered(answered)
         self.cache.evict(min(group.last.index, self.writer.durable(self.log).index))

@@ -2,6 +2,7 @@
 
 ``stelae.config`` makes them out of ``node.toml``; tests make them by hand."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,3 +117,6 @@ class NodeConfig:
     clock: ClockSettings = field(default_factory=ClockSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
+    masters: tuple[Member, ...] = ()
+    policy: Picked | None = None  #: Of masters.
+    extra: Mapping[str, Any] = field(default_factory=dict)  #: Sections of services, by name.

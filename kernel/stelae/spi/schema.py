@@ -21,7 +21,6 @@ NAME_LENGTH_MAX = 256  #: Longest column name in characters.
 _INT_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _WIDTH_BYTES = {"bool": 1, **_INT_BYTES, "float": 4, "double": 8, "string": 8, "binary": 8}
 _WIDTH_BYTES |= {"date": 4, "timestamp": 8}
-_FIELDS = ("id", "name", "type", "nullable", "default")
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
 
 
@@ -189,33 +188,6 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
             return _DECODER.decode(data)
         except (ValueError, SchemaMismatch, RecursionError) as error:
             raise Corrupt(f"not a schema: {error}") from error
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the form that people write: names instead of ids in the key."""
-        columns = [{name: getattr(column, name) for name in _FIELDS} for column in self.columns]
-        key = [self.by_id[i].name for i in self.key]
-        return {"version": self.version, "columns": columns, "key": key}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Schema":
-        """Build a schema from ``{"columns": [{"name", "type", ...}], "key": [names]}``; ids default to the position
-        from 1, ``nullable`` to false, ``version`` to 1. ``SchemaMismatch``: a missing, unknown or unfit field."""
-        try:
-            given = [_column(column, place) for place, column in enumerate(plain["columns"], start=1)]
-            ids = {column.name: column.id for column in given}
-            return cls(int(plain.get("version", 1)), tuple(given), tuple(ids[n] for n in plain["key"]))
-        except KeyError as error:
-            raise SchemaMismatch(f"the schema lacks {error}: a key names columns") from error
-        except (msgspec.ValidationError, TypeError, AttributeError) as error:
-            raise SchemaMismatch(f"not a schema: {error}") from error
-
-
-def _column(column: Mapping[str, Any], place: int) -> Column:
-    unknown = set(column) - {*_FIELDS}
-    if unknown:
-        raise SchemaMismatch(f"column {place} has unknown fields {sorted(unknown)!r}")
-    given = {"id": place, "nullable": False, "default": None, **column}
-    return msgspec.convert([given[name] for name in _FIELDS], Column)
 
 
 def _check_column(column: Column) -> None:

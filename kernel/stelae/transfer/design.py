@@ -14,6 +14,7 @@ from stelae.client.arrow_fit import fit_array
 from stelae.client.locations import NoSuchTable
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import PartitionSchema
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import COLUMNS_MAX, Schema
 from stelae.spi.write import OpKind
@@ -52,7 +53,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
 
     def schema(self) -> Schema:
         """Return the schema; ``SchemaMismatch``: it cannot be one."""
-        return Schema.from_plain({"columns": self.columns, "key": self.key})
+        return schema_from_plain({"columns": self.columns, "key": self.key})
 
     def partition_schema(self) -> PartitionSchema:
         """Return the partitioning; ``BadPartitioning``: it does not fit the schema."""

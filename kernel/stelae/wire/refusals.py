@@ -80,9 +80,6 @@ def error_of(fields: Fields | None) -> StelaeError:
     """Rebuild the error that a peer sent. Never raises, whatever the fields hold."""
     given: Fields = fields or {}
     code, text = str(given.get("code")), str(given.get("text"))
-    kind = StelaeError.by_code.get(code, RemoteError)
-    if issubclass(kind, CallerError | RetryableError | PeerError) and "__init__" not in vars(kind):
-        return kind(text)  # it carries nothing but its text
     if code == NotLeader.code:
         leader = given.get("leader")
         return NotLeader(leader if isinstance(leader, str) else None, str(given.get("reason", "")))
@@ -91,4 +88,7 @@ def error_of(fields: Fields | None) -> StelaeError:
         return TooOld(sizes.get("floor", 0))
     if code == TooLarge.code:
         return TooLarge("it", sizes.get("size_bytes", 0), sizes.get("size_bytes_max", 0))
+    kind = StelaeError.by_code.get(code, RemoteError)
+    if kind is not RemoteError and issubclass(kind, CallerError | RetryableError | PeerError):
+        return kind.__new__(kind, text)  # as it was made there: its text is whole already
     return RemoteError(code, text)

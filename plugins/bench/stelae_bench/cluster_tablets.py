@@ -19,10 +19,10 @@ from stelae.host.settings import NodeConfig, TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.local.cluster import LocalCluster, TabletSpec
 from stelae.machine.real import RealMachine
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO
-from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices, Files
 from stelae.spi.wal import WalEngine
 
@@ -50,7 +50,7 @@ def _add(config: NodeConfig, specs: Sequence[TabletSpec]) -> None:
         wal = config.wal.engine.open(layout.wals, config.wal.config, services)
         try:
             for spec in specs:
-                schema = Schema.from_plain({"columns": spec.columns, "key": spec.key})
+                schema = schema_from_plain({"columns": spec.columns, "key": spec.key})
                 tablet = TabletSettings(id=spec.tablet_id, schema=schema, members=config.tablet.members)
                 _make(machine.files, layout, wal, config, tablet)
         finally:

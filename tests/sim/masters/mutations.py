@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 
+from stelae.client.master_names import TableState, TabletState
+from stelae.client.master_requests import ChangeReply
 from stelae.server.master.actions import DeleteReplica, Evicted, Terminal
 from stelae.server.master.batches import Batch
 from stelae.server.master.events import Decided, Replicate, Reply
 from stelae.server.master.fences import Judgement, Verdict
 from stelae.server.master.locks import Wanted
 from stelae.server.master.mutations import table_lock
-from stelae.server.master.names import TableState, TabletState
 from stelae.server.master.operations import Outcome
 from stelae.server.master.reconcile import Transition
 from stelae.server.master.records import TabletRecord
-from stelae.server.master.requests import ChangeReply
 from stelae.spi.ids import OpId
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from stelae.client.master_requests import Change
 from stelae.server.master.actions import Action
 from stelae.server.master.fences import Verdict
 from stelae.server.master.operations import Outcome
-from stelae.server.master.requests import Change
 from stelae.sim.masters.faults import FaultKind
 from stelae.sim.masters.run import RunResult, run_seed
 from stelae.sim.masters.steps import Step

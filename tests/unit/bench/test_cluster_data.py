@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
 from stelae_bench import cluster_data
 from stelae_bench.cluster_data import DataSet, NoLineitem, default_cache, lineitem, mixed
 from stelae_bench.rows import POOL_ROWS, RowSource
@@ -19,7 +19,7 @@ from stelae_bench.rows import POOL_ROWS, RowSource
 
 def fits(data: DataSet) -> RowBatch:
     """The rows as the tablet's schema has them; raises if they are of other types."""
-    schema = Schema.from_plain({"columns": data.columns, "key": data.key})
+    schema = schema_from_plain({"columns": data.columns, "key": data.key})
     assert data.rows.schema.types == schema.layout.arrow.types
     (batch,) = data.rows.to_batches()
     return RowBatch.from_arrays(schema.layout, batch.columns)

@@ -16,8 +16,8 @@ from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES, encode
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.machine.files import RealFiles
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.ids import ClusterId, NodeId, TabletId
-from stelae.spi.schema import Schema
 
 UUID = "0123456789abcdef" * 2
 
@@ -256,7 +256,7 @@ def test_a_mistake_in_node_toml_is_exit_code_2_with_file_and_line(tmp_path: Path
 
 def test_dump_of_a_directory_shows_every_file(tmp_path: Path) -> None:
     root = formatted(tmp_path)
-    schema = Schema.from_plain({"columns": [{"name": "k", "type": "int64"}], "key": ["k"]})
+    schema = schema_from_plain({"columns": [{"name": "k", "type": "int64"}], "key": ["k"]})
     tablet = TabletId("t1")
     block = Superblock(tablet_id=tablet, schemas=(schema.to_bytes(),), results=b"\x01\xff")
     SuperblockFile(RealFiles(), Layout(str(root)), tablet).save(block)
@@ -265,7 +265,7 @@ def test_dump_of_a_directory_shows_every_file(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert files["instance"]["node_id"] == UUID
     assert files["clock"] == {"ceiling": 0}
-    assert files["superblock"]["schemas"] == [schema.to_plain()]
+    assert files["superblock"]["schemas"] == [schema_to_plain(schema)]
     assert files["superblock"]["results"] == "01ff"
     people = run("fs", "dump", str(root)).stdout
     assert "superblock, format 1" in people

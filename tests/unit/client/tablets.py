@@ -16,6 +16,7 @@ from stelae.host.results import ResultsTable
 from stelae.partition.plain import from_plain
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import Operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload
@@ -121,7 +122,7 @@ class MemoryTablet:
         return ScanPage(chosen, self.schema.version, count, after), rows if count else None
 
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "sensor", "type": "int32"},
@@ -155,7 +156,7 @@ class MemoryTable:
 def one_column(name: str, type_text: str, *, nullable: bool = True, key_type: str = "int64") -> Schema:
     """A schema with the key ``id`` and one more column."""
     columns = [{"name": "id", "type": key_type}, {"name": name, "type": type_text, "nullable": nullable}]
-    return Schema.from_plain({"columns": columns, "key": ["id"]})
+    return schema_from_plain({"columns": columns, "key": ["id"]})
 
 
 def failures(error: Any) -> list[tuple[int, str]]:

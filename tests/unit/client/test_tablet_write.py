@@ -11,14 +11,14 @@ import pytest
 from stelae.client.client import Client, Tablet
 from stelae.client.leader import LeaderTracker
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, WriteRun, decode_request
 
 NODE = NodeId("a" * 32)
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {"columns": [{"name": "name", "type": "string", "nullable": True}, {"name": "id", "type": "int32"}], "key": ["id"]}
 )
 

@@ -13,6 +13,7 @@ from stelae.client.writes import Wave
 from stelae.rows.building import build_batch
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import operation
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 
@@ -22,7 +23,7 @@ NAN = float("nan")
 
 def schema(kind: str) -> Schema:
     columns = [{"name": "first", "type": kind}, {"name": "second", "type": "int32"}]
-    return Schema.from_plain({"columns": columns, "key": ["first", "second"]})
+    return schema_from_plain({"columns": columns, "key": ["first", "second"]})
 
 
 def wave(kind: str, *batches: list[tuple[Any, ...]]) -> Wave:

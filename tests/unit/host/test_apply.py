@@ -14,6 +14,7 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.results import ResultsTable
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
@@ -21,7 +22,7 @@ from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyResult, RowFault
 from stelae.spi.write import OpKind, RowCode, digests_of
 
-SCHEMA = Schema.from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
+SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
 LAST = OpId(1, 1)
 
 
@@ -89,8 +90,9 @@ def test_an_entry_that_is_applied_is_answered_and_counts(inline: bool) -> None:
 
 def later(version: int, *names: str) -> Schema:
     """The schema with nullable columns of these names added."""
-    columns = [*SCHEMA.to_plain()["columns"], *({"name": name, "type": "string", "nullable": True} for name in names)]
-    return Schema.from_plain({"version": version, "columns": columns, "key": ["id"]})
+    more = [{"name": name, "type": "string", "nullable": True} for name in names]
+    columns = [*schema_to_plain(SCHEMA)["columns"], *more]
+    return schema_from_plain({"version": version, "columns": columns, "key": ["id"]})
 
 
 def changes(*schemas: Schema) -> ApplyGroup:

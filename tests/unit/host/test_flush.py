@@ -23,6 +23,7 @@ from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import ConsensusEngine, TabletConfig
@@ -42,7 +43,7 @@ TABLET = TabletId("t")
 LOG = LogId(TABLET, 1)
 LAYOUT = Layout("/node")
 CLIENT = ClientId("c")
-SCHEMA = Schema.from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
+SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
 CONFIG = TabletConfig(op_id=ZERO, members=())
 
 
@@ -96,7 +97,7 @@ def write_entry(index: int) -> Entry:
 def schema_entry(index: int) -> Entry:
     """An entry that gives the column another default, so that the schema has the version ``index``."""
     columns = [{"name": "id", "type": "int64", "default": index}]
-    schema = Schema.from_plain({"version": index, "columns": columns, "key": ["id"]})
+    schema = schema_from_plain({"version": index, "columns": columns, "key": ["id"]})
     return Entry(OpId(1, index), EntryKind.SCHEMA, index << 12, schema.to_bytes())
 
 

@@ -14,10 +14,10 @@ from stelae.host.results import ResultsTable
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import PayloadClient, WritePayload, decode_payload
-from stelae.spi.schema import Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, OpResult, RowCode, RowError, WriteReply, WriteRequest, WriteRun
 
@@ -35,7 +35,7 @@ class World:
         self.start(version=1)
 
     def start(self, version: int) -> None:
-        schema = Schema.from_plain({**PLAIN, "version": version})
+        schema = schema_from_plain({**PLAIN, "version": version})
         self.path = WritePath(Batcher(schema), count(1), self.results, lambda: self.now)
 
     def write(self, *operations: tuple[int, Any], version: int = 1, client: str = "c") -> None:

@@ -17,12 +17,12 @@ from stelae.lifecycle.loading import TabletLoader
 from stelae.lifecycle.quarantine import About
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import ConsensusEngine, HardState, Member
 from stelae.spi.ids import ClientId, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.scan import Order, ScanSpec
-from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append
 from stelae.spi.write import OpKind, digests_of
@@ -32,7 +32,7 @@ from tests.conformance.durable_store import DurableStore
 LAYOUT = Layout("/node")
 NODE = NodeId("a" * 32)
 TABLET, OTHER = TabletId("t"), TabletId("other")
-SCHEMA = Schema.from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
+SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
 LAST = OpId(1, 9)
 
 

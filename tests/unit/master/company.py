@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from typing import TypeVar
 
+from stelae.client.master_requests import Change, ChangeRequest, CreateTable, Question, ReadRequest
 from stelae.partition.schema import HashLevel, PartitionSchema
 from stelae.server.master.actions import Action
 from stelae.server.master.catalog import Catalog
@@ -29,7 +30,6 @@ from stelae.server.master.events import (
 )
 from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
 from stelae.server.master.operations import Outcome
-from stelae.server.master.requests import Change, ChangeRequest, CreateTable, Question, ReadRequest
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import MemberType, Role, TabletConfig
 from stelae.spi.ids import ClientId, IncarnationId, NodeId, OpId, TabletId

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from stelae.client.master_names import ServerMode, TableId, TableState, TabletState
 from stelae.partition.schema import Partition
 from stelae.server.master.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
 from stelae.server.master.catalog import Catalog
-from stelae.server.master.names import ServerMode, TableId, TableState, TabletState
 from stelae.server.master.records import (
     ClientRecord,
     ClusterRecord,

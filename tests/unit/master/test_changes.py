@@ -7,13 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.partition.schema import KeyRange, PartitionSchema
-from stelae.server.master.actions import DeleteReplica
-from stelae.server.master.events import CaughtUp, Confirm, Confirmed, LeaderChanged, ReadAsked, Refuse, Replicate, Reply
-from stelae.server.master.names import ServerMode, TableId, TableState, TabletState
-from stelae.server.master.operations import Outcome
-from stelae.server.master.records import RequestRecord
-from stelae.server.master.requests import (
+from stelae.client.master_names import ServerMode, TableId, TableState, TabletState
+from stelae.client.master_requests import (
     AddColumn,
     AddRange,
     AlterTable,
@@ -35,6 +30,11 @@ from stelae.server.master.requests import (
     TableDescription,
     TableList,
 )
+from stelae.partition.schema import KeyRange, PartitionSchema
+from stelae.server.master.actions import DeleteReplica
+from stelae.server.master.events import CaughtUp, Confirm, Confirmed, LeaderChanged, ReadAsked, Refuse, Replicate, Reply
+from stelae.server.master.operations import Outcome
+from stelae.server.master.records import RequestRecord
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId
 from stelae.spi.schema import Schema

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from stelae.client.master_names import TableId, TabletState
 from stelae.partition.schema import Partition
 from stelae.server.master.actions import (
     Action,
@@ -20,7 +21,6 @@ from stelae.server.master.actions import (
 )
 from stelae.server.master.fences import LocalReplica, Verdict, judge
 from stelae.server.master.heartbeats import DataState
-from stelae.server.master.names import TableId, TabletState
 from stelae.spi.consensus import MemberType, TabletConfig
 from stelae.spi.ids import ZERO, OpId, TabletId
 from tests.unit.master.company import SCHEMA, SERVERS

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from stelae.client.master_names import TableState, TabletState
+from stelae.client.master_requests import AddColumn, AlterTable, ChangeReply, DeleteTable, GetTable, TableDescription
 from stelae.client.messages import decode, encode
 from stelae.server.master.actions import AlterSchema, DeleteReplica
 from stelae.server.master.events import Decided, Refuse, Reply
 from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
-from stelae.server.master.names import TableState, TabletState
 from stelae.server.master.operations import Operations, Outcome
-from stelae.server.master.requests import AddColumn, AlterTable, ChangeReply, DeleteTable, GetTable, TableDescription
 from stelae.server.master.servers import Servers
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId

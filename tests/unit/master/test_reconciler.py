@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from stelae.client.master_names import ServerMode, TabletState
+from stelae.client.master_requests import AddColumn, AlterTable, DeleteTable, SetServerMode
 from stelae.server.master.actions import (
     AlterSchema,
     ChangeConfig,
@@ -19,8 +21,6 @@ from stelae.server.master.actions import (
     TransferLeadership,
 )
 from stelae.server.master.heartbeats import DataState
-from stelae.server.master.names import ServerMode, TabletState
-from stelae.server.master.requests import AddColumn, AlterTable, DeleteTable, SetServerMode
 from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot

@@ -12,6 +12,7 @@ from stelae.partition.columns import KeyColumns
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
 from stelae.rows.building import build_batch
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 
@@ -38,7 +39,7 @@ def table(key: Sequence[str], values: Sequence[str] = ()) -> Schema:
     """A schema of key columns ``k0``, ``k1``, ... and others ``v0``, ...; the others stand first and are nullable."""
     columns = [{"name": f"v{n}", "type": t, "nullable": True} for n, t in enumerate(values)]
     columns += [{"name": f"k{n}", "type": t} for n, t in enumerate(key)]
-    return Schema.from_plain({"columns": columns, "key": [f"k{n}" for n in range(len(key))]})
+    return schema_from_plain({"columns": columns, "key": [f"k{n}" for n in range(len(key))]})
 
 
 def value(type_text: str) -> st.SearchStrategy[Any]:

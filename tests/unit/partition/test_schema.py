@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import BUCKETS_MAX, PARTITIONS_MAX, BadPartitioning, HashLevel, KeyRange, PartitionSchema
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Corrupt
-from stelae.spi.schema import Schema
 from tests.unit.partition.tables import partitionings, schemas
 
-READINGS = Schema.from_plain(
+READINGS = schema_from_plain(
     {
         "columns": [
             {"name": "sensor", "type": "int32"},
@@ -100,7 +100,7 @@ def test_ranges_as_people_write_them_may_leave_gaps() -> None:
 
 
 def test_timestamps_may_have_a_zone_and_are_utc_without() -> None:
-    schema = Schema.from_plain({"columns": [{"name": "at", "type": "timestamp"}], "key": ["at"]})
+    schema = schema_from_plain({"columns": [{"name": "at", "type": "timestamp"}], "key": ["at"]})
 
     def edge(value: datetime) -> bytes:
         return from_plain(schema, {"range": {"columns": ["at"], "bounds": [[value]]}}).ranges[1].lower

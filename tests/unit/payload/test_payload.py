@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload, decode_payload, encode_payload
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, RowCode, RowError
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {"columns": [{"name": "id", "type": "int64"}, {"name": "name", "type": "string", "nullable": True}], "key": ["id"]}
 )
 

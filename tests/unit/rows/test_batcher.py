@@ -10,6 +10,7 @@ import pytest
 
 from stelae.rows.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, LAYOUTS_MAX, OP_BYTES_MAX, Batcher
 from stelae.rows.operations import operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
@@ -17,7 +18,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, RowCode, WriteRun, digests_of
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int64"},
@@ -198,7 +199,7 @@ def test_operations_without_rows_fill_a_payload_too(monkeypatch: pytest.MonkeyPa
 
 def test_column_subsets_that_nobody_uses_any_more_make_room() -> None:
     requests = Requests()
-    plain = Schema.from_plain({"columns": [{"name": f"c{n}", "type": "int8"} for n in range(80)], "key": ["c0"]})
+    plain = schema_from_plain({"columns": [{"name": f"c{n}", "type": "int8"} for n in range(80)], "key": ["c0"]})
     requests.batcher = Batcher(plain)
     for column in range(2, 80):
         requests.add(OpKind.UPDATE, [(1, 2)], (1, column))
@@ -219,9 +220,9 @@ def test_arrow_rows_are_passed_on_untouched() -> None:
 
 
 def test_nulls_in_arrow_rows_become_errors_where_none_may_be() -> None:
-    plain = SCHEMA.to_plain()
+    plain = schema_to_plain(SCHEMA)
     plain["columns"][4]["nullable"] = True
-    loose = Schema.from_plain(plain)
+    loose = schema_from_plain(plain)
     rows = [(n, None, 1, None, None if n in (1, 3) else True) for n in range(5)]
     requests = Requests()
     requests.add(OpKind.UPSERT, RowBatch.from_equal_rows(loose.layout, rows).to_ipc())
@@ -294,7 +295,7 @@ def test_what_is_too_much_for_one_entry_becomes_several_in_order(monkeypatch: py
         assert owners == [f"c{(r.first_sequence - 1) % 3}" for r in payload.runs]
 
 
-NAMED = Schema.from_plain(
+NAMED = schema_from_plain(
     {
         "columns": [
             {"name": "name", "type": "string"},
@@ -375,7 +376,7 @@ def test_a_row_that_does_not_fit_and_one_that_is_too_large_keep_their_places() -
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_arrow_that_would_expand_beyond_the_limit_is_refused_with_both_sizes(codec: str) -> None:
     values = pa.array(range(5_000_000), pa.int64())
-    requests = Requests(Schema.from_plain(LONG))
+    requests = Requests(schema_from_plain(LONG))
     small = compressed(pa.record_batch([values.slice(0, 1000)], ["id"]), codec)
     requests.add(OpKind.INSERT, small)
     assert requests.one().row_count == 1000
@@ -389,7 +390,7 @@ def test_arrow_that_would_expand_beyond_the_limit_is_refused_with_both_sizes(cod
 
 def test_arrow_with_more_rows_than_an_operation_may_have_is_refused_by_size() -> None:
     """Forty million rows of one bit each are five megabytes, and no small thing to apply."""
-    schema = Schema.from_plain({"columns": [{"name": "k", "type": "bool"}], "key": ["k"]})
+    schema = schema_from_plain({"columns": [{"name": "k", "type": "bool"}], "key": ["k"]})
     data = pa.record_batch([pa.array([True]).take(pa.array([0] * 1000))], ["k"])
     requests = Requests(schema)
     requests.add(OpKind.UPSERT, data.serialize().to_pybytes())

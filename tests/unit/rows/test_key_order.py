@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stelae.rows.key_order import key_order
 from stelae.rows.keys import encode_keys
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from tests.unit.rows.test_keys import VALUES
@@ -25,7 +26,7 @@ SPECIAL: dict[str, tuple[Any, ...]] = {
 def schema_of(*types: str) -> Schema:
     """A schema of a value column and some key columns, the last of which stands first in the key."""
     columns = [{"name": "v", "type": "bool"}, *({"name": f"k{n}", "type": t} for n, t in enumerate(types))]
-    return Schema.from_plain({"columns": columns, "key": [f"k{n}" for n in reversed(range(len(types)))]})
+    return schema_from_plain({"columns": columns, "key": [f"k{n}" for n in reversed(range(len(types)))]})
 
 
 @given(st.data())

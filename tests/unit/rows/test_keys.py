@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.rows.keys import KEY_ENCODING_VERSION, decode_key, encode_key
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import Schema
 
@@ -66,7 +67,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 def schema_of(*types: str) -> Schema:
     columns = [{"name": f"k{place}", "type": t} for place, t in enumerate(types)]
-    return Schema.from_plain({"columns": columns, "key": [c["name"] for c in columns]})
+    return schema_from_plain({"columns": columns, "key": [c["name"] for c in columns]})
 
 
 def test_the_version_is_the_one_of_the_vectors() -> None:

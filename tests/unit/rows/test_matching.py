@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from stelae.rows.matching import matching
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
-from stelae.spi.schema import Schema
 
 NAN = float("nan")
 ID, NAME, SCORE = 1, 2, 3
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int64"},

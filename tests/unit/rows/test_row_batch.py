@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.rows.declared import check_declared
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.rows import RowBatch, to_array
-from stelae.spi.schema import Column, Layout, Schema
+from stelae.spi.schema import Column, Layout
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int64"},
@@ -67,14 +68,14 @@ def test_another_layout_takes_columns_by_id_and_fills_what_is_absent() -> None:
 
 def test_natural_values_become_plain_ones() -> None:
     columns = [{"name": t, "type": t} for t in ("date", "timestamp", "decimal(6,2)")]
-    layout = Schema.from_plain({"columns": columns, "key": ["date"]}).layout
+    layout = schema_from_plain({"columns": columns, "key": ["date"]}).layout
     natural = (date(1970, 1, 3), datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "1.5")
     plain = (2, 1_000_000, Decimal("1.50"))
     assert RowBatch.from_equal_rows(layout, [natural, plain]).to_rows() == [plain, plain]
 
 
 def test_infinity_fits_a_float() -> None:
-    layout = Schema.from_plain({"columns": [{"name": "k", "type": "float"}], "key": ["k"]}).layout
+    layout = schema_from_plain({"columns": [{"name": "k", "type": "float"}], "key": ["k"]}).layout
     values = [(float("inf"),), (float("-inf"),), (3.4028234663852886e38,)]
     assert RowBatch.from_equal_rows(layout, values).to_rows() == values
 
@@ -86,10 +87,10 @@ def test_rows_of_another_width_are_refused(rows: list[tuple[Any, ...]]) -> None:
 
 
 def test_nulls_where_none_may_be_are_corrupt_unless_allowed() -> None:
-    loose = Schema.from_plain({"columns": [{"name": "k", "type": "int8"}, {"name": "n", "type": "int8"}], "key": ["k"]})
-    plain = loose.to_plain()
+    loose = schema_from_plain({"columns": [{"name": "k", "type": "int8"}, {"name": "n", "type": "int8"}], "key": ["k"]})
+    plain = schema_to_plain(loose)
     plain["columns"][1]["nullable"] = True
-    data = RowBatch.from_equal_rows(Schema.from_plain(plain).layout, [(1, None)]).to_ipc()
+    data = RowBatch.from_equal_rows(schema_from_plain(plain).layout, [(1, None)]).to_ipc()
     with pytest.raises(Corrupt, match="'n'"):
         RowBatch.from_ipc(loose.layout, data)
     assert RowBatch.from_ipc(loose.layout, data, allow_nulls=True).to_rows() == [(1, None)]
@@ -132,7 +133,7 @@ def test_damaged_batches_are_corrupt_or_rows_but_never_a_crash() -> None:
 
 
 def test_a_batch_of_another_layout_is_corrupt() -> None:
-    other = Schema.from_plain({"columns": [{"name": "k", "type": "int8"}], "key": ["k"]})
+    other = schema_from_plain({"columns": [{"name": "k", "type": "int8"}], "key": ["k"]})
     data = RowBatch.from_equal_rows(other.layout, [(1,)]).to_ipc()
     with pytest.raises(Corrupt):
         RowBatch.from_ipc(SCHEMA.layout, data)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.rows.typed import TypedRows
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, WriteRun, digests_of
 
 TYPES = ("int8", "int64", "double", "bool", "string", "binary", "date", "timestamp")
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int64"},
@@ -80,7 +80,7 @@ def test_a_row_of_another_width_is_left_to_the_other_way(row: tuple[Any, ...]) -
 @pytest.mark.parametrize("kind", ["float", "decimal(9,2)"])
 def test_types_that_need_a_closer_look_are_read_without(kind: str) -> None:
     plain = {"columns": [{"name": "id", "type": "int64"}, {"name": "v", "type": kind}], "key": ["id"]}
-    assert TypedRows(Schema.from_plain(plain).layout).decode(run_of((1, 2))) is None
+    assert TypedRows(schema_from_plain(plain).layout).decode(run_of((1, 2))) is None
 
 
 def test_a_number_out_of_range_is_no_batch() -> None:

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from stelae.machine.files import RealFiles
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.scan import Order, ScanSpec
-from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import Replica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op
@@ -25,7 +25,7 @@ from tests.tidy.tree import ROOT
 PAGE = (ROOT / "docs/howto/read-blocks-with-other-tools.md").read_text()
 EXAMPLES = re.findall(r"^## (\w+)\n\n```(?:python|sql)\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
 INSTALLED = [(tool, text) for tool, text in EXAMPLES if importlib.util.find_spec(tool.lower())]
-READINGS = Schema.from_plain(
+READINGS = schema_from_plain(
     {
         "columns": [
             {"name": "sensor", "type": "int64"},
@@ -90,7 +90,7 @@ def test_columns_have_the_names_types_and_ids_of_the_table(readings: Replica, tm
 
 def test_a_table_with_columns_of_our_names_keeps_them(tmp_path: Path) -> None:
     columns = [{"name": name, "type": "int8"} for name in ("_stelae_deleted", "a", "a.b")]
-    schema = Schema.from_plain({"columns": columns, "key": ["_stelae_deleted"]})
+    schema = schema_from_plain({"columns": columns, "key": ["_stelae_deleted"]})
     replica = StoreHarness(ColumnarStore, tiny).replica(schema)
     replica.insert((1, 2, 3), (2, 3, 4))
     replica.flush()

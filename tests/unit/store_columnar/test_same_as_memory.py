@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from stelae.rows.keys import encode_key
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
 from stelae.spi.scan import Compare, In, IsNull, Order, Prefix
-from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import Replica, StoreHarness
 from stelae.testing.conformance.store_model import Op
@@ -36,7 +36,7 @@ class Twins:
         self.key_types = [self.pick([*KEYS]) for _ in range(1 + self.below(2))]
         columns: list[dict[str, Any]] = [{"name": f"k{n}", "type": t} for n, t in enumerate(self.key_types)]
         columns += [{"name": f"c{n}", "type": KINDS[n], "nullable": True} for n in range(3)]
-        schema = Schema.from_plain({"columns": columns, "key": [f"k{n}" for n in range(len(self.key_types))]})
+        schema = schema_from_plain({"columns": columns, "key": [f"k{n}" for n in range(len(self.key_types))]})
         self.columnar = StoreHarness(ColumnarStore, tiny).replica(schema)
         self.memory = StoreHarness(MemoryStore).replica(schema)
         self.floor = 0
@@ -72,7 +72,7 @@ class Twins:
         assert self.columnar.write(*ops) == self.memory.write(*ops)
 
     def alter(self) -> None:
-        plain = self.columnar.schema.to_plain()
+        plain = schema_to_plain(self.columnar.schema)
         plain["version"] += 1
         mine = [c for c in plain["columns"] if c["id"] > len(self.key_types)]
         if mine and self.below(2):
@@ -86,7 +86,7 @@ class Twins:
             {**column, "default": self.below(3) if not column["nullable"] or self.below(2) else None}
         )
         for replica in (self.columnar, self.memory):
-            replica.change_schema(Schema.from_plain(plain))
+            replica.change_schema(schema_from_plain(plain))
 
     def disturb(self) -> None:
         """Flush, merge, crash, forget: nothing that a reader may notice."""

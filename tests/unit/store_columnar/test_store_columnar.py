@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.errors import CallerError, Full, SyncFailed, TooOld
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.scan import Compare, IsNull, Order, ScanSpec
-from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
@@ -317,14 +317,14 @@ def test_flushes_alone_keep_the_number_of_overlapping_blocks_bounded() -> None:
 def test_a_log_replayed_from_its_beginning_meets_the_schemas_of_its_time(replica: Replica) -> None:
     """The superblock may know later schemas than the first entries were written for. Rows that were taken for ones of
     the latest lost its columns when they were put together under an earlier one, and came back with nulls."""
-    plain = SCHEMA.to_plain()
+    plain = schema_to_plain(SCHEMA)
     for n in range(6):
         replica.insert((n, "a", n))
     plain["version"] = 2
     plain["columns"][2]["default"] = 8
     plain["columns"].append({"id": 4, "name": "kind", "type": "int32", "default": 5})
     replica.write(Op(OpKind.INSERT, [(6, "b")], (1, 2)))
-    replica.change_schema(Schema.from_plain(plain))
+    replica.change_schema(schema_from_plain(plain))
     replica.write(Op(OpKind.INSERT, [(7, "c")], (1, 2)))
     rows = [*((n, "a", n, 5) for n in range(6)), (6, "b", 7, 5), (7, "c", 8, 5)]
     assert replica.rows() == rows
@@ -341,12 +341,12 @@ def test_a_merge_behind_a_change_of_the_schema_goes_back_with_the_flush(calm: Re
     for turn in range(4):
         calm.write(upsert(*((n, f"t{turn}", n) for n in range(10))))
         calm.flush()
-    plain = SCHEMA.to_plain()
+    plain = schema_to_plain(SCHEMA)
     plain["version"] = 2
     del plain["columns"][1]
     between = calm.entry(Op(OpKind.UPDATE, [(3, 33)], (1, 3)))
     calm.store.apply([between])
-    calm.change_schema(Schema.from_plain(plain))
+    calm.change_schema(schema_from_plain(plain))
     calm.compact()
     calm.open()
     assert calm.store.schema == SCHEMA

@@ -24,10 +24,10 @@ from typing import Any
 
 from stelae.machine.files import RealFiles
 from stelae.rows.keys import encode_key
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.payload import WritePayload
 from stelae.spi.scan import Order, ScanSpec
-from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry, Edit, TabletStore
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import payload
@@ -36,7 +36,7 @@ from stelae_store_columnar import ColumnarStore
 from stelae_store_lmdb import LmdbStore
 from stelae_store_memory import MemoryStore
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int64"},

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stelae.rows.keys import encode_key
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Corrupt, FutureVersion, Unsupported
 from stelae.spi.scan import Compare, In, Order, ScanSpec
-from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_history import lived
@@ -139,7 +139,7 @@ def test_an_entry_that_cannot_be_applied_to_its_end_changes_nothing(replica: Lmd
     assert replica.store.applied == replica.log[0].op_id
 
 
-COMPOSITE = Schema.from_plain(
+COMPOSITE = schema_from_plain(
     {
         "columns": [{"name": "a", "type": "string"}, {"name": "b", "type": "int32"}, {"name": "c", "type": "binary"}],
         "key": ["a", "b", "c"],
@@ -172,5 +172,5 @@ def test_comparisons_on_a_key_of_one_column_narrow_a_scan() -> None:
     assert narrowed(Compare(1, "!=", 3), Compare(2, "=", "x")) == (None, None)
     assert narrowed(Compare(1, ">=", 3), key_from=code(5), after=code(6)) == (code(6) + b"\0", None)
     assert narrowed(after=code(6), order=Order.KEY_DESCENDING) == (None, code(6))
-    doubles = Schema.from_plain({"columns": [{"name": "k", "type": "double"}], "key": ["k"]})
+    doubles = schema_from_plain({"columns": [{"name": "k", "type": "double"}], "key": ["k"]})
     assert key_range(doubles, ScanSpec(predicates=(Compare(1, "=", 0.0),))) == (None, None)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.partition.plain import from_plain
-from stelae.spi.schema import Schema
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.write import OpKind
 from stelae.transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
 from stelae.transfer.inference import arrow_of_texts, arrow_of_values, stored_type, unique_columns
@@ -77,7 +77,7 @@ def test_a_design_reads_back_as_the_table_it_describes() -> None:
     made = design("my readings", TYPES, ["station", "day"], ["station:4"], "")
     node, _, locations = made.to_toml().partition("# in the file for --tables")
     tablet = tomllib.loads(node)["tablet"]
-    schema = Schema.from_plain({"columns": tablet["columns"], "key": tablet["key"]})
+    schema = schema_from_plain({"columns": tablet["columns"], "key": tablet["key"]})
     assert schema == made.schema()
     assert [column.type for column in schema.columns] == ["string", "date", "double", "string"]
     assert [column.nullable for column in schema.columns] == [False, False, True, True]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from stelae.client.where import BadFilter, predicates
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
-from stelae.spi.schema import Schema
 from stelae.transfer.filters import read_key, read_time, read_where
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "station", "type": "string"},

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from stelae.spi.schema import Schema
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.write import OpKind
 from stelae.transfer import csv_reader
 from stelae.transfer.checking import check_chunk
@@ -20,7 +20,7 @@ from stelae.transfer.files import BrokenInput, Format, Kind, NoInput, UnknownFor
 from stelae.transfer.readers import open_reader
 from stelae.transfer.records import BadRow, Chunk
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int64"},

@@ -12,14 +12,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
 from stelae.transfer.files import Format, Kind
 from stelae.transfer.readers import open_reader
 from stelae.transfer.sinks import CsvSink, JsonSink, TextSink, file_sink
 
 TYPES = ["bool", "int8", "int64", "float", "double", "decimal(10,3)", "string", "binary", "date", "timestamp"]
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int32"},

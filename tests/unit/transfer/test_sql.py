@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import dataset
 
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Unavailable
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, In, IsNull
-from stelae.spi.schema import Schema
 from stelae.transfer.pushdown import pushed
 from stelae.transfer.sql import Query, SqlFailed
 from tests.unit.client.tablets import MemoryTable
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "sensor", "type": "int32"},
@@ -268,7 +268,7 @@ def test_filters_of_an_expression_never_leave_out_a_row_for_which_it_holds(expre
 
 def test_an_expression_that_cannot_be_read_is_judged_by_whoever_asks_and_needs_all_columns() -> None:
     assert pushed(SCHEMA, object()) == ([], None)
-    odd = Schema.from_plain({"columns": [{"name": "a'\ncall: 'x", "type": "int64"}], "key": ["a'\ncall: 'x"]})
+    odd = schema_from_plain({"columns": [{"name": "a'\ncall: 'x", "type": "int64"}], "key": ["a'\ncall: 'x"]})
     assert pushed(odd, FIELD("a'\ncall: 'x") == 1) == ([], None)
     assert pushed(SCHEMA, FIELD("elsewhere") == 1) == ([], None)
     assert pushed(SCHEMA, None) == ([], ())

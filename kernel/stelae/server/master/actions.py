@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from stelae.client.master_names import TableId, TabletState
 from stelae.partition.schema import Partition
-from stelae.server.master.names import TableId, TabletState
 from stelae.spi.consensus import MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
 

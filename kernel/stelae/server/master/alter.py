@@ -6,12 +6,8 @@ from typing import assert_never
 
 import msgspec
 
-from stelae.partition.schema import KeyRange, PartitionSchema
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.errors import BadChange, TableExists
-from stelae.server.master.mutations import Context, partitions_of
-from stelae.server.master.records import TableRecord, TabletRecord
-from stelae.server.master.requests import (
+from stelae.client.master_errors import BadChange, TableExists
+from stelae.client.master_requests import (
     AddColumn,
     AddRange,
     AlterStep,
@@ -22,6 +18,10 @@ from stelae.server.master.requests import (
     RenameTable,
     SetDefault,
 )
+from stelae.partition.schema import KeyRange, PartitionSchema
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.mutations import Context, partitions_of
+from stelae.server.master.records import TableRecord, TabletRecord
 from stelae.spi.schema import Column, Schema
 
 STEPS_MAX = 1000

@@ -14,13 +14,9 @@ import msgspec
 
 from stelae.server.master.records import Key, Record, decode_record, encode_record
 from stelae.spi.errors import Corrupt
-from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind
-
-SYSTEM_TABLET = TabletId("sys-catalog")
-"""The tablet that holds the catalog, on every master."""
 
 SYSTEM_SCHEMA = Schema(
     1,

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar, assert_never
 
 import msgspec
 
+from stelae.client.master_names import TableId, TableState
 from stelae.server.master.batches import Batch
-from stelae.server.master.names import TableId, TableState
 from stelae.server.master.records import (
     ClientRecord,
     ClusterRecord,

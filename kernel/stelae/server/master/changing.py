@@ -6,15 +6,15 @@ import random
 from collections import deque
 from collections.abc import Iterator
 
+from stelae.client.master_errors import NotReplicated, OutcomeUnknown, TableBusy
+from stelae.client.master_requests import ChangeReply, Verdict
 from stelae.server.master.ddl import plan_change
-from stelae.server.master.errors import NotReplicated, OutcomeUnknown, TableBusy
 from stelae.server.master.events import Applied, ChangeAsked, Decided, Effect, Refuse, Replicate, Reply
 from stelae.server.master.exactly_once import identified, known_verdict, refusal
 from stelae.server.master.leadership import Leadership
 from stelae.server.master.mutations import Context, Mutation
 from stelae.server.master.operations import Outcome, Settled
 from stelae.server.master.reconcile import View
-from stelae.server.master.requests import ChangeReply, Verdict
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError
 from stelae.spi.ids import NodeId, OpId

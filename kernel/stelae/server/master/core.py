@@ -24,6 +24,7 @@ import random
 from collections.abc import Sequence
 from typing import assert_never
 
+from stelae.client.master_names import TabletState
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.changing import Changing
 from stelae.server.master.events import (
@@ -45,7 +46,6 @@ from stelae.server.master.events import (
 )
 from stelae.server.master.heartbeats import HeartbeatReply
 from stelae.server.master.leadership import Leadership, MasterStatus
-from stelae.server.master.names import TabletState
 from stelae.server.master.reading import Reading
 from stelae.server.master.reconcile import Plan, View, reconcile, settle
 from stelae.server.master.records import TableRecord, TabletRecord

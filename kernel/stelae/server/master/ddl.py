@@ -9,11 +9,21 @@ from typing import assert_never
 
 import msgspec
 
+from stelae.client.master_errors import BadChange, NoTable, TooFewServers
+from stelae.client.master_names import TableId, TableState
+from stelae.client.master_requests import (
+    AlterTable,
+    Change,
+    ChangeReply,
+    CreateTable,
+    DeleteTable,
+    RecallTable,
+    SetServerMode,
+)
 from stelae.partition.schema import PartitionSchema
 from stelae.server.master.alter import Altered, check_name, split_tablets
 from stelae.server.master.batches import Batch
 from stelae.server.master.catalog import Catalog
-from stelae.server.master.errors import BadChange, NoTable, TooFewServers
 from stelae.server.master.locks import Wanted
 from stelae.server.master.mutations import (
     Context,
@@ -27,17 +37,7 @@ from stelae.server.master.mutations import (
     table_lock,
     tablet_lock,
 )
-from stelae.server.master.names import TableId, TableState
 from stelae.server.master.records import Record, TableRecord, TabletRecord
-from stelae.server.master.requests import (
-    AlterTable,
-    Change,
-    ChangeReply,
-    CreateTable,
-    DeleteTable,
-    RecallTable,
-    SetServerMode,
-)
 from stelae.server.master.states import TableCause, TabletCause
 from stelae.spi.errors import Corrupt, SchemaMismatch, Unavailable
 from stelae.spi.ids import tablet_id as checked_id

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from stelae.client.master_requests import Answer, ChangeReply, ChangeRequest, ReadRequest
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import Batch
 from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
 from stelae.server.master.operations import Outcome
-from stelae.server.master.requests import Answer, ChangeReply, ChangeRequest, ReadRequest
 from stelae.spi.ids import NodeId, OpId
 
 # -- events --------------------------------------------------------------------------------------

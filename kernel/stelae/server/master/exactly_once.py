@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
+from stelae.client.master_errors import StaleChange
+from stelae.client.master_requests import ChangeRefused, ChangeRequest, Verdict, decode_verdict, encode_verdict
 from stelae.server.master.batches import Batch
 from stelae.server.master.catalog import Catalog
-from stelae.server.master.errors import StaleChange
 from stelae.server.master.locks import Wanted
 from stelae.server.master.mutations import Mutation
 from stelae.server.master.records import RequestRecord
-from stelae.server.master.requests import ChangeRefused, ChangeRequest, Verdict, decode_verdict, encode_verdict
 from stelae.server.master.upkeep import client_lock
 from stelae.spi.errors import CallerError, PayloadMismatch
 from stelae.spi.ids import client_id

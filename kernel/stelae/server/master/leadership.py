@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from stelae.client.master_requests import ReadRequest
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import Batch
 from stelae.server.master.events import ChangeAsked
@@ -16,7 +17,6 @@ from stelae.server.master.locks import Locks
 from stelae.server.master.operations import Operation, Operations
 from stelae.server.master.reconcile import Transition
 from stelae.server.master.records import Record
-from stelae.server.master.requests import ReadRequest
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId, TabletId
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from stelae.client.master_names import TableId, TableState, TabletState
+from stelae.client.master_requests import Verdict
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import Partition, PartitionSchema
 from stelae.server.master.batches import Batch
 from stelae.server.master.locks import Wanted
-from stelae.server.master.names import TableId, TableState, TabletState
 from stelae.server.master.records import TableRecord, TabletRecord
-from stelae.server.master.requests import Verdict
 from stelae.server.master.settings import MasterSettings
 from stelae.server.master.states import TABLE_MOVES, TABLET_MOVES, TableCause, TabletCause
 from stelae.spi.consensus import TabletConfig

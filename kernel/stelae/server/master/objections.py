@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stelae.client.master_names import ServerMode, TabletState
 from stelae.server.master.heartbeats import DataState
-from stelae.server.master.names import ServerMode, TabletState
 from stelae.server.master.reconcile import View
 from stelae.server.master.records import TabletRecord
 from stelae.server.master.servers import Liveness

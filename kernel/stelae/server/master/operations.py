@@ -18,10 +18,10 @@ from enum import StrEnum
 
 import msgspec
 
+from stelae.client.master_requests import Verdict
 from stelae.server.master.batches import Batch
 from stelae.server.master.locks import Locks
 from stelae.server.master.mutations import Mutation
-from stelae.server.master.requests import Verdict
 from stelae.spi.ids import OpId
 
 

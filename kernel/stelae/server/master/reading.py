@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from stelae.server.master.errors import TooStale
+from stelae.client.master_errors import TooStale
+from stelae.client.master_requests import ReadRequest
 from stelae.server.master.events import CaughtUp, Confirm, Confirmed, Effect, ReadAsked, Refuse, Reply
 from stelae.server.master.leadership import Leadership
 from stelae.server.master.reads import answer
 from stelae.server.master.reconcile import View
-from stelae.server.master.requests import ReadRequest
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import NotLeader, Overloaded, RetryableError, StelaeError
 from stelae.spi.ids import NodeId

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from stelae.server.master.ddl import find_table
-from stelae.server.master.mutations import partitions_of
-from stelae.server.master.names import TableState, TabletState
-from stelae.server.master.reconcile import View
-from stelae.server.master.records import TableRecord, TabletRecord
-from stelae.server.master.requests import (
+from stelae.client.master_names import TableState, TabletState
+from stelae.client.master_requests import (
     Answer,
     GetTable,
     ListServers,
@@ -22,6 +18,10 @@ from stelae.server.master.requests import (
     TableSummary,
     TabletPlace,
 )
+from stelae.server.master.ddl import find_table
+from stelae.server.master.mutations import partitions_of
+from stelae.server.master.reconcile import View
+from stelae.server.master.records import TableRecord, TabletRecord
 
 
 def answer(view: View, question: Question) -> Answer:

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from stelae.client.master_names import TableState, TabletState
 from stelae.server.master.actions import Action, AlterSchema, CreateReplica, DeleteReplica, Evicted, Terminal
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.heartbeats import DataState, ReplicaStatus
 from stelae.server.master.locks import Wanted
 from stelae.server.master.mutations import move_table, move_tablet, table_lock, tablet_lock
-from stelae.server.master.names import TableState, TabletState
 from stelae.server.master.records import Record, TableRecord, TabletRecord
 from stelae.server.master.servers import Liveness, Servers
 from stelae.server.master.settings import MasterSettings

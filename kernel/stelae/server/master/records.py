@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from stelae.client.master_names import ServerMode, TableId, TableState, TabletState
 from stelae.partition.schema import Partition, PartitionSchema
-from stelae.server.master.names import ServerMode, TableId, TableState, TabletState
 from stelae.server.master.states import TERMINAL_TABLE, TERMINAL_TABLET
 from stelae.spi.consensus import TabletConfig
 from stelae.spi.errors import Corrupt

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from stelae.client.master_names import TableState, TabletState
 from stelae.server.master.actions import Action, ChangeConfig, ConfigChange, TransferLeadership
 from stelae.server.master.heartbeats import ReplicaStatus
 from stelae.server.master.mutations import move_tablet
-from stelae.server.master.names import TableState, TabletState
 from stelae.server.master.objections import health_of, is_healthy, objection
 from stelae.server.master.reconcile import Plan, View
 from stelae.server.master.records import TabletRecord

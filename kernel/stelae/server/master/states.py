@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from stelae.server.master.names import TableState, TabletState
+from stelae.client.master_names import TableState, TabletState
 
 
 class TableCause(StrEnum):

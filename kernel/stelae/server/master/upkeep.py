@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from stelae.client.master_names import TableState
 from stelae.server.master.batches import Batch
 from stelae.server.master.ddl import removal
 from stelae.server.master.locks import Wanted
 from stelae.server.master.mutations import Mutation
-from stelae.server.master.names import TableState
 from stelae.server.master.reconcile import Transition, View
 from stelae.server.master.records import ClientRecord, Key, RequestRecord, ServerRecord
 from stelae.server.master.servers import Liveness

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stelae.server.tserver.heartbeats import MasterReports
 from stelae.server.tserver.leadership import LeadershipService
 from stelae.server.tserver.maintenance import Maintenance
 from stelae.server.tserver.schemas import SchemaService
@@ -15,4 +16,4 @@ from stelae.spi.hooks import ServiceFactory, hookimpl
 @hookimpl
 def stelae_services() -> Sequence[ServiceFactory]:
     """The services of a tablet server."""
-    return [TabletService, SchemaService, LifecycleService, LeadershipService, Maintenance]
+    return [TabletService, SchemaService, LifecycleService, LeadershipService, Maintenance, MasterReports]

@@ -12,6 +12,7 @@ from stelae.host.superblock import Partition
 from stelae.lifecycle.loading import TabletLoader
 from stelae.lifecycle.manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
+from stelae.server.tserver.actions import ActionService
 from stelae.spi.consensus import Member
 from stelae.spi.errors import CallerError, Corrupt, StelaeError
 from stelae.spi.ids import node_id, tablet_id
@@ -27,11 +28,13 @@ class LifecycleService:
         assert isinstance(node.tablets, TabletLoader)
         self.manager = TabletManager(node, node.tablets)
         self._tombstones = Tombstones(node)
+        self._actions = ActionService(node, self.manager)
 
     def start(self) -> None:
         """Register the handlers."""
         self._node.messenger.serve(CREATE_TABLET, self._create)
         self._node.messenger.serve(DELETE_TABLET, self._delete)
+        self._actions.start()
         self._tombstones.start()
 
     def stop(self) -> None:

@@ -6,10 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
-from stelae.server.master.events import ChangeAsked, ReadAsked, Refuse, Reply
-from stelae.server.master.names import TableId
-from stelae.server.master.requests import (
+from stelae.client.master_names import TableId
+from stelae.client.master_requests import (
     AddColumn,
     AddRange,
     AlterTable,
@@ -29,6 +27,8 @@ from stelae.server.master.requests import (
     TableDescription,
     Verdict,
 )
+from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
+from stelae.server.master.events import ChangeAsked, ReadAsked, Refuse, Reply
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.network import Place

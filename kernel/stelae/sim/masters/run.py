@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from stelae.client.master_names import TableState, TabletState
+from stelae.client.master_requests import TableDescription
 from stelae.server.master.actions import Action, DeleteReplica
 from stelae.server.master.batches import Batch
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.heartbeats import DataState
-from stelae.server.master.names import TableState, TabletState
-from stelae.server.master.requests import TableDescription
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation

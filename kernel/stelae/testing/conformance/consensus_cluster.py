@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,13 +132,8 @@ class Cluster:
         self.leaders: dict[int, int] = {}
         self.terms: dict[int, int] = {}
         self.votes: dict[tuple[int, int], NodeId] = {}
-        kinds = [MemberType.VOTER] * size + list(member_types)
-        members = tuple(
-            Member(node_id=node_name(i), address=f"node-{i}:1", member_type=kind)
-            for i, kind in enumerate(kinds, start=1)
-        )
-        self.initial = TabletConfig(op_id=ZERO, members=members)
-        self.nodes = {i: Node(i, Disk(self.initial)) for i in range(1, len(kinds) + 1)}
+        self.initial = _initial([MemberType.VOTER] * size + list(member_types))
+        self.nodes = {i: Node(i, Disk(self.initial)) for i in range(1, len(self.initial.members) + 1)}
         for number in self.nodes:
             self.start(number)
 
@@ -476,3 +471,11 @@ class Cluster:
         for index, entry in self.committed.items():
             if index > node.disk.base.index:
                 assert held.get(index) == entry, f"the leader lacks committed entry {index}"
+
+
+def _initial(kinds: Sequence[MemberType]) -> TabletConfig:
+    """The config before any entry, of members of these kinds."""
+    members = [
+        Member(node_id=node_name(i), address=f"node-{i}:1", member_type=kind) for i, kind in enumerate(kinds, start=1)
+    ]
+    return TabletConfig(op_id=ZERO, members=tuple(members))

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
-from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry
 from stelae.spi.write import OpKind, RowCode
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, faults_of, insert, upsert
@@ -148,11 +148,11 @@ class ApplyChecks:
     def test_a_new_column_has_its_default_in_old_rows(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
-        plain = SCHEMA.to_plain()
+        plain = schema_to_plain(SCHEMA)
         plain["version"] = 2
         plain["columns"][1]["name"] = "title"
         plain["columns"][2] = {"id": 9, "name": "cost", "type": "decimal(8,2)", "default": "1.50"}
-        wider = Schema.from_plain(plain)
+        wider = schema_from_plain(plain)
         replica.change_schema(wider)
         assert replica.store.schema == wider
         replica.write(Op(OpKind.INSERT, [(2, "b")], (1, 2)), Op(OpKind.UPDATE, [(1, "c")], (1, 2)))
@@ -161,11 +161,11 @@ class ApplyChecks:
     def test_rows_of_the_schema_before_may_follow_a_change(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         late = replica.entry(insert((1, "a", 1)), Op(OpKind.UPSERT, [(1, 5)], (1, 3)))
-        plain = SCHEMA.to_plain()
+        plain = schema_to_plain(SCHEMA)
         plain["version"] = 2
         plain["columns"].pop()
         replica.log.clear()
-        replica.change_schema(Schema.from_plain(plain))
+        replica.change_schema(schema_from_plain(plain))
         replica.store.apply([ApplyEntry(OpId(1, 2), 20, late.change)])
         assert replica.rows() == [(1, "a")]
 
@@ -173,12 +173,12 @@ class ApplyChecks:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         for change in ({"name": "new", "type": "int8"}, {"id": 2, "name": "n", "type": "int8"}):
-            plain = SCHEMA.to_plain()
+            plain = schema_to_plain(SCHEMA)
             plain["version"] = 2
             plain["columns"] = [c for c in plain["columns"] if c["id"] != change.get("id")]
             plain["columns"].append({"id": 8, **change})
             with pytest.raises(Corrupt):
-                replica.store.apply([ApplyEntry(OpId(1, 2), 20, Schema.from_plain(plain))])
+                replica.store.apply([ApplyEntry(OpId(1, 2), 20, schema_from_plain(plain))])
         assert replica.rows() == [(1, "a", 1)]
 
 

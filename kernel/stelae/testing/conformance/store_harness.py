@@ -12,6 +12,7 @@ import pytest
 
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.ids import ZERO, ClientId, OpId
 from stelae.spi.payload import WritePayload, decode_payload
@@ -21,7 +22,7 @@ from stelae.spi.store import ApplyEntry, ApplyResult, Edit, TabletStore
 from stelae.spi.write import OpKind, RowCode, digests_of
 from stelae.testing.conformance.store_model import Op, Row
 
-SCHEMA = Schema.from_plain(
+SCHEMA = schema_from_plain(
     {
         "columns": [
             {"name": "id", "type": "int64"},

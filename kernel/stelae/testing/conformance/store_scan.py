@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stelae.rows.keys import encode_key
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
-from stelae.spi.schema import Schema
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete
 from stelae.testing.conformance.store_model import Row
 
@@ -172,7 +172,7 @@ class ScanChecks:
     def test_every_type_comes_back_as_it_was_written(self, harness: StoreHarness) -> None:
         columns = [{"name": "k", "type": "int8"}]
         columns += [{"name": t, "type": t, "nullable": True} for t, _ in TYPES]  # type: ignore[dict-item]
-        replica = harness.replica(Schema.from_plain({"columns": columns, "key": ["k"]}))
+        replica = harness.replica(schema_from_plain({"columns": columns, "key": ["k"]}))
         rows: list[Row] = [
             (0, *(None for _ in TYPES)),
             (1, *(values[0] for _, values in TYPES)),
@@ -186,7 +186,7 @@ class ScanChecks:
         self, harness: StoreHarness, column_type: str, values: tuple[Any, Any]
     ) -> None:
         columns = [{"name": "n", "type": "int32"}, {"name": "k", "type": column_type}]
-        schema = Schema.from_plain({"columns": columns, "key": ["k", "n"]})
+        schema = schema_from_plain({"columns": columns, "key": ["k", "n"]})
         replica = harness.replica(schema)
         rows = sorted(((n, value) for n in (3, -1, 2) for value in values), key=lambda r: r[0])
         replica.insert(*[tuple(map(_wire, row)) for row in random.Random(1).sample(rows, 6)])

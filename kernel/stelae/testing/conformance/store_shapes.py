@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stelae.rows.keys import encode_key
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Prefix
 from stelae.spi.schema import COLUMNS_MAX, Schema
@@ -23,13 +24,13 @@ CELL_BYTES = 64 << 10
 
 def changed(before: Schema, *, drop: int = 0, add: dict[str, Any] | None = None, rename: dict[int, str]) -> Schema:
     """The next version of a schema."""
-    plain = before.to_plain()
+    plain = schema_to_plain(before)
     plain["version"] += 1
     plain["columns"] = [c for c in plain["columns"] if c["id"] != drop]
     for column in plain["columns"]:
         column["name"] = rename.get(column["id"], column["name"])
     plain["columns"] += [add] if add else []
-    return Schema.from_plain(plain)
+    return schema_from_plain(plain)
 
 
 def keep(replica: Replica) -> None:
@@ -123,7 +124,7 @@ class ShapeChecks:
         columns: list[dict[str, Any]] = [{"name": "k", "type": "int32"}]
         kinds = ("int64", "string", "double", "bool")
         columns += [{"name": f"c{n}", "type": kinds[n % 4], "nullable": True} for n in range(COLUMNS_MAX - 1)]
-        replica = harness.replica(Schema.from_plain({"columns": columns, "key": ["k"]}))
+        replica = harness.replica(schema_from_plain({"columns": columns, "key": ["k"]}))
         values = (7, "text", 0.5, True)
         rows = [(k, *(values[n % 4] if (n + k) % 5 else None for n in range(COLUMNS_MAX - 1))) for k in range(5)]
         replica.insert(*rows)
@@ -136,7 +137,7 @@ class ShapeChecks:
 
     def test_the_longest_keys_and_cells(self, harness: StoreHarness) -> None:
         columns = [{"name": n, "type": "string"} for n in ("a", "b")] + [{"name": "v", "type": "binary"}]
-        schema = Schema.from_plain({"columns": columns, "key": ["a", "b"]})
+        schema = schema_from_plain({"columns": columns, "key": ["a", "b"]})
         limit = min(harness.engine.key_bytes_max or KEY_BYTES, KEY_BYTES)
         replica = harness.replica(schema)
         half = (limit - 2) // 2
@@ -153,7 +154,7 @@ class ShapeChecks:
     def test_keys_of_several_columns_keep_their_order_and_their_ranges(self, harness: StoreHarness) -> None:
         types = ("string", "int8", "decimal(9,2)", "binary", "timestamp")
         columns = [{"name": t, "type": t} for t in types]
-        schema = Schema.from_plain({"columns": columns, "key": [*types]})
+        schema = schema_from_plain({"columns": columns, "key": [*types]})
         replica = harness.replica(schema)
         keys = [
             (text, number, price, raw, time)
@@ -175,7 +176,7 @@ class ShapeChecks:
 
     def test_a_floating_point_key_has_one_zero_and_one_nan(self, harness: StoreHarness) -> None:
         columns = [{"name": "k", "type": "double"}, {"name": "v", "type": "int8"}]
-        replica = harness.replica(Schema.from_plain({"columns": columns, "key": ["k"]}))
+        replica = harness.replica(schema_from_plain({"columns": columns, "key": ["k"]}))
         replica.insert((math.inf, 1), (0.0, 2), (-math.inf, 3), (math.nan, 4), (-1.5, 5))
         for _ in range(2):
             faults = replica.insert((-0.0, 9), (-math.nan, 9), (1.5, 6))

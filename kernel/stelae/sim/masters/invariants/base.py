@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from stelae.client.master_requests import TableDescription
 from stelae.server.master.actions import Action, DeleteReplica
 from stelae.server.master.catalog import Catalog
-from stelae.server.master.requests import TableDescription
 from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.master import SimMaster

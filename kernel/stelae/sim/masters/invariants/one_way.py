@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
+from stelae.client.master_names import TableState
 from stelae.server.master.catalog import Catalog
-from stelae.server.master.names import TableState
 from stelae.server.master.records import Record, TableRecord, TabletRecord
 from stelae.server.master.states import table_may_become, tablet_may_become
 from stelae.sim.masters.invariants.base import Invariant

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import mmh3
 import msgspec
 
+from stelae.client.master_names import ServerMode, TableId, TableState, TabletState
 from stelae.partition.schema import KeyRange, Partition
-from stelae.server.master.names import ServerMode, TableId, TableState, TabletState
 from stelae.spi.ids import ClientId, NodeId, TabletId
 
 CHANGE = "master.change"

@@ -1,0 +1,167 @@
+"""The catalog, as clients see it: tables are found through any master, and changed through the one that leads.
+
+A change has an identity, as a write does: it is asked for again, of whichever master leads, until it is decided, and
+has one effect. A master that is asked knows all the others, so one address is enough to find the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from stelae.client.client import TIMEOUT_S, Client
+from stelae.client.leader import LeaderTracker
+from stelae.client.locations import Locations, NoSuchTable, TableLocation, TabletLocation
+from stelae.client.master_errors import NoTable
+from stelae.client.master_names import TabletState
+from stelae.client.master_requests import (
+    CHANGE,
+    READ,
+    Answer,
+    Change,
+    ChangeReply,
+    ChangeRequest,
+    GetTable,
+    ListServers,
+    ListTables,
+    Question,
+    ReadRequest,
+    ServerList,
+    TableDescription,
+    TableList,
+)
+from stelae.client.messages import NoSuchTablet, encode
+from stelae.partition.schema import PartitionSchema
+from stelae.spi.errors import PeerError, Unavailable
+from stelae.spi.ids import ClientId, TabletId
+from stelae.spi.schema import Schema
+from stelae.wire.settings import Lane
+
+SYSTEM_TABLET = TabletId("sys-catalog")
+"""The tablet that holds the catalog; its members are the masters."""
+
+POLL_S = 0.05
+"""How often a table that is being made is asked for."""
+
+_Answer = TypeVar("_Answer", TableList, TableDescription, ServerList)
+_REPLIES: msgspec.msgpack.Decoder[ChangeReply] = msgspec.msgpack.Decoder(ChangeReply)
+_ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+async def find_catalog(connection: Client, *, timeout_s: float = TIMEOUT_S) -> Catalog | None:
+    """Find the masters behind what a client is connected to; ``None``: the nodes there are no masters.
+
+    Raises:
+        Unavailable: nobody could say in time.
+    """
+    try:
+        found = await connection.tablet(SYSTEM_TABLET, timeout_s=timeout_s)
+    except NoSuchTablet:
+        return None
+    return Catalog(connection, found.leader)
+
+
+class Catalog:
+    """Questions and changes. Made by :func:`find_catalog`; used on one event loop.
+
+    Errors of the masters arrive as their classes (``stelae.client.master_errors``); those after which it is worth to
+    ask again have been asked again until the timeout."""
+
+    def __init__(self, connection: Client, masters: LeaderTracker) -> None:
+        self._connection = connection
+        self._masters = masters
+        self._client_id = ClientId(secrets.token_hex(8))
+        self._sequence = 0
+        self._open: set[int] = set()
+
+    async def change(self, change: Change, *, timeout_s: float = TIMEOUT_S) -> ChangeReply:
+        """Have a change made; it is committed when this returns.
+
+        Raises:
+            CallerError: it cannot be, and has had no effect.
+            Unavailable: no master could say in time; the change may still take effect, once.
+        """
+        self._sequence += 1
+        sequence = self._sequence
+        self._open.add(sequence)
+        try:
+            request = ChangeRequest(
+                client_id=self._client_id, sequence=sequence, first_incomplete=min(self._open), change=change
+            )
+            body = await self._ask(CHANGE, encode(request), timeout_s)
+        finally:
+            self._open.discard(sequence)
+        try:
+            return _REPLIES.decode(body)
+        except ValueError as error:
+            raise PeerError(f"a master gave no reply to a change: {error}") from error
+
+    async def list_tables(self, *, soft_deleted: bool = False, timeout_s: float = TIMEOUT_S) -> TableList:
+        """Return the tables, by name."""
+        return await self._read(ListTables(soft_deleted=soft_deleted), TableList, timeout_s)
+
+    async def get_table(self, table: str, *, timeout_s: float = TIMEOUT_S) -> TableDescription:
+        """Return a table, by name or id, with its tablets and where they are; ``NoTable``: there is none."""
+        return await self._read(GetTable(table=table), TableDescription, timeout_s)
+
+    async def list_servers(self, *, timeout_s: float = TIMEOUT_S) -> ServerList:
+        """Return the tablet servers on record."""
+        return await self._read(ListServers(), ServerList, timeout_s)
+
+    async def running(self, table: str, *, timeout_s: float = TIMEOUT_S) -> TableDescription:
+        """Wait until every tablet of a table runs, with a leader, and return it.
+
+        Raises:
+            NoTable: there is none of that name, or it has been deleted meanwhile.
+            Unavailable: not in time; the message says how far it is.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            found = await self.get_table(table, timeout_s=timeout_s)
+            ready = [t for t in found.tablets if t.state is TabletState.RUNNING and t.members and t.leader]
+            if len(ready) == len(found.tablets):
+                return found
+            if loop.time() >= deadline:
+                fact = f"{len(ready)} of {len(found.tablets)} tablets of {table!r} run"
+                raise Unavailable(f"{fact}; see what there is with: stelae table describe {table}")
+            await asyncio.sleep(POLL_S)
+
+    async def _read(self, question: Question, kind: type[_Answer], timeout_s: float) -> _Answer:
+        body = await self._ask(READ, encode(ReadRequest(question=question)), timeout_s)
+        try:
+            answer = _ANSWERS.decode(body)
+        except ValueError as error:
+            raise PeerError(f"a master gave no answer: {error}") from error
+        if not isinstance(answer, kind):
+            raise PeerError(f"a master answered with {type(answer).__name__}, not {kind.__name__}")
+        return answer
+
+    async def _ask(self, kind: str, body: bytes, timeout_s: float) -> bytes:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        answer = await self._connection.ask_any(self._masters, kind, body, deadline, Lane.CONTROL)
+        if len(answer.body) != 1:
+            raise PeerError(f"a master answered {kind} with {len(answer.body)} frames")
+        return bytes(answer.body[0])
+
+
+class CatalogLocations(Locations):
+    """Tables as the masters know them."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def tables(self) -> Sequence[str]:
+        return sorted(table.name for table in (await self._catalog.list_tables()).tables)
+
+    async def find(self, name: str) -> TableLocation:
+        try:
+            found = await self._catalog.running(name)
+        except NoTable as error:
+            raise NoSuchTable(name, await self.tables()) from error
+        tablets = tuple(TabletLocation(tablet.tablet_id, tablet.members) for tablet in found.tablets)
+        scheme = PartitionSchema.from_bytes(found.partition_schema)
+        return TableLocation(found.name, Schema.from_bytes(found.schema), scheme, tablets)

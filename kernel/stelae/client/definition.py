@@ -1,0 +1,49 @@
+"""What a new table looks like, as people say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from stelae.client.master_requests import CreateTable
+from stelae.partition.partitioning import Partitioning
+from stelae.partition.plain import from_plain
+from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.errors import SchemaMismatch
+
+Columns: TypeAlias = Mapping[str, str] | Sequence[Mapping[str, Any]]
+"""``{"id": "int64", "name": "string"}``, where all but the key may be empty; or ``[{"name": "id", "type": "int64"},
+{"name": "note", "type": "string", "nullable": True, "default": "-"}]``, where nothing may unless it is said."""
+
+
+def definition(
+    name: str, columns: Columns, key: str | Sequence[str], partition: Mapping[str, Any] | None, replicas: int
+) -> CreateTable:
+    """Return the request that creates a table.
+
+    Args:
+        name: of the table.
+        columns: see :data:`Columns`.
+        key: name or names of the key columns, in key order.
+        partition: as in ``stelae.partition.plain``: ``{"hash": [{"columns": ["id"], "buckets": 4}]}``; else one tablet.
+        replicas: of each tablet; an odd number.
+
+    Raises:
+        SchemaMismatch: a column or the key is not possible.
+        BadPartitioning: the partitioning is not possible, or does not fit the key.
+    """
+    names = [key] if isinstance(key, str) else list(key)
+    if not names:
+        raise SchemaMismatch("a table needs a key: name one or more of its columns")
+    if isinstance(columns, Mapping):
+        columns = [{"name": one, "type": kind, "nullable": one not in names} for one, kind in columns.items()]
+    unknown = [one for one in names if one not in [column.get("name") for column in columns]]
+    if unknown:
+        known = ", ".join(str(column.get("name")) for column in columns)
+        raise SchemaMismatch(f"the key names {unknown[0]!r}, which is no column; there are: {known}")
+    schema = schema_from_plain({"columns": list(columns), "key": names})
+    scheme = from_plain(schema, partition or {})
+    Partitioning(schema, scheme)
+    return CreateTable(
+        name=name, schema=schema.to_bytes(), partition_schema=scheme.to_bytes(), replication_factor=replicas
+    )

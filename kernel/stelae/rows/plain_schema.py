@@ -1,0 +1,38 @@
+"""Schemas as people write them: names instead of ids in the key, and little else that has to be said."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.schema import Column, Schema
+
+_FIELDS = ("id", "name", "type", "nullable", "default")
+
+
+def schema_to_plain(schema: Schema) -> dict[str, Any]:
+    """Return the form that :func:`schema_from_plain` reads."""
+    columns = [{name: getattr(column, name) for name in _FIELDS} for column in schema.columns]
+    return {"version": schema.version, "columns": columns, "key": [schema.by_id[i].name for i in schema.key]}
+
+
+def schema_from_plain(plain: Mapping[str, Any]) -> Schema:
+    """Build a schema from ``{"columns": [{"name", "type", ...}], "key": [names]}``; ids default to the position from 1,
+    ``nullable`` to false, ``version`` to 1. ``SchemaMismatch``: a missing, unknown or unfit field."""
+    try:
+        given = [_column(column, place) for place, column in enumerate(plain["columns"], start=1)]
+        ids = {column.name: column.id for column in given}
+        return Schema(int(plain.get("version", 1)), tuple(given), tuple(ids[name] for name in plain["key"]))
+    except KeyError as error:
+        raise SchemaMismatch(f"the schema lacks {error}: a key names columns") from error
+    except (msgspec.ValidationError, TypeError, AttributeError) as error:
+        raise SchemaMismatch(f"not a schema: {error}") from error
+
+
+def _column(column: Mapping[str, Any], place: int) -> Column:
+    unknown = set(column) - {*_FIELDS}
+    if unknown:
+        raise SchemaMismatch(f"column {place} has unknown fields {sorted(unknown)!r}")
+    given = {"id": place, "nullable": False, "default": None, **column}
+    return msgspec.convert([given[name] for name in _FIELDS], Column)

@@ -1,0 +1,333 @@
+"""Drives a master's core on a node: the system tablet under it, clients and tablet servers around it.
+
+The system tablet is a replica like any other. What it applies reaches the core entry by entry, on leaders and
+followers alike; what the core replicates is a write of one operation. The core promises and demands what stands in
+``stelae.server.master.core``; this is the other side of it.
+
+Events are collected during a turn of the loop and stepped once at its end. A batch is proposed in a turn of its own, so
+that it has an entry of its own; whether it was committed is read off the log, as it is applied: nothing else is sure
+of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, assert_never
+
+import msgspec
+
+from stelae.client.catalog import SYSTEM_TABLET
+from stelae.client.master_requests import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.client.messages import decode, encode
+from stelae.host.hybrid_clock import physical_us
+from stelae.host.node import Node
+from stelae.host.ports import Timer
+from stelae.host.replica import Replica
+from stelae.rows.operations import operation, runs_of
+from stelae.server.master.action_wire import ACTION, encode_action
+from stelae.server.master.actions import Action
+from stelae.server.master.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.core import MasterCore
+from stelae.server.master.events import (
+    Applied,
+    CaughtUp,
+    ChangeAsked,
+    Confirm,
+    Confirmed,
+    Decided,
+    Effect,
+    Event,
+    HeartbeatHeard,
+    LeaderChanged,
+    ReadAsked,
+    Refuse,
+    Replicate,
+    Reply,
+    Send,
+    Tick,
+)
+from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat
+from stelae.server.master.operations import Outcome
+from stelae.server.master.repairs import Planner
+from stelae.server.master.settings import MasterSettings
+from stelae.spi.consensus import Role
+from stelae.spi.errors import CallerError, ClockError, StelaeError, Unavailable
+from stelae.spi.ids import ClientId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.payload import decode_payload
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.write import WriteReply, WriteRequest
+from stelae.wire.refusals import error_of
+from stelae.wire.requests import Request
+
+log = logging.getLogger(__name__)
+
+TICK_US = 50_000
+"""How often the core is stepped though nothing happens: its leader may have changed, its clock goes on."""
+
+CAUGHT_UP_US = 200_000
+"""How often a leader has itself confirmed, so that stale reads of it are as fresh as that."""
+
+ACTION_MS = 30_000
+"""Deadline of an action; the core asks again long before if no report shows its effect."""
+
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+
+
+class Master:
+    """One master. A ``Service`` (``stelae.spi.hooks``) of a node whose configured tablet is the system tablet."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._settings: MasterSettings = node.config.extra.get("master") or MasterSettings()
+        self.core: MasterCore | None = None
+        self._replica: Replica | None = None
+        self._entries: deque[Entry] = deque()  #: Applied before there is a core.
+        self._events: list[Event] = []
+        self._step_due = False
+        self._timer: Timer | None = None
+        self._led: tuple[int, str | None] = (0, None)
+        self._requests: dict[int, Request] = {}
+        self._tokens = 0
+        self._confirm_due_us = 0
+        self._client = ClientId(f"master-{random.SystemRandom().getrandbits(64):016x}")
+        self._sequence = 0
+        self._proposed: dict[int, int] = {}  #: Token of each batch that is not decided, by its sequence.
+        self._queue: deque[Replicate] = deque()
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Register the handlers; the core begins as soon as the system tablet is up."""
+        serve = self._node.messenger.serve
+        serve(CHANGE, self._ask_change)
+        serve(READ, self._ask_read)
+        serve(HEARTBEAT, self._ask_heartbeat)
+        self._wait()
+
+    def stop(self) -> None:
+        """Decide nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._replica is not None:
+            self._replica.applier.on_group = None
+        self.core = None
+
+    def _wait(self) -> None:
+        turns = self._node.turns
+        self._timer = turns.call_at(turns.now_us() + TICK_US, self._tick)
+
+    def _tick(self) -> None:
+        self._wait()
+        if self.core is not None:
+            self._schedule()
+        elif self._replica is None and (replica := self._node.replicas.get(SYSTEM_TABLET)) is not None:
+            self._load(replica)
+
+    def _load(self, replica: Replica) -> None:
+        """Read the catalog as the store has it; entries applied meanwhile are kept, and applied on top of it.
+
+        An entry that the scan has seen and that is applied again changes nothing in the end: batches put whole records,
+        and the last one of each is the newest."""
+        self._replica = replica
+        replica.applier.on_group = self._applied
+        applied, store = replica.applier.applied, replica.applier.store
+
+        def read() -> list[RowBatch]:
+            with store.scan(ScanSpec(order=Order.KEY)) as cursor:
+                return list(cursor)
+
+        def loaded(pages: list[RowBatch] | Exception) -> None:
+            try:
+                if isinstance(pages, Exception):
+                    raise pages
+                self._begin(Catalog.load(records_of(pages), applied))
+            except (StelaeError, OSError) as error:
+                replica.fail(f"the catalog cannot be read: {error}")
+
+        self._node.scans.run("master/load", read, loaded)
+
+    def _begin(self, catalog: Catalog) -> None:
+        node = self._node
+        rng = random.Random(random.SystemRandom().getrandbits(64))
+        self.core = MasterCore(node.node_id, self._settings, self._planner(), rng, catalog, self._now())
+        log.info("master begins tables=%d applied=%s", len(catalog.tables), catalog.applied)
+        early, self._entries = self._entries, deque()
+        self._take(list(early))
+
+    def _planner(self) -> Planner:
+        policy = self._node.config.policy
+        assert policy is not None, "a master is configured with a policy"
+        return lambda snapshot, rng: policy.engine.plan(snapshot, policy.config, rng)
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    def _ask_change(self, request: Request) -> None:
+        self._ask(request, ChangeRequest, lambda token, asked: ChangeAsked(token, asked))
+
+    def _ask_read(self, request: Request) -> None:
+        self._ask(request, ReadRequest, lambda token, asked: ReadAsked(token, asked))
+
+    def _ask_heartbeat(self, request: Request) -> None:
+        self._ask(request, Heartbeat, lambda token, asked: HeartbeatHeard(token, asked))
+
+    def _ask(self, request: Request, kind: type[_Message], event: Callable[[int, Any], Event]) -> None:
+        if len(request.body) != 1:
+            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
+        asked = decode(request.body[0], kind)
+        if self.core is None:
+            raise Unavailable("this master is starting")
+        self._tokens += 1
+        self._requests[self._tokens] = request
+        self._hear(event(self._tokens, asked))
+
+    def _hear(self, event: Event) -> None:
+        self._events.append(event)
+        self._schedule()
+
+    def _applied(self, entries: Sequence[Entry]) -> None:
+        if self.core is None:
+            self._entries.extend(entries)
+        else:
+            self._take(entries)
+
+    def _take(self, entries: Sequence[Entry]) -> None:
+        """Tell the core of entries, and of what they decide."""
+        for entry in entries:
+            batch, mine = self._read(entry)
+            self._hear(Applied(entry.op_id, batch))
+            for sequence in mine:
+                token = self._proposed.pop(sequence, None)
+                if token is not None:
+                    self._hear(Decided(token, Outcome.COMMITTED, entry.op_id))
+
+    def _read(self, entry: Entry) -> tuple[Batch | None, list[int]]:
+        """The batch of an entry, if it has rows, and which sequences of ours it carries."""
+        if entry.kind is not EntryKind.WRITE:
+            return None, []
+        payload = decode_payload(entry.body)
+        mine = [run.first_sequence for run in payload.runs if payload.clients[run.client].client_id == self._client]
+        batches = []
+        for group in payload.groups:
+            layout = SYSTEM_SCHEMA.project(group.columns)
+            batches.append(from_rows(group.kind, RowBatch.from_ipc(layout, group.body)))
+        assert len(batches) <= 1, f"entry {entry.op_id} of the system tablet has {len(batches)} operations"
+        return (batches[0] if batches else None), mine
+
+    # -- the step --------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._step_due:
+            self._step_due = True
+            self._node.turns.defer(self._step)
+
+    def _step(self) -> None:
+        self._step_due = False
+        core, replica = self.core, self._replica
+        if core is None or replica is None:
+            return
+        status = replica.status
+        led = (status.term, status.leader)
+        changed = [LeaderChanged(*led)] if led != self._led else []
+        self._led = led
+        taken, self._events = self._events, []
+        core.step([self._now(), *changed, *self._caught_up(replica), *taken])
+        for effect in core.take_effects():
+            self._carry_out(effect, replica)
+
+    def _now(self) -> Tick:
+        time = self._node.time
+        try:
+            stamp = time.now()
+        except ClockError:
+            stamp = time.last
+        return Tick(self._node.turns.now_us(), physical_us(stamp))
+
+    def _caught_up(self, replica: Replica) -> list[Event]:
+        """What a replica has applied holds all that was acknowledged before it: timestamps rise with the log."""
+        now_us = self._node.turns.now_us()
+        if replica.status.role is Role.LEADER and now_us >= self._confirm_due_us:
+            self._confirm_due_us = now_us + CAUGHT_UP_US
+            asked_us = self._now().wall_us
+
+            def confirmed(result: int | StelaeError) -> None:
+                if not isinstance(result, StelaeError):
+                    self._hear(CaughtUp(asked_us))
+
+            replica.read_index(confirmed)
+        return [CaughtUp(physical_us(replica.applier.timestamp))]
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect, replica: Replica) -> None:
+        match effect:
+            case Replicate():
+                self._queue.append(effect)
+                if len(self._queue) == 1:
+                    self._node.turns.defer(self._propose)
+            case Reply():
+                self._requests.pop(effect.token).reply([encode(effect.body)])
+            case Refuse():
+                fields = {"code": effect.code, "text": effect.detail, "leader": effect.leader}
+                self._requests.pop(effect.token).refuse(error_of(fields))
+            case Confirm():
+                replica.read_index(
+                    lambda result: self._hear(Confirmed(effect.token, not isinstance(result, StelaeError)))
+                )
+            case Send():
+                self._send(effect)
+            case _:
+                assert_never(effect)
+
+    def _propose(self) -> None:
+        """Propose the next batch; the one behind it waits for the next turn, and so has an entry of its own."""
+        effect = self._queue.popleft()
+        if self._queue:
+            turns = self._node.turns
+            turns.call_at(turns.now_us(), self._propose)
+        replica = self._replica
+        if replica is None or self.core is None:
+            return
+        if replica.status.role is not Role.LEADER or replica.status.term != effect.term:
+            self._hear(Decided(effect.token, Outcome.CERTAINLY_NOT))
+            return
+        self._sequence += 1
+        sequence = self._sequence
+        self._proposed[sequence] = effect.token
+        kind, rows = to_rows(effect.batch)
+        refused_at_once = True
+
+        def done(result: WriteReply | StelaeError) -> None:
+            # What was committed has been decided by its entry. An error afterwards leaves it open.
+            if isinstance(result, StelaeError) and (token := self._proposed.pop(sequence, None)) is not None:
+                outcome = Outcome.CERTAINLY_NOT if refused_at_once else Outcome.UNKNOWN
+                self._hear(Decided(token, outcome))
+
+        request = WriteRequest(
+            SYSTEM_TABLET,
+            self._client,
+            min(self._proposed),
+            SYSTEM_SCHEMA.version,
+            runs_of([(sequence, operation(kind, rows.to_ipc()))]),
+        )
+        replica.write(request, done)
+        refused_at_once = False
+
+    def _send(self, effect: Send) -> None:
+        """Ask a tablet server to act. Whether it did is seen in its reports."""
+        action, node = effect.action, self._node
+        if effect.address and action.node_id != node.node_id:
+            node.messenger.add_peer(action.node_id, effect.address)
+        call = node.messenger.call(action.node_id, ACTION, [encode_action(action)], deadline_ms=ACTION_MS)
+        call.add_done_callback(lambda answer: _note(action, answer))
+
+
+def _note(action: Action, answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled() and (error := answer.exception()) is not None:
+        what = (type(action).__name__, action.tablet_id, action.node_id)
+        log.info("action not taken action=%s tablet=%s server=%s: %s", *what, error)

@@ -1,0 +1,144 @@
+"""What masters ask of a tablet server: judged against its fence as the replica is now, and then done.
+
+Between the judgement and the beginning of the effect nothing else runs on the event loop, and an effect that takes
+longer holds the tablet against others (``TabletManager``): that is the tablet's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import mmh3
+
+from stelae.host.node import Node
+from stelae.host.replica import Replica
+from stelae.host.settings import TabletSettings
+from stelae.host.superblock import Partition
+from stelae.lifecycle.manager import TabletManager
+from stelae.server.master.action_wire import ACTION, decode_action
+from stelae.server.master.actions import (
+    Action,
+    AlterSchema,
+    ChangeConfig,
+    CreateReplica,
+    DeleteReplica,
+    TransferLeadership,
+)
+from stelae.server.master.fences import LocalReplica, Verdict, judge
+from stelae.server.master.heartbeats import DataState
+from stelae.spi.consensus import Member, Role
+from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
+from stelae.spi.ids import ZERO, OpId, TabletId
+from stelae.spi.schema import Schema
+from stelae.spi.write import WriteReply
+from stelae.wire.requests import Request
+
+Done = Callable[[StelaeError | None], None]
+
+
+class FenceRefused(CallerError, code="FENCE_REFUSED"):
+    """The replica is not as the sender of the action believed; nothing was done."""
+
+
+class ActionService:
+    """Carries out actions on the replicas of one node. Made by ``LifecycleService``, whose manager it shares."""
+
+    def __init__(self, node: Node, manager: TabletManager) -> None:
+        self._node = node
+        self._manager = manager
+
+    def start(self) -> None:
+        """Register the handler."""
+        self._node.messenger.serve(ACTION, self._serve)
+
+    def _serve(self, request: Request) -> None:
+        if len(request.body) != 1:
+            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
+        action = decode_action(request.body[0])
+        if action.node_id != self._node.node_id:
+            raise CallerError(f"the action is for node {action.node_id}")
+
+        def done(error: StelaeError | None) -> None:
+            if error is None:
+                request.reply()
+            else:
+                request.refuse(error)
+
+        self.act(action, done)
+
+    def act(self, action: Action, done: Done) -> None:
+        """Judge an action, and do it if its fence holds."""
+        judgement = judge(action, self.local(action.tablet_id))
+        if judgement.verdict is Verdict.DONE:
+            done(None)
+        elif judgement.verdict is Verdict.REFUSED:
+            done(FenceRefused(f"{type(action).__name__} of tablet {action.tablet_id} refused: {judgement.reason}"))
+        else:
+            self._effect(action, judgement.reason, done)
+
+    def local(self, tablet_id: TabletId) -> LocalReplica | None:
+        """The replica as fences see it. What is known of one that is not up stands in its files: its manager looks."""
+        replica = self._node.replicas.get(tablet_id)
+        if replica is not None:
+            status = replica.core.status()
+            return LocalReplica(
+                data_state=DataState.FAILED if replica.failure else DataState.READY,
+                committed_config=status.committed_config.op_id,
+                newest_config=status.config.op_id,
+                schema_version=replica.applier.store.schema.version,
+                leads=status.role is Role.LEADER and status.serving,
+                change_pending=status.config.op_id != status.committed_config.op_id,
+            )
+        if tablet_id in self._node.failed_tablets:
+            # Its table is gone, or nobody can say whether it may go: which configs it knows is not known.
+            return LocalReplica(
+                data_state=DataState.FAILED,
+                committed_config=ZERO,
+                newest_config=OpId(1 << 62, 1 << 62),
+                schema_version=0,
+                leads=False,
+                change_pending=False,
+            )
+        return None
+
+    def _effect(self, action: Action, reason: str, done: Done) -> None:
+        match action:
+            case CreateReplica():
+                self._manager.create(_settings(action), done)
+            case DeleteReplica():
+                self._manager.delete(action.tablet_id, reason, done, seen=None)
+            case AlterSchema():
+                self._replica(action).change_schema(Schema.from_bytes(action.schema), lambda r: done(_error_of(r)))
+            case TransferLeadership():
+                self._replica(action).transfer(action.to, done)
+            case ChangeConfig():
+                done(Unsupported("this release cannot change the members of a tablet yet"))
+            case _:
+                assert_never(action)
+
+    def _replica(self, action: Action) -> Replica:
+        return self._node.replicas[action.tablet_id]
+
+
+def _settings(action: CreateReplica) -> TabletSettings:
+    """The tablet that is to be. All members agree, without a word, on who leads first; tablets spread over them."""
+    members: tuple[Member, ...] = action.config.members
+    first = mmh3.hash(action.tablet_id, signed=False) % len(members)
+    return TabletSettings(
+        id=action.tablet_id,
+        schema=Schema.from_bytes(action.schema),
+        members=members[first:] + members[:first],
+        table_name=action.table_id,
+        partition=Partition(
+            hash_buckets=action.partition.buckets,
+            key_low=action.partition.range.lower,
+            key_high=action.partition.range.upper,
+        ),
+    )
+
+
+def _error_of(result: WriteReply | StelaeError) -> StelaeError | None:
+    if isinstance(result, StelaeError):
+        return result
+    (answer,) = result.answers
+    return SchemaMismatch(answer.result.detail) if answer.result.refusal else None

@@ -1,0 +1,117 @@
+"""Masters and tablet servers in one process, on real disks and sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from stelae.config.node_toml import parse_config
+from stelae.config.observers import HookObserver
+from stelae.config.registry import Registry
+from stelae.host.instance import Instance, format_directory
+from stelae.host.layout import Layout
+from stelae.host.node import Node
+from stelae.lifecycle.loading import TabletLoader
+from stelae.machine.files import RealFiles
+from stelae.machine.real import RealMachine
+from stelae.rows.batcher import Batcher
+from stelae.server.master import plugin as master
+from stelae.server.master.driver import Master
+from stelae.server.master.role import as_master
+from stelae.server.master.settings import MasterSettings
+from stelae.server.tserver import plugin as tserver
+from stelae.spi.ids import ClusterId, NodeId
+from tests.e2e.nodes import ELECTION_TIMEOUT_MS, WAIT_S, _free_ports
+
+CLUSTER = ClusterId("test")
+
+
+class Cluster:
+    """Masters and tablet servers; ``nodes`` holds those that run."""
+
+    def __init__(self, root: Path, masters: int, servers: int, settings: str = "") -> None:
+        self.root = root
+        self.settings = settings
+        self.ids = [NodeId(secrets.token_hex(16)) for _ in range(masters + servers)]
+        ports = _free_ports(masters + servers)
+        self.addresses = dict(zip(self.ids, (f"127.0.0.1:{port}" for port in ports), strict=True))
+        self.masters, self.servers = self.ids[:masters], self.ids[masters:]
+        self.nodes: dict[NodeId, Node] = {}
+
+    async def start(self, node_id: NodeId) -> None:
+        directory = self.root / node_id
+        registry = Registry.installed()
+        registry.register(tserver, "service.tserver")
+        is_master = node_id in self.masters
+        if is_master:
+            registry.register(master, "service.master")
+        config = parse_config(self._toml(node_id), str(self.root / "node.toml"), registry, {"master": MasterSettings})
+        if is_master:
+            config = as_master(config, "node.toml")
+        if not directory.exists():
+            format_directory(
+                RealFiles(),
+                Layout(str(directory)),
+                Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=config.wal.name),
+            )
+        node = Node(
+            config,
+            services=registry.services(),
+            machine=RealMachine(),
+            batcher=Batcher,
+            tablets=TabletLoader,
+            observer=HookObserver(registry),
+        )
+        await node.start()
+        self.nodes[node_id] = node
+
+    async def stop(self, node_id: NodeId) -> None:
+        await self.nodes.pop(node_id).stop()
+
+    def leader(self) -> NodeId | None:
+        """The master that leads and serves."""
+        for node_id in self.masters:
+            node = self.nodes.get(node_id)
+            for service in node._services if node is not None else ():
+                if isinstance(service, Master) and service.core is not None and service.core.status().serving:
+                    return node_id
+        return None
+
+    def _toml(self, node_id: NodeId) -> str:
+        members = ", ".join(f'{{uuid = "{m}", address = "{self.addresses[m]}"}}' for m in self.masters)
+        return f"""
+[node]
+directory = "{self.root / node_id}"
+listen = "{self.addresses[node_id]}"
+[cluster]
+id = "{CLUSTER}"
+[masters]
+members = [{members}]
+[consensus.raft]
+election_timeout_ms = {ELECTION_TIMEOUT_MS}
+{self.settings}
+"""
+
+
+@asynccontextmanager
+async def running(root: Path, masters: int = 3, servers: int = 3, settings: str = "") -> AsyncIterator[Cluster]:
+    """A cluster whose masters serve; all stopped at the end."""
+    cluster = Cluster(root, masters, servers, settings)
+    try:
+        for node_id in cluster.ids:
+            await cluster.start(node_id)
+        await until(lambda: cluster.leader() is not None)
+        yield cluster
+    finally:
+        for node_id in list(cluster.nodes):
+            await cluster.stop(node_id)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
