@@ -32,7 +32,7 @@ from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply
 from stelae.server.master.operations import Outcome
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import MemberType, Role, TabletConfig
-from stelae.spi.ids import ClientId, IncarnationId, NodeId, OpId, TabletId
+from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.policy import Action as Proposed
 from stelae.spi.policy import ActionKind, NodeHealth, PolicySnapshot
 from stelae.spi.schema import Column, Schema
@@ -87,7 +87,7 @@ class Company:
     def _new(self, catalog: Catalog) -> MasterCore:
         planner = self._planner
         assert callable(planner)
-        return MasterCore(ME, self.settings, planner, random.Random(1), catalog, self._tick())
+        return MasterCore(ME, ClusterId("one"), self.settings, planner, random.Random(1), catalog, self._tick())
 
     def _tick(self) -> Tick:
         return Tick(self.now_us, WALL_US + self.now_us)

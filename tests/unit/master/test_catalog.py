@@ -102,6 +102,14 @@ def test_a_batch_neither_mixes_nor_is_empty() -> None:
             Batch(puts=puts, drops=drops)
 
 
+@pytest.mark.parametrize("kind", [OpKind.UPSERT, OpKind.DELETE_IGNORE, OpKind.INSERT])
+def test_an_operation_that_no_master_makes_is_corrupt(kind: OpKind) -> None:
+    with pytest.raises(Corrupt):
+        from_rows(kind, RowBatch.from_equal_rows(SYSTEM_SCHEMA.layout, []))
+    with pytest.raises(Corrupt):
+        from_rows(OpKind.INSERT, to_rows(Batch(puts=RECORDS))[1])
+
+
 @pytest.mark.parametrize("data", [b"", b"\x00", b"junk", encode_record(RECORDS[0])[:-1]])
 def test_bytes_that_are_no_record_are_corrupt(data: bytes) -> None:
     with pytest.raises(Corrupt):

@@ -106,8 +106,8 @@ def locations_right_after_an_election() -> None:
 def test_kudu_1353_an_altered_table_does_not_get_stuck_after_a_master_election(monkeypatch: pytest.MonkeyPatch) -> None:
     from stelae.server.master import reads, reconcile
 
-    def from_reports_alone(view: Any, tablet: Any) -> Any:
-        place = placed(view, tablet)
+    def from_reports_alone(view: Any, tablet: Any, addresses: Any) -> Any:
+        place = placed(view, tablet, addresses)
         holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
         members = tuple(member for member in place.members if member[0] in holders)
         return type(place)(tablet_id=place.tablet_id, state=place.state, partition=place.partition, members=members)

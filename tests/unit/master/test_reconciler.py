@@ -21,6 +21,7 @@ from stelae.server.master.actions import (
     TransferLeadership,
 )
 from stelae.server.master.heartbeats import DataState
+from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
@@ -96,6 +97,16 @@ def propose(company: Company, planner: Planner, kind: ActionKind, node: NodeId, 
 
 def reasons(company: Company) -> list[str]:
     return [refused.reason for refused in company.core.refused]
+
+
+def test_the_first_leader_puts_the_cluster_on_record_and_no_other_does(company: Company) -> None:
+    first = company.core.catalog.cluster
+    assert first is not None and first.cluster_id == "one"
+    company.follow(2)
+    company.lead(3)
+    company.pass_ms(SETTINGS.scan_interval_ms)
+    company.commit()
+    assert company.core.catalog.cluster is first
 
 
 # -- creation ----------------------------------------------------------------------------------------
@@ -389,3 +400,21 @@ def test_the_same_state_gives_the_same_plan(company: Company) -> None:
     first = company.pass_ms(SETTINGS.action_retry_ms)
     second = company.pass_ms(SETTINGS.action_retry_ms)
     assert sent(first) == sent(second)
+
+
+def test_a_large_catalog_is_looked_over_in_turns_and_none_is_left_out() -> None:
+    company = Company(MasterSettings(scan_tablets_max=4))
+    company.lead(1)
+    company.hear()
+    for number in range(5):
+        company.ask(create(f"t{number}", buckets=2), number + 1)
+        company.commit()
+    created: set[str] = set()
+    for _ in range(3):
+        company.now_us += SETTINGS.action_retry_ms * 1000
+        for server in SERVERS[:3]:
+            company.heartbeat(server)
+        turn = {a.tablet_id for a in sent(company.pass_ms(SETTINGS.scan_interval_ms), CreateReplica)}
+        assert len(turn) <= 4
+        created |= turn
+    assert len(created) == 10

@@ -69,6 +69,8 @@ def to_rows(batch: Batch) -> tuple[OpKind, RowBatch]:
 
 def from_rows(kind: OpKind, rows: RowBatch) -> Batch:
     """Read what :func:`to_rows` made, as it comes out of the log; ``Corrupt``: it is no such operation."""
+    if not len(rows):
+        raise Corrupt("an operation on the system table has no rows")
     if kind is OpKind.DELETE_IGNORE:
         return Batch(drops=tuple(Key(*row) for row in rows.to_rows()))
     if kind is not OpKind.UPSERT:

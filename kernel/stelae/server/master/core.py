@@ -24,7 +24,7 @@ import random
 from collections.abc import Sequence
 from typing import assert_never
 
-from stelae.client.master_names import TabletState
+from stelae.client.master_names import TableId, TabletState
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.changing import Changing
 from stelae.server.master.events import (
@@ -47,14 +47,14 @@ from stelae.server.master.events import (
 from stelae.server.master.heartbeats import HeartbeatReply
 from stelae.server.master.leadership import Leadership, MasterStatus
 from stelae.server.master.reading import Reading
-from stelae.server.master.reconcile import Plan, View, reconcile, settle
+from stelae.server.master.reconcile import Plan, View, reconcile, scan, settle
 from stelae.server.master.records import TableRecord, TabletRecord
 from stelae.server.master.repairs import Planner, Refused, repair
 from stelae.server.master.servers import Servers
 from stelae.server.master.settings import MasterSettings
-from stelae.server.master.upkeep import expired_tables, new_servers, old_answers
+from stelae.server.master.upkeep import expired_tables, new_cluster, new_servers, old_answers
 from stelae.spi.errors import NotLeader
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.ids import ClusterId, NodeId, TabletId
 
 
 class MasterCore:
@@ -62,6 +62,7 @@ class MasterCore:
 
     Args:
         node_id: of this node, as ``LeaderChanged`` names it.
+        cluster_id: of this node; the first leader puts it on record.
         planner: the policy, its config filled in.
         rng: for ids and for the policy.
         catalog: what the system tablet held when this process started; later entries come as ``Applied``.
@@ -71,6 +72,7 @@ class MasterCore:
     def __init__(
         self,
         node_id: NodeId,
+        cluster_id: ClusterId,
         settings: MasterSettings,
         planner: Planner,
         rng: random.Random,
@@ -81,6 +83,7 @@ class MasterCore:
         self.servers = Servers(settings, now.now_us)
         self.refused: list[Refused] = []  #: What the last plan of the policy may not have.
         self._node_id = node_id
+        self._cluster_id = cluster_id
         self._settings = settings
         self._planner = planner
         self._rng = rng
@@ -227,11 +230,14 @@ class MasterCore:
         view = self._view()
         if now_us >= leadership.scan_due_us:
             leadership.scan_due_us = now_us + self._settings.scan_interval_ms * 1000
-            plan = self._scan(view, leadership)
-            tables = list(self.catalog.of_table)
+            tables = leadership.next_turn(self.catalog.of_table)
+            plan = self._scan(view, leadership, tables)
+            changed = reconcile(view, leadership.dirty)
+            plan.transitions[:0], plan.actions[:0] = changed.transitions, changed.actions
         else:
             plan = reconcile(view, leadership.dirty)
-            tables = list(dict.fromkeys(self.catalog.tablets[t].table_id for t in self._known(leadership)))
+            tables = []
+        tables = list(dict.fromkeys([*tables, *(self.catalog.tablets[t].table_id for t in self._known(leadership))]))
         leadership.dirty = {}
         for table_id in tables:
             settled = settle(view, self.catalog.tables[table_id])
@@ -244,11 +250,11 @@ class MasterCore:
     def _known(self, leadership: Leadership) -> list[TabletId]:
         return [tablet_id for tablet_id in leadership.dirty if tablet_id in self.catalog.tablets]
 
-    def _scan(self, view: View, leadership: Leadership) -> Plan:
-        """Look at everything: what no event has brought up is found here."""
-        plan = reconcile(view)
+    def _scan(self, view: View, leadership: Leadership, tables: list[TableId]) -> Plan:
+        """Look at everything, in turns: what no event has brought up is found here."""
+        plan = scan(view, tables)
         self._strangers = len(plan.strangers)
-        plan.transitions += new_servers(view)
+        plan.transitions += [*new_cluster(view, self._cluster_id), *new_servers(view)]
         for mutation in (*expired_tables(view), *old_answers(view)):
             self._effects += self._changing.begin(mutation, leadership)
         if view.now_us >= leadership.policy_due_us:

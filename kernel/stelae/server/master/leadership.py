@@ -5,10 +5,11 @@ So nothing of one leadership can leak into the next: no lock, no batch under way
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from stelae.client.master_names import TableId
 from stelae.client.master_requests import ReadRequest
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import Batch
@@ -58,6 +59,7 @@ class Leadership:
         self.pacer = Pacer(settings.action_retry_ms)
         self.scan_due_us = 0
         self.policy_due_us = 0
+        self.scan_turn: list[TableId] = []  #: Tables that the look under way has yet to come to.
         self._settings = settings
 
     @property
@@ -68,6 +70,18 @@ class Leadership:
     def touch(self, tablets: Iterable[TabletId]) -> None:
         """Have the reconciler look at these tablets at the end of this step."""
         self.dirty.update(dict.fromkeys(tablets))
+
+    def next_turn(self, of_table: Mapping[TableId, Sequence[TabletId]]) -> list[TableId]:
+        """Return the tables that a scan looks at now, so that a large catalog does not hold the loop for long."""
+        if not self.scan_turn:
+            self.scan_turn = list(reversed(list(of_table)))
+        left = self._settings.scan_tablets_max
+        turn: list[TableId] = []
+        while self.scan_turn and (left > 0 or not turn):
+            table_id = self.scan_turn.pop()
+            turn.append(table_id)
+            left -= len(of_table.get(table_id, ()))
+        return turn
 
     def gather(self, transitions: Iterable[Transition], tokens: Iterator[int]) -> Iterator[Operation]:
         """Yield batches of transitions; one whose locks are taken, or that finds no room, comes again with a scan.

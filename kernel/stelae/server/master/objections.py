@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from stelae.client.master_names import ServerMode, TabletState
-from stelae.server.master.heartbeats import DataState
+from stelae.server.master.heartbeats import DataState, ReplicaStatus
 from stelae.server.master.reconcile import View
 from stelae.server.master.records import TabletRecord
 from stelae.server.master.servers import Liveness
@@ -35,9 +35,8 @@ def health_of(view: View, node_id: NodeId) -> NodeHealth:
     return mode or NodeHealth.LIVE
 
 
-def is_healthy(view: View, tablet: TabletRecord, node_id: NodeId) -> bool:
+def is_healthy(view: View, tablet: TabletRecord, node_id: NodeId, leader: tuple[NodeId, ReplicaStatus] | None) -> bool:
     """Whether a member serves, by the report of the tablet's leader, its own, and this master's ears."""
-    leader = view.leader_of(tablet.tablet_id)
     if leader is not None and node_id in leader[1].unhealthy:
         return False
     if node_id in tablet.barred or view.servers.liveness(node_id, view.now_us) is Liveness.DEAD:
@@ -75,7 +74,8 @@ def _member_objection(view: View, tablet: TabletRecord, config: TabletConfig, ac
     if member is None:
         return f"{action.node_id} is no member"
     if action.kind is ActionKind.TRANSFER:
-        fit = member.member_type is MemberType.VOTER and is_healthy(view, tablet, action.node_id)
+        leader = view.leader_of(tablet.tablet_id)
+        fit = member.member_type is MemberType.VOTER and is_healthy(view, tablet, action.node_id, leader)
         return None if fit else f"{action.node_id} is no healthy voter"
     others = tuple(m for m in config.members if m.node_id != action.node_id)
     if action.kind is ActionKind.REMOVE:
@@ -101,7 +101,8 @@ def _addition_objection(view: View, tablet: TabletRecord, member: Member | None,
 
 def _majority_objection(view: View, tablet: TabletRecord, members: tuple[Member, ...]) -> str | None:
     voters = [m.node_id for m in members if m.member_type in _VOTING]
-    healthy = sum(is_healthy(view, tablet, node_id) for node_id in voters)
+    leader = view.leader_of(tablet.tablet_id)
+    healthy = sum(is_healthy(view, tablet, node_id, leader) for node_id in voters)
     if healthy > len(voters) // 2:
         return None
     return f"{healthy} of {len(voters)} voters would be healthy, which is no majority"
@@ -110,7 +111,7 @@ def _majority_objection(view: View, tablet: TabletRecord, members: tuple[Member,
 def _eviction_objection(view: View, tablet: TabletRecord, action: policy.Action) -> str | None:
     """Who is taken for dead by this master alone stays: the tablet's leader may well hear it."""
     leader = view.leader_of(tablet.tablet_id)
-    if action.kind is not ActionKind.REMOVE or leader is None or is_healthy(view, tablet, action.node_id):
+    if action.kind is not ActionKind.REMOVE or leader is None or is_healthy(view, tablet, action.node_id, leader):
         return None
     reported = action.node_id in leader[1].unhealthy or action.node_id in tablet.barred
     return None if reported else f"the leader does not report {action.node_id} as unhealthy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from stelae.client.master_names import TableState, TabletState
@@ -22,6 +23,7 @@ from stelae.server.master.ddl import find_table
 from stelae.server.master.mutations import partitions_of
 from stelae.server.master.reconcile import View
 from stelae.server.master.records import TableRecord, TabletRecord
+from stelae.spi.ids import NodeId
 
 
 def answer(view: View, question: Question) -> Answer:
@@ -48,6 +50,7 @@ def _tables(view: View, question: ListTables) -> TableList:
 def _describe(view: View, table: TableRecord) -> TableDescription:
     by_partition = {tablet.partition: tablet for tablet in view.catalog.live_tablets(table.table_id)}
     partitions = partitions_of(table.newest, table.partitioning)
+    addresses = {server.node_id: server.address for server in view.servers}
     return TableDescription(
         table_id=table.table_id,
         name=table.name,
@@ -55,18 +58,17 @@ def _describe(view: View, table: TableRecord) -> TableDescription:
         schema=table.visible.to_bytes(),
         partition_schema=table.partition_schema,
         replication_factor=table.replication_factor,
-        tablets=tuple(_place(view, by_partition[partition]) for partition in partitions),
+        tablets=tuple(_place(view, by_partition[partition], addresses) for partition in partitions),
     )
 
 
-def _place(view: View, tablet: TabletRecord) -> TabletPlace:
+def _place(view: View, tablet: TabletRecord, addresses: Mapping[NodeId, str]) -> TabletPlace:
     """Members are those on record, so they are known before the first report (KUDU-1353); a report adds the leader.
 
     Of a tablet that is still being made there are none: it may yet be replaced, and must not be written to."""
     if tablet.state is not TabletState.RUNNING or tablet.config is None:
         return TabletPlace(tablet_id=tablet.tablet_id, state=tablet.state, partition=tablet.partition)
     leader = view.leader_of(tablet.tablet_id)
-    addresses = {server.node_id: server.address for server in view.servers}
     return TabletPlace(
         tablet_id=tablet.tablet_id,
         state=tablet.state,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.client.master_names import TableState, TabletState
+from stelae.client.master_names import TableId, TableState, TabletState
 from stelae.server.master.actions import Action, AlterSchema, CreateReplica, DeleteReplica, Evicted, Terminal
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.heartbeats import DataState, ReplicaStatus
@@ -69,27 +69,31 @@ class Plan:
         self.transitions.append(Transition(puts=puts, locks=locks))
 
 
-def reconcile(view: View, only: Iterable[TabletId] | None = None) -> Plan:
-    """Return what is to be done about tablets: about all, or about those that something has happened to.
+def reconcile(view: View, tablets: Iterable[TabletId]) -> Plan:
+    """Return what is to be done about tablets that something has happened to.
 
-    Of the latter also those removed a moment ago are looked at, so that their deletion does not wait for a report."""
+    Those that were removed a moment ago are looked at as well: their deletion does not wait for a report."""
     plan = Plan()
-    catalog = view.catalog
-    if only is None:
-        for table_id, mine in catalog.of_table.items():
-            for tablet_id in mine:
-                _live_tablet(view, catalog.tables[table_id], catalog.tablets[tablet_id], plan)
-        for tablet_id in view.servers.held():
-            _reported(view, tablet_id, plan)
-        return plan
-    for tablet_id in only:
-        tablet = catalog.tablets.get(tablet_id)
+    for tablet_id in tablets:
+        tablet = view.catalog.tablets.get(tablet_id)
         if tablet is not None and not tablet.terminal:
-            _live_tablet(view, catalog.tables[tablet.table_id], tablet, plan)
+            _live_tablet(view, view.catalog.tables[tablet.table_id], tablet, plan)
         else:
             _reported(view, tablet_id, plan)
             if tablet is not None:
                 _delete_unreported(view, tablet, plan)
+    return plan
+
+
+def scan(view: View, tables: Iterable[TableId]) -> Plan:
+    """Return what is to be done about tables, and about all that servers hold and the catalog has no use for."""
+    plan = Plan()
+    catalog = view.catalog
+    for table_id in tables:
+        for tablet in catalog.live_tablets(table_id):
+            _live_tablet(view, catalog.tables[table_id], tablet, plan)
+    for tablet_id in view.servers.held():
+        _reported(view, tablet_id, plan)
     return plan
 
 

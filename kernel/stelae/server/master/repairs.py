@@ -94,7 +94,7 @@ def _tablet_view(view: View, tablet: TabletRecord, replication_factor: int) -> T
             node_id=member.node_id,
             member_type=member.member_type,
             role=_role(member, leader, statuses.get(member.node_id)),
-            healthy=is_healthy(view, tablet, member.node_id),
+            healthy=is_healthy(view, tablet, member.node_id, leader),
             size_bytes=0 if member.node_id not in statuses else statuses[member.node_id].size_bytes,
         )
         for member in config.members

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from operator import itemgetter
 
 import msgspec
 
@@ -53,6 +54,10 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     changed: tuple[TabletId, ...] = ()
 
 
+Holders = tuple[tuple[NodeId, ReplicaStatus], ...]
+_NODE = itemgetter(0)
+
+
 class Servers:
     """All servers that this master has heard of.
 
@@ -64,7 +69,7 @@ class Servers:
         self._settings = settings
         self._started_us = started_us
         self._servers: dict[NodeId, Server] = {}
-        self._holders: dict[TabletId, dict[NodeId, ReplicaStatus]] = {}
+        self._holders: dict[TabletId, Holders] = {}
 
     def __iter__(self) -> Iterator[Server]:
         """In order of node ids."""
@@ -135,10 +140,9 @@ class Servers:
         """Whether this master has been up for so long that it has heard from every live server."""
         return now_us - self._started_us > self._settings.server_silent_ms * 1000
 
-    def holding(self, tablet_id: TabletId) -> list[tuple[NodeId, ReplicaStatus]]:
+    def holding(self, tablet_id: TabletId) -> Holders:
         """Return who has reported to hold a tablet, and what, in order of node ids; tombstones are left out."""
-        holders = self._holders.get(tablet_id)
-        return [] if holders is None else [(node_id, holders[node_id]) for node_id in sorted(holders)]
+        return self._holders.get(tablet_id, ())
 
     def held(self) -> list[TabletId]:
         """Return every tablet that somebody has reported to hold."""
@@ -156,11 +160,16 @@ class Servers:
             self._remove(server, status.tablet_id)
         else:
             server.replicas[status.tablet_id] = status
-            self._holders.setdefault(status.tablet_id, {})[server.node_id] = status
+            others = self._without(server.node_id, status.tablet_id)
+            self._holders[status.tablet_id] = tuple(sorted((*others, (server.node_id, status)), key=_NODE))
 
     def _remove(self, server: Server, tablet_id: TabletId) -> None:
         if server.replicas.pop(tablet_id, None) is not None:
-            holders = self._holders[tablet_id]
-            del holders[server.node_id]
-            if not holders:
+            others = self._without(server.node_id, tablet_id)
+            if others:
+                self._holders[tablet_id] = others
+            else:
                 del self._holders[tablet_id]
+
+    def _without(self, node_id: NodeId, tablet_id: TabletId) -> Holders:
+        return tuple(holder for holder in self.holding(tablet_id) if holder[0] != node_id)

@@ -36,6 +36,9 @@ class MasterSettings:
     scan_interval_ms: int = setting(
         1_000, unit="ms", low=1, high=600_000, reason="the whole catalog is looked over for what got lost"
     )
+    scan_tablets_max: int = setting(
+        20_000, unit="count", low=1, high=1_000_000, reason="tablets of one look; more are gone through in turns"
+    )
     policy_interval_ms: int = setting(
         2_000, unit="ms", low=1, high=3_600_000, reason="healing takes minutes, a plan milliseconds"
     )

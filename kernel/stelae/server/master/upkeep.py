@@ -12,13 +12,21 @@ from stelae.server.master.ddl import removal
 from stelae.server.master.locks import Wanted
 from stelae.server.master.mutations import Mutation
 from stelae.server.master.reconcile import Transition, View
-from stelae.server.master.records import ClientRecord, Key, RequestRecord, ServerRecord
+from stelae.server.master.records import ClientRecord, ClusterRecord, Key, RequestRecord, ServerRecord
 from stelae.server.master.servers import Liveness
 from stelae.server.master.states import TableCause
-from stelae.spi.ids import ClientId
+from stelae.spi.ids import ClientId, ClusterId
 
 _DROPS_MAX = 1024
 """Answers that one batch forgets."""
+
+
+def new_cluster(view: View, cluster_id: ClusterId) -> list[Transition]:
+    """Return what puts the cluster on record, once and for ever."""
+    if view.catalog.cluster is not None:
+        return []
+    record = ClusterRecord(cluster_id=cluster_id, created_us=view.wall_us)
+    return [Transition(puts=(record,), locks=Wanted(write=("cluster",)))]
 
 
 def new_servers(view: View) -> list[Transition]:

@@ -28,7 +28,7 @@ from stelae.sim.draw import stream
 from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.network import Place
 from stelae.sim.masters.steps import Step, Strike
-from stelae.sim.masters.world import SETTINGS, World, master_node
+from stelae.sim.masters.world import CLUSTER, SETTINGS, World, master_node
 
 TICK_US = 100_000
 
@@ -101,7 +101,7 @@ class SimMaster:
     def _new_core(self, catalog: Catalog) -> MasterCore:
         rng = stream(self._seed, f"core/{self.position}/{self.epoch}")
         node = master_node(self.position)
-        return MasterCore(node, SETTINGS, self._planner, rng, catalog, self._now())
+        return MasterCore(node, CLUSTER, SETTINGS, self._planner, rng, catalog, self._now())
 
     def _now(self) -> Tick:
         return Tick(self._world.scheduler.now_us, self._world.wall_us)

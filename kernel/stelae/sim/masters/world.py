@@ -12,10 +12,12 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation
 from stelae.sim.masters.network import Network
 from stelae.sim.scheduler import Scheduler
-from stelae.spi.ids import NodeId, OpId
+from stelae.spi.ids import ClusterId, NodeId, OpId
 
 WALL_US = 1_700_000_000_000_000
 """Wall time at the start of every run."""
+
+CLUSTER = ClusterId("simulated")
 
 SETTINGS = MasterSettings(
     server_silent_ms=1_500,

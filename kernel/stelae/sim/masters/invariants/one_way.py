@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from stelae.client.master_names import TableState
 from stelae.server.master.catalog import Catalog
-from stelae.server.master.records import Record, TableRecord, TabletRecord
+from stelae.server.master.records import ClusterRecord, Record, TableRecord, TabletRecord
 from stelae.server.master.states import table_may_become, tablet_may_become
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.world import Committed
@@ -48,6 +48,8 @@ class OneWay(Invariant):
                 return self._unsettled(record)
             if table is not None and not record.terminal and record.next_column_id < table.next_column_id:
                 return "gives out a column id again"
+        elif isinstance(record, ClusterRecord):
+            return "" if before.cluster is None else "is written again"
         elif isinstance(record, TabletRecord):
             return self._wrong_tablet(before.tablets.get(record.tablet_id), record)
         return ""
