@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.rows.building import Misfit, build_batch, misfits
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
-from stelae.spi.schema import Column, Schema
+from stelae.spi.schema import Column
 
-PAIR = Schema.from_plain({"columns": [{"name": "k", "type": "int8"}, {"name": "c", "type": "string"}], "key": ["k"]})
+PAIR = schema_from_plain({"columns": [{"name": "k", "type": "int8"}, {"name": "c", "type": "string"}], "key": ["k"]})
 
 
 def column(column_type: str, *, nullable: bool = False) -> Column:
@@ -56,7 +57,7 @@ def column(column_type: str, *, nullable: bool = False) -> Column:
     ],
 )
 def test_a_value_that_would_change_or_does_not_fit_is_refused(column_type: str, value: Any) -> None:
-    layout = Schema.from_plain(
+    layout = schema_from_plain(
         {"columns": [{"name": "k", "type": "int8"}, {"name": "c", "type": column_type}], "key": ["k"]}
     ).layout
     good = build_batch(layout, [(1, _some(column_type))]).to_rows()[0]
