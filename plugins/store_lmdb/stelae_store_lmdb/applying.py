@@ -19,7 +19,7 @@ from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, RowCode
 from stelae_store_lmdb.memory import MemoryPart
 from stelae_store_lmdb.tree import RowTree, is_deletion
-from stelae_store_lmdb.values import DELETION, Row, RowReader, row_encoder
+from stelae_store_lmdb.values import DELETION, Row, RowReader, plain_default, row_encoder
 
 _INSERTS = frozenset({OpKind.INSERT, OpKind.INSERT_IGNORE})
 _UPDATES = frozenset({OpKind.UPDATE, OpKind.UPDATE_IGNORE})
@@ -113,7 +113,7 @@ class Applier:
         given = {column_id: place for place, column_id in enumerate(group.rows.layout.ids)}
         sources = [given.get(column_id) for column_id in self._schema.layout.ids]
         values = group.rows.to_rows()
-        defaults: Row = tuple(column.default for column in self._schema.columns)
+        defaults: Row = tuple(map(plain_default, self._schema.columns)) if group.kind is OpKind.UPSERT else ()
         refused = []
         for place in places:
             key = group.keys[place]

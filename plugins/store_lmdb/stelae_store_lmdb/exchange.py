@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
+from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.keys import decode_key, encode_keys
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
 from stelae_store_lmdb.memory import MemoryPart
+from stelae_store_lmdb.ranges import KeyRange
 from stelae_store_lmdb.tree import is_deletion
 from stelae_store_lmdb.values import DELETION, Row, row_encoder
 from stelae_store_lmdb.view import Found, Versions, View
@@ -85,6 +87,17 @@ def _piece(view: View, ages: list[tuple[int, int, bytes, bool]], gone: bool) -> 
         assert one is not None
         rows.append(read(one.contents))
     return VersionedRows(schema.version, False, timestamps, RowBatch.from_equal_rows(schema.layout, rows))
+
+
+def logical_checksum(view: View) -> str:
+    """Return the checksum of the visible rows: of their values as they are stored, which is as Arrow gives them."""
+    total = LogicalChecksum()
+    reader = view.reader(view.schema.layout)
+    left: KeyRange | None = (None, None)
+    while left is not None:
+        rows, left, _ = view.rows(*left, False, BATCH_ROWS_MAX, reader)
+        total.add(rows)
+    return total.hex()
 
 
 def import_piece(

@@ -12,8 +12,6 @@ A flush that finds no space leaves memory as it is. What it did write is true, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from stelae_store_lmdb.config import LmdbStoreConfig
@@ -82,13 +80,13 @@ class Flush:
             size_bytes += _stored_bytes(key) + len(contents) + 2 * len(key)
         large = sum(len(contents) > self._env.page_bytes // 4 for _, _, _, contents in puts)
         with self._env.read() as txn:
-            spread = len(puts) if puts and not RowTree(txn, self._env.path).ends_before(puts[0][0]) else 0
-        self._env.make_room(size_bytes + large * self._env.page_bytes, spread)
+            behind_all = not puts or RowTree(txn, self._env.path).ends_before(puts[0][0])
+        self._env.make_room(size_bytes + large * self._env.page_bytes, 0 if behind_all else len(puts))
         with self._env.write() as txn:
             header = read_header(txn, self._env.path)
             remove_lists(txn, self._committed)
             tree = RowTree(txn, self._env.path, header.next_node)
-            hiding, latest = _hiding(tree, puts)
+            hiding, latest = _hiding(None if behind_all else tree, puts)
             tree.put(puts)
             at = piece_key(self.number, self._pieces)
             piece = Piece(latest, tuple((key, timestamp, index) for key, timestamp, index, _ in puts))
@@ -113,15 +111,23 @@ def remove_lists(txn: Any, committed: int) -> None:
         cursor.delete()
 
 
-def _hiding(tree: RowTree, puts: Sequence[_Put]) -> tuple[list[bytes], int]:
-    """Keys with versions that hide older ones, or that are deletions, and the latest timestamp of those; -1: none."""
-    found = []
+def _hiding(tree: RowTree | None, puts: Sequence[_Put]) -> tuple[list[bytes], int]:
+    """Keys with versions that hide older ones, or that are deletions, and the latest timestamp of those; -1: none.
+
+    ``tree`` has the older ones, if there can be any."""
+    found: list[bytes] = []
     latest = -1
-    for key, versions in groupby(puts, itemgetter(0)):
-        (_, timestamp, _, contents), *older = versions
-        if older or is_deletion(contents) or tree.newest(key) is not None:
+    before = None
+    for key, timestamp, _, contents in puts:
+        if key != before:  # the newest of its row
+            before, newest, noted = key, timestamp, False
+            hides = is_deletion(contents) or (tree is not None and tree.newest(key) is not None)
+        else:
+            hides = not noted
+        if hides:
+            noted = True
             found.append(key)
-            latest = max(latest, timestamp)
+            latest = max(latest, newest)
     return found, latest
 
 

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.operations import rows_of
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
@@ -30,7 +29,7 @@ from stelae.spi.store import (
 from stelae_store_lmdb.applying import Applier, readable
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.cursor import LmdbCursor
-from stelae_store_lmdb.exchange import changes, export_versions, import_piece
+from stelae_store_lmdb.exchange import changes, export_versions, import_piece, logical_checksum
 from stelae_store_lmdb.library import EXTRA, MODULE, library
 from stelae_store_lmdb.manifest import Manifest, decode_manifest, known_schemas
 from stelae_store_lmdb.memory import MemoryPart
@@ -159,11 +158,8 @@ class LmdbStore(TabletStore):
             self._floor = max(self._floor, timestamp)
 
     def checksum(self, at: int | None = None) -> str:
-        total = LogicalChecksum()
-        with self.scan(ScanSpec(), at) as cursor:
-            for batch in cursor:
-                total.add(batch.to_rows())
-        return total.hex()
+        with self._view(at) as view:
+            return logical_checksum(view)
 
     def memory_bytes(self) -> int:
         return self._parts.memory.size_bytes

@@ -60,8 +60,10 @@ class RowTree:
     def put(self, versions: Sequence[tuple[bytes, int, int, bytes]]) -> None:
         """Put versions: encoded key, timestamp, index, contents. Quickest in the order of their keys, newest first."""
         items = []
+        root = head_of(ROOT)
         for key, timestamp, index, contents in versions:
-            at = self._made(key) + age_of(timestamp, index)
+            begin = root + stem_of(key) if len(key) <= CHUNK_BYTES else self._made(key)
+            at = begin + age_of(timestamp, index)
             items.append((at, closed_value(at, contents)))
         self._cursor.putmulti(items, append=self._are_behind_all(items))
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from stelae.spi.errors import Corrupt
-from stelae.spi.schema import Layout, Schema
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Column, Layout, Schema
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -29,6 +30,13 @@ def row_encoder(schema: Schema) -> Callable[[Sequence[Any]], bytes]:
     prefix = _VERSION.pack(schema.version)
     encode = _ENCODER.encode
     return lambda row: prefix + encode(row)
+
+
+def plain_default(column: Column) -> Any:
+    """Return what stands for an absent value of a column, as Arrow gives it: 1 is 1.0 in a double, 1.5 may be 1.50."""
+    if column.default is None:
+        return None
+    return RowBatch.from_equal_rows(Layout((column,)), [(column.default,)]).values(0)[0]
 
 
 class RowReader:
@@ -55,7 +63,10 @@ class RowReader:
             raise Corrupt(f"a row of schema version {number}, which is not known")
         places = {column_id: place for place, column_id in enumerate(schema.layout.ids)}
         found = self._plans[version] = _picker(
-            [(places.get(column.id), column.default) for column in self.layout.columns]
+            [
+                (places.get(column.id), None if column.id in places else plain_default(column))
+                for column in self.layout.columns
+            ]
         )
         return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
+from stelae.rows.checksum import LogicalChecksum
 from stelae.spi.errors import TooOld
+from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import Replica, StoreHarness
+from stelae.testing.conformance.store_harness import Replica, StoreHarness, upsert
 from stelae.testing.conformance.store_model import Op
+from stelae.testing.conformance.store_scan import TYPES
 from stelae_store_columnar import ColumnarStore
 from stelae_store_lmdb import LmdbStore
 from stelae_store_memory import MemoryStore
@@ -105,3 +111,42 @@ def test_three_stores_agree_on_faults_rows_and_checksums_at_every_time(
         sums = {replica.store.checksum(at) for replica in replicas}
         assert len(sums) == 1, at
     lmdb.store.close()
+
+
+def test_values_of_every_type_and_defaults_have_one_checksum(tmp_path: Path) -> None:
+    """It is taken from rows as they are stored: 1 as the default of a double is 1.0, and 1.5 of a decimal is 1.50."""
+    columns = [{"name": "k", "type": "int8"}, {"name": "d", "type": "double", "default": 1}]
+    columns += [{"name": "m", "type": "decimal(8,2)", "default": "1.5"}]
+    columns += [{"name": t, "type": t, "nullable": True} for t, _ in TYPES]  # type: ignore[dict-item]
+    schema = schema_from_plain({"columns": columns, "key": ["k"]})
+    lmdb = LmdbHarness(LmdbStore, tiny, root=str(tmp_path)).replica(schema)
+    replicas: list[Replica] = [
+        lmdb,
+        StoreHarness(ColumnarStore, test_store_columnar.tiny).replica(schema),
+        StoreHarness(MemoryStore).replica(schema),
+    ]
+    plain = schema_to_plain(schema)
+    plain["version"] = 2
+    plain["columns"] += [
+        {"id": 50, "name": "late", "type": "decimal(9,3)", "nullable": False, "default": "2"},
+        {"id": 51, "name": "float", "type": "float", "nullable": False, "default": 3},
+    ]
+    plain["columns"][8]["name"] = "renamed"
+    wider = schema_from_plain(plain)
+    sums = set()
+    for replica in replicas:
+        given = zip(*(pair for _, pair in TYPES), strict=True)
+        values = [tuple(str(v) if isinstance(v, Decimal) else v for v in row) for row in given]
+        replica.write(upsert(*((n, 0.5, "2.25", *row) for n, row in enumerate(values))))
+        replica.write(Op(OpKind.UPSERT, [(5,)], (1,)), Op(OpKind.INSERT, [(6, math.nan), (7, -0.0)], (1, 2)))
+        replica.flush()
+        replica.change_schema(wider)
+        replica.write(Op(OpKind.UPDATE, [(5, "7.1"), (0, "-3")], (1, 3)), Op(OpKind.UPSERT, [(9,)], (1,)))
+        found = [replica.store.checksum()]
+        replica.flush()
+        replica.crash()
+        found.append(replica.store.checksum())
+        total = LogicalChecksum()
+        total.add(replica.rows())
+        sums.update([*found, total.hex()])
+    assert len(sums) == 1
