@@ -22,7 +22,7 @@ from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, Sto
 
 CHECKSUM_EVERY = 32
 CHANGES_EVERY = 64
-REPEATED_EVERY = 2
+REPEATED_EVERY = 4
 """One entry in so many is looked back at: checksums, changes, and changes where repetitions came along."""
 
 
