@@ -155,7 +155,8 @@ class Master:
     def _begin(self, catalog: Catalog) -> None:
         node = self._node
         rng = random.Random(random.SystemRandom().getrandbits(64))
-        self.core = MasterCore(node.node_id, self._settings, self._planner(), rng, catalog, self._now())
+        cluster_id = node.config.cluster_id
+        self.core = MasterCore(node.node_id, cluster_id, self._settings, self._planner(), rng, catalog, self._now())
         log.info("master begins tables=%d applied=%s", len(catalog.tables), catalog.applied)
         early, self._entries = self._entries, deque()
         self._take(list(early))
