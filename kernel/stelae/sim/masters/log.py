@@ -10,13 +10,14 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from stelae.server.master.batches import Batch
+from stelae.server.master.batches import Batch, from_rows, to_rows
 from stelae.server.master.events import Applied, CaughtUp, Confirmed, Decided, Event, LeaderChanged
 from stelae.server.master.operations import Outcome
 from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.masters.network import Place
 from stelae.sim.masters.world import Committed, World, master_node
 from stelae.spi.ids import OpId
+from stelae.spi.rows import RowBatch
 
 COMMIT_US = (2_000, 60_000)
 FIRST_ENTRY_US = (2_000, 500_000)
@@ -112,7 +113,7 @@ class SystemLog:
         if withheld:
             self._world.coverage.hit("outcome.UNKNOWN")
             self._later(0, position, Decided(token, Outcome.UNKNOWN))
-        self._pending.append(_Pending(op_id, batch, token, withheld))
+        self._pending.append(_Pending(op_id, _as_rows(batch), token, withheld))
         delay_us = skewed(self._rng, *COMMIT_US) + (300_000 if withheld else 0)
         self._world.scheduler.after(delay_us, f"commit up to {op_id}", lambda: self._commit_up_to(op_id))
 
@@ -266,3 +267,9 @@ class SystemLog:
     def _later(self, delay_us: int, position: int, event: Event) -> None:
         epoch = self._masters[position].epoch
         self._world.scheduler.after(delay_us, f"tell {position}", lambda: self._tell_run(position, epoch, event))
+
+
+def _as_rows(batch: Batch) -> Batch:
+    """What comes out of the log: rows that were encoded and read again."""
+    kind, rows = to_rows(batch)
+    return from_rows(kind, RowBatch.from_ipc(rows.layout, rows.to_ipc()))
