@@ -99,10 +99,11 @@ class Flusher:
         found = msgspec.structs.replace(self.superblock, manifest=edit.manifest)
         if edit.flushed == self.superblock.flushed:
             return found
-        applied, results = self.applier.applied, self.applier.results.dump()
+        applied = self.applier.store.applied  # Entries without rows, which no store sees, may be behind it.
         if edit.flushed != applied:
             raise PluginError(f"the store says that {edit.flushed} is flushed; it has applied {applied}")
-        return msgspec.structs.replace(found, flushed=applied, results=results, schemas=self.applier.schemas)
+        results, schemas = self.applier.results.dump(), self.applier.schemas
+        return msgspec.structs.replace(found, flushed=applied, results=results, schemas=schemas)
 
     def _proposed(self, result: Any) -> None:
         if result is None or isinstance(result, Full):

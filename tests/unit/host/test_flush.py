@@ -122,6 +122,7 @@ class Node:
         )
         self.failures: list[str] = []
         self.schema_at: frozenset[int] = frozenset()  #: Where the log has schema changes.
+        self.noop_at: frozenset[int] = frozenset()  #: Where it has entries that no store sees.
         self.memory_bytes_max = 1 << 40
 
     @classmethod
@@ -177,6 +178,8 @@ class Node:
         )
         for index in range(found.log.last.index + 1, upto + 1):
             entry = schema_entry(index) if index in self.schema_at else write_entry(index)
+            if index in self.noop_at:
+                entry = Entry(OpId(1, index), EntryKind.NOOP, index << 12, b"")
             slot = writer.reserve(LOG, entry.size_bytes)
             cache.append((entry,), None)
             writer.append_async(slot, (entry,), commit_hint=index, done=lambda _o, i=index: durable.append(i))
@@ -313,3 +316,14 @@ def test_a_store_whose_rows_wait_for_a_flush_is_full_at_its_limit_and_not_after_
     node.memory_bytes_max = 1
     assert node.run(4, frozenset(), []).full
     assert not node.run(6, frozenset({6}), []).full
+
+
+def test_a_flush_behind_an_entry_that_no_store_sees_is_of_the_last_one_that_it_saw() -> None:
+    node = Node.create()
+    node.noop_at = frozenset({6})
+    node.run(6, frozenset({6}), [])
+    assert node.file.load().flushed == OpId(1, 5)
+    again = Node(node.disk.clone())
+    again.run(8, frozenset({8}), [])
+    assert again.file.load().flushed == OpId(1, 8)
+    assert ids(Node(again.disk.clone()).recovered()) == [1, 2, 3, 4, 5, 7, 8]
