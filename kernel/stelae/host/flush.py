@@ -46,13 +46,9 @@ class Flusher:
 
     def __post_init__(self) -> None:
         self._able = "durable_flush" in self.applier.store.capabilities
-        self._busy = False
+        self.busy = False  # an edit is under way
         self._collected = 0
-
-    @property
-    def idle(self) -> bool:
-        """Whether no edit is under way."""
-        return not self._busy
+        self.unsaved: tuple[Edit, Superblock] | None = None
 
     @property
     def full(self) -> bool:
@@ -61,7 +57,7 @@ class Flusher:
 
     def consider(self) -> bool:
         """Flush if the store holds enough, as ``flush``. Cheap otherwise."""
-        able = self._able and not self._busy
+        able = self._able and not self.busy
         return able and self.applier.store.memory_bytes() >= self.flush_bytes and self.flush()
 
     def flush(self) -> bool:
@@ -83,9 +79,9 @@ class Flusher:
         return self._run(piece)
 
     def _run(self, work: Callable[[], Edit | None]) -> bool:
-        if self._busy:
+        if self.busy:
             return False
-        self._busy = True
+        self.busy = True
 
         def write_out() -> tuple[Edit, Superblock] | None:
             edit = work()
@@ -108,7 +104,7 @@ class Flusher:
     def _proposed(self, result: Any) -> None:
         if result is None or isinstance(result, Full):
             # Nothing to do, or no space: the rows stay in memory and the log stays whole.
-            self._busy = False
+            self.busy = False
         elif isinstance(result, Exception):
             self._fail(f"the store cannot flush: {result}")
         elif self.superblock.data_state is not DataState.READY:
@@ -118,6 +114,9 @@ class Flusher:
 
     def _save(self, edit: Edit, block: Superblock) -> None:
         def saved(result: Any) -> None:
+            if isinstance(result, Full):
+                self.unsaved = (edit, block)  # The edit stands: ``collect`` tries again, and nothing else begins.
+                return
             if isinstance(result, Exception):
                 self._fail(f"the superblock cannot be saved: {result}")
                 return
@@ -128,7 +127,7 @@ class Flusher:
         self.pool.run(f"superblock/{block.tablet_id}", lambda: self.file.save(block), saved)
 
     def _committed(self, result: Any) -> None:
-        self._busy = False
+        self.busy = False
         if isinstance(result, Exception):
             self._fail(f"the store cannot take note of its flush: {result}")
             return
@@ -139,8 +138,10 @@ class Flusher:
 
     def collect(self) -> None:
         """Let go of the log as far as nothing holds it. To be repeated, as peers catch up; cheap if nothing is new."""
-        upto = self.retention.collectable()
-        name = self.superblock.log_id
+        if self.unsaved is not None:
+            unsaved, self.unsaved = self.unsaved, None
+            self._save(*unsaved)
+        upto, name = self.retention.collectable(), self.superblock.log_id
         if upto <= self._collected:
             return
         self._collected = upto
@@ -152,5 +153,5 @@ class Flusher:
         self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
 
     def _fail(self, reason: str) -> None:
-        self._busy = False
+        self.busy = False
         self.on_failed(reason)

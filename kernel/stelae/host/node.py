@@ -81,10 +81,6 @@ class Node:
         """Tablets that did not come up, and why."""
         return self.tablets.failed
 
-    def wall_us(self) -> int:
-        """The machine's wall clock, in microseconds since the Unix epoch: for people."""
-        return self._clock.wall_us()
-
     async def stopped(self) -> None:
         """Wait until something asks the node to end (``request_stop``, or a defect)."""
         await self._ended.wait()

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from stelae.host.hybrid_clock import physical_us
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.deletion import LastOpId, bury, set_data_aside, set_log_aside
 from stelae.lifecycle.loading import TabletLoader
@@ -115,7 +116,9 @@ class TabletManager:
                 return
             block, last = self._offline(found, seen)
         node = self._node
-        about = About(tablet_id=tablet_id, table_name=block.table_name, deleted_us=node.wall_us(), reason=reason)
+        about = About(
+            tablet_id=tablet_id, table_name=block.table_name, deleted_us=physical_us(node.time.last), reason=reason
+        )
         tombstone = yield OffLoop(lambda: bury(node.files, node.layout, block, last, about))
         yield OffLoop(lambda: set_data_aside(node.files, node.layout, tombstone))
         yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
@@ -127,7 +130,7 @@ class TabletManager:
         failed = bool(replica.failure)
         replica.stop()
         self._node.peers.remove(replica.tablet_id)
-        yield Until(lambda: replica.applier.idle and replica.flusher.idle)
+        yield Until(lambda: replica.applier.idle and (not replica.flusher.busy or bool(replica.flusher.unsaved)))
         yield WithLog(lambda _wal: None)  # behind every append that was handed over
         if not failed:
             yield Until(lambda: replica.executor.idle or bool(replica.failure))

@@ -27,7 +27,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import ConsensusEngine, TabletConfig
-from stelae.spi.errors import PluginError
+from stelae.spi.errors import Full, PluginError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.scan import Order, ScanSpec
@@ -124,6 +124,7 @@ class Node:
         self.schema_at: frozenset[int] = frozenset()  #: Where the log has schema changes.
         self.noop_at: frozenset[int] = frozenset()  #: Where it has entries that no store sees.
         self.memory_bytes_max = 1 << 40
+        self.pool = AtOnce()
 
     @classmethod
     def create(cls) -> Node:
@@ -170,7 +171,7 @@ class Node:
             superblock=found.superblock,
             applier=applier,
             writer=writer,
-            pool=AtOnce(),
+            pool=self.pool,
             retention=Retention(found.superblock.flushed.index, 0),
             flush_bytes=1 << 40,
             memory_bytes_max=self.memory_bytes_max,
@@ -327,3 +328,30 @@ def test_a_flush_behind_an_entry_that_no_store_sees_is_of_the_last_one_that_it_s
     again.run(8, frozenset({8}), [])
     assert again.file.load().flushed == OpId(1, 8)
     assert ids(Node(again.disk.clone()).recovered()) == [1, 2, 3, 4, 5, 7, 8]
+
+
+def test_a_disk_that_is_full_when_the_superblock_is_written_costs_nothing_but_time() -> None:
+    node = Node.create()
+    save = node.file.save
+
+    def full(block: Superblock) -> None:
+        node.file.save = save  # type: ignore[method-assign]
+        raise Full("no space left on device")
+
+    node.file.save = full  # type: ignore[method-assign]
+    node.pool = Caught()
+    flusher = node.run(6, frozenset({6}), [])
+    assert node.file.load().flushed == ZERO and flusher.busy, "nothing else begins"
+    flusher.collect()
+    assert node.file.load().flushed == OpId(1, 6) and not flusher.busy
+
+
+class Caught(AtOnce):
+    """A pool whose work may fail, as real pools' may."""
+
+    def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        try:
+            result = work()
+        except Full as error:
+            result = error
+        done(result)
