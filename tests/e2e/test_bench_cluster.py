@@ -140,4 +140,5 @@ def test_a_wrong_argument_is_refused_before_anything_is_measured(arguments: list
     done = bench(*arguments)
     assert done.returncode in (1, 2)
     assert words in done.stderr
+    assert "lineitem" not in done.stderr, "nothing is generated in vain"
     assert done.stdout == ""

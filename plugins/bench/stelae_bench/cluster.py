@@ -40,13 +40,13 @@ def run(settings: Settings, note: Callable[[str], None]) -> Report:
     """
     described = machine.describe()
     report = Report()
-    data = _data(settings, report, note)
     with tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder:
-        note(f"starting {NODES} nodes")
         spec = TabletSpec(tablet_id=TabletId("bench"), columns=COLUMNS, key=KEY)
         options = ClusterOptions(node_count=NODES, engines=settings.engines)
         cluster = LocalCluster.create(Path(folder) / "cluster", spec, options)
+        data = _data(settings, report, note)  # Behind what refuses a wrong engine: it may take a while.
         add_tablets(cluster, _tablets(settings, data))
+        note(f"starting {NODES} nodes")
         try:
             cluster.start()
             asyncio.run(_measure(cluster, data, settings, report, note))
