@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.rows.checksum import LogicalChecksum
+from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
-from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import Replica, StoreHarness, upsert
 from stelae.testing.conformance.store_model import Op
