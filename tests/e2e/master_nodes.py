@@ -15,6 +15,7 @@ from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.lifecycle.loading import TabletLoader
+from stelae.local.cluster import free_ports
 from stelae.machine.files import RealFiles
 from stelae.machine.real import RealMachine
 from stelae.rows.batcher import Batcher
@@ -24,7 +25,7 @@ from stelae.server.master.role import as_master
 from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver import plugin as tserver
 from stelae.spi.ids import ClusterId, NodeId
-from tests.e2e.nodes import ELECTION_TIMEOUT_MS, WAIT_S, _free_ports
+from tests.e2e.nodes import ELECTION_TIMEOUT_MS, WAIT_S
 
 CLUSTER = ClusterId("test")
 
@@ -36,7 +37,7 @@ class Cluster:
         self.root = root
         self.settings = settings
         self.ids = [NodeId(secrets.token_hex(16)) for _ in range(masters + servers)]
-        ports = _free_ports(masters + servers)
+        ports = free_ports(masters + servers)
         self.addresses = dict(zip(self.ids, (f"127.0.0.1:{port}" for port in ports), strict=True))
         self.masters, self.servers = self.ids[:masters], self.ids[masters:]
         self.nodes: dict[NodeId, Node] = {}

@@ -20,7 +20,7 @@ CONNECT_VARIABLE = "STELAE_CONNECT"
 ConnectOption = Annotated[
     str, typer.Option("--connect", envvar=CONNECT_VARIABLE, help="Addresses host:port of nodes, separated by commas.")
 ]
-DirOption = Annotated[Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae demo --keep DIR`).")]
+DirOption = Annotated[Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae cluster up DIR`).")]
 TablesOption = Annotated[
     Path | None, typer.Option("--tables", envvar="STELAE_TABLES", help="A locations file; else each tablet is a table.")
 ]
@@ -62,9 +62,9 @@ class Target:
         if self.directory is not None:
             if given and self.connect != os.environ.get(CONNECT_VARIABLE):
                 raise BadTarget("say where the cluster is with either --dir DIR or --connect HOST:PORT, not both")
-            from stelae.local.cluster import LocalCluster
+            from stelae.local.mastered import addresses_of
 
-            return LocalCluster.open(self.directory).addresses
+            return addresses_of(self.directory)
         if not given:
             raise BadTarget("say where the cluster is: --connect HOST:PORT, or --dir DIR of a local one")
         return given

@@ -104,8 +104,9 @@ def dump(
 def _read_config(path: str) -> NodeConfig:
     from stelae.config.node_toml import load_config
     from stelae.config.registry import Registry
+    from stelae.server.master.settings import MasterSettings
 
-    return load_config(path, Registry.installed())
+    return load_config(path, Registry.installed(), {"master": MasterSettings})
 
 
 def _directory(directory: str | None, settings: NodeConfig | None) -> str:

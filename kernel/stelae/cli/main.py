@@ -19,7 +19,10 @@ from stelae.cli.output import note
 from stelae.spi.errors import StelaeError
 
 MODULES: dict[str, str] = {
+    "cluster": "stelae.cli.cluster",
+    "master": "stelae.cli.master",
     "tserver": "stelae.cli.tserver",
+    "table": "stelae.cli.table",
     "demo": "stelae.cli.demo",
     "import": "stelae.cli.import_",
     "export": "stelae.cli.export",
@@ -49,6 +52,7 @@ def _root(
     """A replicated tablet store whose engines are plugins.
 
     First steps: `stelae demo` runs a cluster of three and kills its leader;
+    `stelae cluster up DIR` starts one with masters that stays;
     `stelae plugins list` shows which engines `node.toml` can pick."""
 
 

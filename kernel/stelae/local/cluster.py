@@ -117,12 +117,12 @@ class LocalCluster:
                 f"127.0.0.1:{port}",
                 directory / f"node-{number + 1}",
             )
-            for number, port in enumerate(_free_ports(options.node_count))
+            for number, port in enumerate(free_ports(options.node_count))
         ]
         for node in nodes:
             node.directory.mkdir()
             node.config_path.write_text(_node_toml(node, nodes, cluster_id, tablet, options))
-            _format(node)
+            format_node(node)
         cluster = cls(directory, tablet.tablet_id, nodes)
         cluster._write_file(cluster_id)
         return cluster
@@ -187,7 +187,7 @@ class LocalCluster:
         (self.directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago; a node that finds its port taken says so and ends."""
     held = [socket.socket() for _ in range(count)]
     try:
@@ -199,8 +199,10 @@ def _free_ports(count: int) -> list[int]:
             one.close()
 
 
-def _format(node: NodeProcess) -> None:
+def format_node(node: NodeProcess, uuid: NodeId | None = None) -> None:
+    """Format a node's directory; ``uuid`` where its file does not say it. ``FormatFailed``: it cannot be."""
     command = [sys.executable, "-m", "stelae", "fs", "format", "--config", str(node.config_path)]
+    command += [] if uuid is None else ["--uuid", uuid]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     if done.returncode != 0:
         raise FormatFailed(f"{node.name} could not be formatted: {done.stderr.strip()}")
@@ -221,11 +223,17 @@ def _node_toml(
     }
     if options.engines:
         sections["engines"] = options.engines_of(nodes.index(node))
-    for name, values in (options.settings or {}).items():
-        sections[name] = {**sections.get(name, {}), **values}
+    return sections_text(sections, options.settings)
+
+
+def sections_text(sections: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Mapping[str, Any]] | None) -> str:
+    """Return the text of a ``node.toml``, with ``settings`` merged into its sections."""
+    merged = dict(sections)
+    for name, values in (settings or {}).items():
+        merged[name] = {**merged.get(name, {}), **values}
     return "\n".join(
         f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
-        for name, values in sections.items()
+        for name, values in merged.items()
     )
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
@@ -16,6 +17,10 @@ STOP_TIMEOUT_S = 10.0
 """How long an orderly stop may take before the process is killed."""
 
 LOG_TAIL_LINES = 12
+
+
+Role: TypeAlias = Literal["master", "tserver"]
+"""What a node runs as: the command that runs it."""
 
 
 class NodeExited(StelaeError):
@@ -32,9 +37,11 @@ class NodeProcess:
         node_id: its uuid.
         address: ``host:port`` it listens on.
         directory: holds ``node.toml``, ``data/`` and ``node.log``.
+        role: what it runs as.
     """
 
-    def __init__(self, name: str, node_id: NodeId, address: str, directory: Path) -> None:
+    def __init__(self, name: str, node_id: NodeId, address: str, directory: Path, role: Role = "tserver") -> None:
+        self.role = role
         self.name = name
         self.node_id = node_id
         self.address = address
@@ -62,7 +69,7 @@ class NodeProcess:
         Unless it is to ``outlive`` us, it ends when the pipe to its standard input closes, that
         is, however we end: no node is left behind.
         """
-        command = [sys.executable, "-m", "stelae", "tserver", "run", "--config"]
+        command = [sys.executable, "-m", "stelae", self.role, "run", "--config"]
         command.append(str(self.config_path))
         if not outlive:
             command.append("--until-stdin-closes")

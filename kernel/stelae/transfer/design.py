@@ -12,6 +12,7 @@ import msgspec
 from stelae.client import AsyncClient, AsyncTable
 from stelae.client.arrow_fit import fit_array
 from stelae.client.locations import NoSuchTable
+from stelae.client.master_requests import CreateTable
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import PartitionSchema
 from stelae.rows.plain_schema import schema_from_plain
@@ -133,10 +134,10 @@ def read_hash(text: str) -> Mapping[str, Any]:
 
 
 async def open_or_create(client: AsyncClient, wanted: Design | None, name: str, timeout_s: float) -> AsyncTable:
-    """Open the table; what makes one that is missing belongs here, and needs a catalog to make it in.
+    """Open the table, and make it first as ``wanted`` if it is missing and the cluster has masters.
 
     Raises:
-        TableMissing: there is none of that name; with how it would be described.
+        TableMissing: there is none of that name, and nobody to make it; with how it would be described.
         Unavailable: it cannot be reached in time.
     """
     try:
@@ -144,6 +145,11 @@ async def open_or_create(client: AsyncClient, wanted: Design | None, name: str, 
     except NoSuchTable as error:
         if wanted is None:
             raise
+        if client.catalog is not None:
+            schema, scheme = wanted.schema().to_bytes(), wanted.partition_schema().to_bytes()
+            made = CreateTable(name=name, schema=schema, partition_schema=scheme)
+            await client.catalog.change(made, timeout_s=timeout_s)
+            return await client.table(name, timeout_s=timeout_s)
         raise TableMissing(name, await client.tables(), wanted.to_toml()) from error
 
 

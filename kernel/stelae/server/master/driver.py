@@ -55,7 +55,7 @@ from stelae.server.master.operations import Outcome
 from stelae.server.master.repairs import Planner
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role
-from stelae.spi.errors import CallerError, ClockError, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, ClockError, PeerError, StelaeError, Unavailable
 from stelae.spi.ids import ClientId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.payload import decode_payload
@@ -175,7 +175,12 @@ class Master:
         self._ask(request, ReadRequest, lambda token, asked: ReadAsked(token, asked))
 
     def _ask_heartbeat(self, request: Request) -> None:
-        self._ask(request, Heartbeat, lambda token, asked: HeartbeatHeard(token, asked))
+        def heard(token: int, heartbeat: Heartbeat) -> Event:
+            if heartbeat.node_id != request.sender:
+                raise PeerError(f"node {request.sender} reports in the name of {heartbeat.node_id}")
+            return HeartbeatHeard(token, heartbeat)
+
+        self._ask(request, Heartbeat, heard)
 
     def _ask(self, request: Request, kind: type[_Message], event: Callable[[int, Any], Event]) -> None:
         if len(request.body) != 1:
@@ -183,9 +188,10 @@ class Master:
         asked = decode(request.body[0], kind)
         if self.core is None:
             raise Unavailable("this master is starting")
+        made = event(self._tokens + 1, asked)
         self._tokens += 1
         self._requests[self._tokens] = request
-        self._hear(event(self._tokens, asked))
+        self._hear(made)
 
     def _hear(self, event: Event) -> None:
         self._events.append(event)

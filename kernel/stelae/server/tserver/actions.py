@@ -22,6 +22,7 @@ from stelae.server.master.actions import (
     ChangeConfig,
     CreateReplica,
     DeleteReplica,
+    Evicted,
     TransferLeadership,
 )
 from stelae.server.master.fences import LocalReplica, Verdict, judge
@@ -106,7 +107,8 @@ class ActionService:
             case CreateReplica():
                 self._manager.create(_settings(action), done)
             case DeleteReplica():
-                self._manager.delete(action.tablet_id, reason, done, seen=None)
+                seen = action.fence.seen if isinstance(action.fence, Evicted) else None
+                self._manager.delete(action.tablet_id, reason, done, seen=seen)
             case AlterSchema():
                 self._replica(action).change_schema(Schema.from_bytes(action.schema), lambda r: done(_error_of(r)))
             case TransferLeadership():

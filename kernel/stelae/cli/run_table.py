@@ -1,0 +1,153 @@
+"""Carries out ``stelae table``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stelae.cli.connection import BadTarget, split
+from stelae.cli.errors import EXIT_OK
+from stelae.cli.output import note, print_json, print_table
+from stelae.client import AsyncClient, connect_async
+from stelae.client.catalog import Catalog
+from stelae.client.master_requests import TableDescription
+from stelae.local.mastered import MasteredCluster
+from stelae.spi.errors import CallerError
+from stelae.spi.schema import Schema
+from stelae.transfer.design import read_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the command line said of where the masters are."""
+
+    directory: Path | None
+    connect: str
+    timeout_s: float
+
+    @asynccontextmanager
+    async def masters(self) -> AsyncIterator[tuple[AsyncClient, Catalog]]:
+        """A client of the masters; ``BadTarget``: there are none where it was said."""
+        if (self.directory is None) == (not self.connect):
+            raise BadTarget("say where the masters are: --connect HOST:PORT, or --dir DIR of a local cluster; not both")
+        given = split(self.connect) if self.directory is None else MasteredCluster.open(self.directory).addresses
+        async with await connect_async(given, timeout_s=self.timeout_s) as client:
+            if client.catalog is None:
+                raise BadTarget(f"no masters at {', '.join(given)}: connect to one of them, not to tablet servers")
+            yield client, client.catalog
+
+
+def run_list(cluster: Cluster, *, as_json: bool) -> int:
+    """List tables."""
+
+    async def run() -> list[dict[str, Any]]:
+        async with cluster.masters() as (_, catalog):
+            found = await catalog.list_tables(soft_deleted=True, timeout_s=cluster.timeout_s)
+            return [{"name": t.name, "state": t.state.value, "table_id": t.table_id} for t in found.tables]
+
+    tables = asyncio.run(run())
+    if as_json:
+        print_json({"tables": tables})
+    else:
+        print_table(("TABLE", "STATE", "ID"), [(t["name"], t["state"], t["table_id"]) for t in tables])
+    return EXIT_OK
+
+
+def run_describe(cluster: Cluster, name: str, *, as_json: bool) -> int:
+    """Describe one table."""
+
+    async def run() -> TableDescription:
+        async with cluster.masters() as (_, catalog):
+            return await catalog.get_table(name, timeout_s=cluster.timeout_s)
+
+    found = _plain(asyncio.run(run()))
+    if as_json:
+        print_json(found)
+        return EXIT_OK
+    print(f"{found['name']}  {found['state']}  {found['replication_factor']} replicas  id {found['table_id']}\n")
+    columns = [
+        (c["name"], c["type"], "key" if c["name"] in found["key"] else "", "may be empty" if c["nullable"] else "")
+        for c in found["columns"]
+    ]
+    print_table(("COLUMN", "TYPE", "", ""), columns)
+    tablets = [
+        (t["tablet_id"], t["state"], t["leader"] or "-", " ".join(t["members"]) or "-") for t in found["tablets"]
+    ]
+    print()
+    print_table(("TABLET", "STATE", "LEADER", "REPLICAS"), tablets)
+    return EXIT_OK
+
+
+def run_create(
+    cluster: Cluster,
+    name: str,
+    columns: Sequence[str],
+    key: Sequence[str],
+    hash_levels: Sequence[str],
+    replicas: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Create a table and wait until it takes writes."""
+    given = {}
+    for text in columns:
+        column, found, kind = text.partition(":")
+        if not found or not column or not kind or column in given:
+            raise CallerError(f"--column is NAME:TYPE, each name once, for example id:int64; not {text!r}")
+        given[column] = kind
+    partition = {"hash": [read_hash(text) for text in hash_levels]} if hash_levels else None
+
+    async def run() -> dict[str, Any]:
+        async with cluster.masters() as (client, catalog):
+            await client.create_table(
+                name, given, key, partition=partition, replicas=replicas, timeout_s=cluster.timeout_s
+            )
+            return _plain(await catalog.get_table(name, timeout_s=cluster.timeout_s))
+
+    made = asyncio.run(run())
+    if as_json:
+        print_json(made)
+    else:
+        note(f"created {name} with {len(made['tablets'])} tablets of {replicas} replicas")
+    return EXIT_OK
+
+
+def run_drop(cluster: Cluster, name: str, keep_s: float, *, as_json: bool) -> int:
+    """Drop a table."""
+
+    async def run() -> None:
+        async with cluster.masters() as (client, _):
+            await client.drop_table(name, keep_s=keep_s, timeout_s=cluster.timeout_s)
+
+    asyncio.run(run())
+    if as_json:
+        print_json({"dropped": name, "keep_s": keep_s})
+    else:
+        note(f"dropped {name}" + (f"; it can be recalled for {keep_s:g} s" if keep_s else ""))
+    return EXIT_OK
+
+
+def _plain(table: TableDescription) -> dict[str, Any]:
+    schema = Schema.from_bytes(table.schema)
+    return {
+        "name": table.name,
+        "table_id": table.table_id,
+        "state": table.state.value,
+        "replication_factor": table.replication_factor,
+        "schema_version": schema.version,
+        "columns": [{"name": c.name, "type": c.type, "nullable": c.nullable} for c in schema.columns],
+        "key": [column.name for column in schema.key_layout.columns],
+        "tablets": [
+            {
+                "tablet_id": tablet.tablet_id,
+                "state": tablet.state.value,
+                "leader": next((address for node, address in tablet.members if node == tablet.leader), None),
+                "members": [address for _, address in tablet.members],
+            }
+            for tablet in table.tablets
+        ],
+    }
