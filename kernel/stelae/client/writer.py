@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from stelae.client.leader import LeaderTracker
-from stelae.client.messages import WRITE
+from stelae.client.messages import WRITE, NoSuchTablet
 from stelae.rows.operations import Operation, runs_of
 from stelae.spi.errors import (
     CallerError,
@@ -198,11 +198,11 @@ class TabletWriter:
             if not isinstance(error, Overloaded):  # Who pushes back leads: nobody else could take it.
                 self._leader.failed(node)
             self._again(batch, pause=True)
-        elif isinstance(error, CallerError):
+        elif isinstance(error, CallerError) and not isinstance(error, NoSuchTablet):
             for op in batch:
                 self._fail(op, error)
         else:
-            # A peer that speaks nonsense, or met a defect: another node may do better.
+            # A peer that speaks nonsense, met a defect, or has let go of its replica: another node may do better.
             self._leader.failed(node)
             self._again(batch, pause=True)
 

@@ -77,11 +77,21 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
         log=fill(source, ("log",), LogSettings),
         clock=fill(source, ("clock",), ClockSettings),
         workers=fill(source, ("workers",), WorkerSettings),
-        maintenance=fill(source, ("maintenance",), MaintenanceSettings),
+        maintenance=_maintenance(source),
         masters=masters,
         policy=_pick(source, registry, EngineKind.POLICY) if masters else None,
         extra={name: fill(source, (name,), settings) for name, settings in extra.items()},
     )
+
+
+def _maintenance(source: Source) -> MaintenanceSettings:
+    found = fill(source, ("maintenance",), MaintenanceSettings)
+    if found.replica_memory_bytes_max < found.flush_bytes:
+        held, flush = found.replica_memory_bytes_max, found.flush_bytes
+        fact = f"writers would be pushed back at {held} bytes, before {flush} flush"
+        hint = "Let replica_memory_bytes_max be a few times flush_bytes."
+        raise source.error(("maintenance", "replica_memory_bytes_max"), fact, hint)
+    return found
 
 
 def _absolute(path: str, directory: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stelae.client.leader import LeaderTracker
+from stelae.client.messages import NoSuchTablet
 from stelae.client.writer import TabletWriter
 from stelae.rows.operations import operation
 from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, Unavailable
@@ -61,3 +62,8 @@ def test_a_node_that_cannot_serve_is_not_asked_again_at_once() -> None:
 def test_a_leader_that_pushes_back_is_still_the_one_to_ask() -> None:
     told, next_asked = asyncio.run(refused(Overloaded("the log queue is full")))
     assert told.endswith("the log queue is full") and next_asked == NODES[0]
+
+
+def test_a_node_that_has_let_go_of_its_replica_is_not_asked_again_at_once() -> None:
+    said, current = asyncio.run(refused(NoSuchTablet("no tablet 't' on this node")))
+    assert "no tablet 't'" in said and current == NODES[1]

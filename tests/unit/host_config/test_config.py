@@ -266,3 +266,9 @@ def test_every_setting_of_the_kernel_has_a_reason_and_a_default_within_bounds(se
         assert limits.reason
         if limits.low is not None and limits.high is not None:
             assert limits.low <= field.default <= limits.high
+
+
+def test_rows_must_be_flushed_before_writers_are_pushed_back() -> None:
+    text = SMALL + "[maintenance]\nflush_bytes = 1000000\nreplica_memory_bytes_max = 999999\n"
+    message = refused(text, working())
+    assert "pushed back at 999999 bytes, before 1000000 flush" in message and "a few times flush_bytes" in message
