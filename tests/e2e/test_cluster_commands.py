@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,10 +17,10 @@ RUN_S = 120
 """Longest that any command may take; reached only by a defect."""
 
 
-def stelae(*words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+def stelae(*words: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "stelae", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
-    assert done.returncode == expect, f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
+    assert expect in (None, done.returncode), f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
     return done
 
 
@@ -75,6 +77,31 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
     answer("table", "drop", "fresh", "--dir", cluster)
     answer("table", "drop", "readings", "--dir", cluster)
     assert answer("table", "list", "--dir", cluster)["tables"] == []
+
+
+def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_broken_one(cluster: str) -> None:
+    stelae("table", "create", "checked", "--column", "id:int64", "--key", "id", "--dir", cluster)
+    found = answer("check", "--checksums", "--dir", cluster)
+    assert found["ok"] and not found["problems"]
+    (table,) = found["tables"]
+    (tablet,) = table["tablets"]
+    assert tablet["verdict"] == "HEALTHY" and [r["problem"] for r in tablet["replicas"]] == [""] * 3
+    assert set(found["checksums"]) == {tablet["tablet_id"]}
+    killed = next(n for n in answer("cluster", "status", cluster)["nodes"] if n["role"] == "tserver")
+    os.kill(killed["pid"], signal.SIGKILL)
+    broken = answer("check", "--dir", cluster, expect=1)
+    assert not broken["ok"] and any(killed["address"] in problem for problem in broken["problems"])
+    (tablet,) = broken["tables"][0]["tablets"]
+    assert tablet["verdict"] in ("UNDER_REPLICATED", "UNAVAILABLE"), "the latter until the others have elected one"
+    printed = stelae("check", "--dir", cluster, expect=1)
+    assert "NOT HEALTHY" in printed.stdout and "TERM" in printed.stdout
+    stelae("cluster", "up", cluster)
+    for _ in range(RUN_S):
+        if stelae("check", "--dir", cluster, expect=None).returncode == 0:
+            break
+    else:
+        pytest.fail("not healthy again")
+    stelae("table", "drop", "checked", "--dir", cluster)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ MODULES: dict[str, str] = {
     "master": "stelae.cli.master",
     "tserver": "stelae.cli.tserver",
     "table": "stelae.cli.table",
+    "check": "stelae.cli.check",
     "demo": "stelae.cli.demo",
     "import": "stelae.cli.import_",
     "export": "stelae.cli.export",

@@ -131,6 +131,22 @@ class Client:
         self._tablets.append(found)
         return found
 
+    def reach(self, node: NodeId, address: str) -> None:
+        """Connect to a node that was not among the addresses; ``ConfigError``: not ``host:port``."""
+        self._messenger.add_peer(node, address)
+
+    async def members(self, tablet_id: TabletId, *, timeout_s: float = TIMEOUT_S) -> tuple[tuple[NodeId, str], ...]:
+        """Return the members of a tablet of the nodes that answered at connect, and their addresses.
+
+        Raises:
+            Unavailable: no node could say in time.
+            NoSuchTablet: none of them has it.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        tracker = LeaderTracker(self.nodes)
+        answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
+        return decode(answer.body[0], Description).members
+
     async def ask(self, node: NodeId, kind: str, body: bytes, *, deadline_ms: int = CALL_MS) -> Response:
         """Ask one node, once; the errors are those of the request, and ``RetryableError`` if there is no answer."""
         return await self._messenger.call(node, kind, [body], deadline_ms=deadline_ms)

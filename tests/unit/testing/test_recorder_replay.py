@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from stelae.testing.recorder import calls
 from stelae.testing.recorder.calls import Call
 from stelae.testing.recorder.image import Image
@@ -93,7 +95,8 @@ def test_a_life_holds_one_model_between_steps_and_several_within_one() -> None:
     assert [model.last.index for model in within.possible[LOG]] == [0, 0, 1, 2, 3]
 
 
-def test_histories_differ_by_seed_and_can_be_lived() -> None:
+@pytest.mark.parametrize("kept", [0, 1])
+def test_histories_differ_by_seed_and_can_be_lived(kept: int) -> None:
     for seed in range(20):
-        steps = history(seed)
+        steps = history(seed, kept)
         assert len(life_at(steps, Stage(len(steps), False)).possible[LOG]) == 1

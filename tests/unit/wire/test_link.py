@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from stelae.chaos.rules import FaultRule, Faults
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.envelope import Envelope, Identity, Kind, encode_envelope, hello_fields
-from stelae.wire.faults import Direction, FaultRule, Faults
+from stelae.wire.faults import Direction
 from stelae.wire.link import Link, LinkState
 from stelae.wire.settings import Lane, WireSettings
 from tests.unit.wire.worlds import CLOCK_LIMIT, Edge, common, identity

@@ -1,0 +1,36 @@
+"""``stelae check``: is the cluster healthy?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stelae.cli.connection import ConnectOption, TimeoutOption
+from stelae.cli.output import JsonOption
+from stelae.cli.table import MasterDirOption
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the root application."""
+    app.command("check")(check)
+
+
+def check(
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    checksums: Annotated[
+        bool, typer.Option("--checksums", help="Compare the rows of all replicas, too: reads every row.")
+    ] = False,
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask every master, tablet server and replica how it is; exit code 0 only if all is well.
+
+    A tablet whose replicas do not agree is shown with its consensus matrix: what each replica believes.
+
+    Example: stelae check --connect 127.0.0.1:7051"""
+    from stelae.cli.run_check import run_check
+    from stelae.cli.run_table import Cluster
+
+    raise typer.Exit(run_check(Cluster(directory, connect, timeout_s), checksums=checksums, as_json=as_json))

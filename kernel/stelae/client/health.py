@@ -1,0 +1,134 @@
+"""Whether a cluster is healthy: a judgement of what its masters and servers said, and nothing else.
+
+A tablet is HEALTHY if all of its members run and agree on one leader; UNDER_REPLICATED if some do not run but a
+majority agrees; CONSENSUS_MISMATCH if running replicas name different leaders, terms or configs; UNAVAILABLE without a
+majority or without a leader; UNFINISHED while masters are still making, changing or replacing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from stelae.client.master_names import TableId, TableState, TabletState
+from stelae.client.master_requests import TableDescription
+from stelae.client.messages import ReplicaReport
+from stelae.spi.ids import NodeId, TabletId
+
+Members = tuple[tuple[NodeId, str], ...]
+
+
+class Verdict(StrEnum):
+    """How a tablet is, worst last."""
+
+    HEALTHY = "HEALTHY"
+    UNFINISHED = "UNFINISHED"
+    UNDER_REPLICATED = "UNDER_REPLICATED"
+    CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node said when it was asked; ``problem``: why it said nothing."""
+
+    node_id: NodeId
+    address: str
+    problem: str = ""
+    reports: Mapping[TabletId, ReplicaReport] = {}
+
+
+class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a tablet, as one row of the consensus matrix. ``problem`` is empty if it runs."""
+
+    node_id: NodeId
+    address: str
+    role: str = "-"
+    term: int = 0
+    leader: NodeId | None = None
+    last: str = "-"
+    commit: int = 0
+    applied: int = 0
+    problem: str = ""
+
+
+class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One tablet: the verdict, in words why, and its members."""
+
+    tablet_id: TabletId
+    verdict: Verdict
+    why: str
+    replicas: tuple[ReplicaHealth, ...]
+
+
+class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One table, and the tablets of it."""
+
+    table_id: TableId
+    name: str
+    state: TableState
+    tablets: tuple[TabletHealth, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it is at rest, with all of its tablets healthy."""
+        return self.state is TableState.RUNNING and all(t.verdict is Verdict.HEALTHY for t in self.tablets)
+
+
+def tablet_health(
+    tablet_id: TabletId, members: Members, nodes: Mapping[NodeId, NodeFacts], *, unfinished: str = ""
+) -> TabletHealth:
+    """Judge one tablet by what its members say. ``unfinished``: what masters are still doing with it."""
+    replicas = tuple(_replica(node, address, tablet_id, nodes.get(node)) for node, address in members)
+    verdict, why = _judge(replicas)
+    if unfinished:
+        verdict, why = Verdict.UNFINISHED, unfinished
+    return TabletHealth(tablet_id=tablet_id, verdict=verdict, why=why, replicas=replicas)
+
+
+def table_health(table: TableDescription, nodes: Mapping[NodeId, NodeFacts]) -> TableHealth:
+    """Judge every tablet of a table."""
+    tablets = []
+    for tablet in table.tablets:
+        state = "" if tablet.state is TabletState.RUNNING else f"the masters have it as {tablet.state}"
+        tablets.append(tablet_health(tablet.tablet_id, tablet.members, nodes, unfinished=state))
+    return TableHealth(table_id=table.table_id, name=table.name, state=table.state, tablets=tuple(tablets))
+
+
+def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFacts | None) -> ReplicaHealth:
+    if facts is None or facts.problem:
+        why = "no such server" if facts is None else facts.problem
+        return ReplicaHealth(node_id=node_id, address=address, problem=why)
+    report = facts.reports.get(tablet_id)
+    if report is None:
+        return ReplicaHealth(node_id=node_id, address=address, problem="the server has no such replica")
+    return ReplicaHealth(
+        node_id=node_id,
+        address=address,
+        role=report.role,
+        term=report.term,
+        leader=report.leader,
+        last=str(report.last),
+        commit=report.commit,
+        applied=report.applied,
+        problem="" if report.state == "RUNNING" else f"{report.state} {report.failure}".strip(),
+    )
+
+
+def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
+    running = [replica for replica in replicas if not replica.problem]
+    majority = len(replicas) // 2 + 1
+    if len(running) < majority:
+        return Verdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
+    newest = max(replica.term for replica in running)
+    leaders = [replica for replica in running if replica.role == "LEADER" and replica.term == newest]
+    if len(leaders) != 1:
+        return Verdict.UNAVAILABLE, "no replica leads in the newest term"
+    others = [r for r in running if (r.term, r.leader) != (newest, leaders[0].node_id)]
+    if others:
+        named = ", ".join(replica.address for replica in others)
+        return Verdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
+    if len(running) < len(replicas):
+        down = ", ".join(f"{r.address} ({r.problem})" for r in replicas if r.problem)
+        return Verdict.UNDER_REPLICATED, f"{len(running)} of {len(replicas)} replicas run; not: {down}"
+    return Verdict.HEALTHY, ""

@@ -1,0 +1,72 @@
+"""Health: the verdict on a tablet, from what its members say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stelae.client.health import NodeFacts, TabletHealth, Verdict, tablet_health
+from stelae.client.messages import ReplicaReport
+from stelae.spi.ids import NodeId, OpId, TabletId
+
+T = TabletId("t")
+A, B, C = NODES = [NodeId(letter * 32) for letter in "abc"]
+MEMBERS = tuple((node, f"{node[0]}:1") for node in NODES)
+
+
+def report(node: NodeId, **fields: Any) -> ReplicaReport:
+    given = {"state": "RUNNING", "role": "FOLLOWER", "term": 3, "leader": A, **fields}
+    return ReplicaReport(tablet_id=T, node_id=node, last=OpId(3, 9), durable_index=9, commit=9, applied=9, **given)
+
+
+def judged(unfinished: str = "", **said: dict[str, Any] | str | None) -> TabletHealth:
+    """The health of a tablet whose members said this; a text: why a node said nothing; ``None``: no such replica."""
+    nodes = {}
+    for node, letter in zip(NODES, "abc", strict=True):
+        fields = said.get(letter, {})
+        if isinstance(fields, str):
+            nodes[node] = NodeFacts(node_id=node, address="", problem=fields)
+        else:
+            reports = {} if fields is None else {T: report(node, **fields)}
+            nodes[node] = NodeFacts(node_id=node, address="", reports=reports)
+    return tablet_health(T, MEMBERS, nodes, unfinished=unfinished)
+
+
+LEADS = {"role": "LEADER"}
+
+
+def test_all_members_that_agree_on_one_leader_are_healthy() -> None:
+    assert judged(a=LEADS).verdict is Verdict.HEALTHY
+
+
+def test_one_that_does_not_run_leaves_the_tablet_under_replicated_and_is_named() -> None:
+    for missing in ("does not answer", None, {"state": "FAILED", "failure": "disk"}):
+        found = judged(a=LEADS, b=missing)
+        assert found.verdict is Verdict.UNDER_REPLICATED and "b:1" in found.why
+    assert "disk" in judged(a=LEADS, b={"state": "FAILED", "failure": "disk"}).why
+
+
+def test_without_a_majority_or_a_leader_it_is_unavailable() -> None:
+    assert judged(a=LEADS, b="down", c="down").verdict is Verdict.UNAVAILABLE
+    assert judged().verdict is Verdict.UNAVAILABLE
+    assert judged(a=LEADS, b={"term": 4, "leader": None}).verdict is Verdict.UNAVAILABLE, "a newer term without one"
+
+
+def test_replicas_that_name_different_leaders_or_terms_do_not_agree() -> None:
+    for other in ({"leader": C}, {"term": 2}):
+        found = judged(a=LEADS, b=other)
+        assert found.verdict is Verdict.CONSENSUS_MISMATCH and "b:1" in found.why
+
+
+def test_an_old_leader_beside_the_new_one_is_a_mismatch() -> None:
+    found = judged(a={"role": "LEADER", "term": 2}, b={"role": "LEADER", "term": 3, "leader": B}, c={"leader": B})
+    assert found.verdict is Verdict.CONSENSUS_MISMATCH and "a:1" in found.why
+
+
+def test_what_masters_still_work_on_is_unfinished_whatever_its_members_say() -> None:
+    found = judged("the masters have it as CREATING", b="down", c="down")
+    assert found.verdict is Verdict.UNFINISHED and "CREATING" in found.why
+
+
+def test_a_member_that_no_server_stands_for_does_not_run() -> None:
+    found = tablet_health(T, MEMBERS, {})
+    assert found.verdict is Verdict.UNAVAILABLE and {r.problem for r in found.replicas} == {"no such server"}
