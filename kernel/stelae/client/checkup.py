@@ -110,7 +110,8 @@ async def _ask(connection: Client, members: Members | Sequence[tuple[NodeId, str
 
     async def one(node_id: NodeId, address: str) -> NodeFacts:
         try:
-            connection.reach(node_id, address)
+            if (found := await connection.reach(address, deadline_ms=ASK_MS)) != node_id:
+                return NodeFacts(node_id=node_id, address=address, problem=f"node {found} has its address now")
             reports = await connection.status(node_id, deadline_ms=ASK_MS)
         except StelaeError as error:
             return NodeFacts(node_id=node_id, address=address, problem=f"does not answer: {error}")

@@ -131,9 +131,14 @@ class Client:
         self._tablets.append(found)
         return found
 
-    def reach(self, node: NodeId, address: str) -> None:
-        """Connect to a node that was not among the addresses; ``ConfigError``: not ``host:port``."""
-        self._messenger.add_peer(node, address)
+    async def reach(self, address: str, *, deadline_ms: int = CALL_MS) -> NodeId:
+        """Connect to whoever lives at an address that was not given at connect.
+
+        Raises:
+            Unavailable: nobody answered in time.
+            ConfigError: the address is not ``host:port``.
+        """
+        return await self._messenger.connect(address, deadline_ms=deadline_ms)
 
     async def members(self, tablet_id: TabletId, *, timeout_s: float = TIMEOUT_S) -> tuple[tuple[NodeId, str], ...]:
         """Return the members of a tablet of the nodes that answered at connect, and their addresses.
