@@ -16,7 +16,7 @@ from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 
 SEEDS = range(1, 101)
 
-CANNOT_OCCUR_YET = {Cause.MADE_VOTER, Cause.MADE_LEARNER, Cause.REMOVED, Cause.TRANSFER}
+CANNOT_OCCUR_YET = {Cause.MADE_VOTER, Cause.MADE_LEARNER, Cause.REMOVED}
 """Members are fixed."""
 
 NOT_DRIVEN = Cause.STEP_DOWN

@@ -19,6 +19,7 @@ from stelae.sim.scheduler import Scheduler
 from stelae.sim.watch import Watch
 from stelae.sim.workload import Client, Surroundings
 from stelae.sim.world import NodeView, World
+from stelae.spi.errors import StelaeError
 
 EVENTS_MIN = 5_000
 """A run goes on under load until it has seen so many events."""
@@ -117,6 +118,8 @@ class Simulation:
     def _live(self) -> None:
         """Go on under load, then let everything become quiet, then compare."""
         healed_us = self._scheduler.now_us
+        self._run_until(healed_us + LOAD_US // 2)
+        self._hand_over()
         self._run_until(healed_us + LOAD_US)
         while self._watch.violation is None and self._scheduler.events < EVENTS_MIN:
             self._run_until(self._scheduler.now_us + STEP_US)
@@ -133,6 +136,18 @@ class Simulation:
             self._run_until(self._scheduler.now_us + STEP_US)
         if self._watch.violation is None:
             self._judge_end()
+
+    def _hand_over(self) -> None:
+        """Have the leader hand over under load, as before a stop; whether anybody leads by then depends on the run."""
+        position = self._cluster.leader()
+        node = self._cluster.nodes[position] if position is not None else None
+        if node is None or (replica := node.replica) is None:
+            return
+
+        def ended(error: StelaeError | None) -> None:
+            self._coverage.hit("transfer.done" if error is None else "transfer.refused")
+
+        node.run(lambda: replica.transfer(None, ended))
 
     def _is_quiet(self) -> bool:
         return all(client.idle for client in self._clients) and self._cluster.is_level()
