@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from stelae.client.admin import Admin
 from stelae.client.aio import AsyncClient, connect_async
+from stelae.client.catalog import SYSTEM_TABLET
 from stelae.client.master_errors import BadChange, NoTable, TableExists, TooFewServers
 from stelae.client.master_requests import AddColumn, DropColumn, RenameColumn, RenameTable
 from stelae.client.table import AsyncTable
-from stelae.spi.errors import SchemaMismatch
+from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.write import OpKind
 from tests.e2e.master_nodes import Cluster, running, until
 
 COLUMNS = {"id": "int64", "text": "string"}
@@ -100,5 +103,22 @@ def test_what_cannot_be_is_refused_with_the_fact_and_the_next_step(tmp_path: Pat
                 await client.create_table("other", COLUMNS, "ident")
             with pytest.raises(SchemaMismatch, match="unknown column type"):
                 await client.create_table("other", {"id": "integer"}, "id")
+
+    asyncio.run(run())
+
+
+def test_nobody_but_masters_writes_the_catalog(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            catalog = await client.connection.tablet(SYSTEM_TABLET)
+            with pytest.raises(CallerError, match="by masters alone"):
+                await catalog.write(OpKind.UPSERT, [("table", "x", b"nonsense")])
+            with pytest.raises(CallerError, match="by masters alone"):
+                await client.connection.change_schema(catalog, catalog.schema)
+            with pytest.raises(CallerError, match="by masters alone"):
+                await Admin(client.connection).delete_replica(
+                    cluster.masters[0], SYSTEM_TABLET, "mischief", table_is_gone=True
+                )
+            await client.create_table("people", COLUMNS, "id", replicas=1)
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ from stelae.host.ports import Timer
 from stelae.host.replica import Replica, ReplicaState
 from stelae.server.master.heartbeats import HEARTBEAT, DataState, Heartbeat, HeartbeatReply, ReplicaStatus
 from stelae.server.tserver.reporting import Reporter, ServerFacts
-from stelae.spi.consensus import Role
+from stelae.spi.consensus import Role, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
@@ -37,6 +37,7 @@ class MasterReports:
         self._timer: Timer | None = None
         self._due_us = 0
         self._seen: dict[TabletId, ReplicaStatus] = {}
+        self._known: dict[TabletId, tuple[Status, int, str]] = {}
 
     def start(self) -> None:
         """Begin to report; masters are peers from here on."""
@@ -62,7 +63,7 @@ class MasterReports:
     def _look(self) -> None:
         self._wait()
         node, now_us = self._node, self._node.turns.now_us()
-        found = {tablet_id: _status_of(replica) for tablet_id, replica in node.replicas.items()}
+        found = {tablet_id: self._status_of(replica) for tablet_id, replica in node.replicas.items()}
         for tablet_id in node.failed_tablets:
             found[tablet_id] = ReplicaStatus(tablet_id=tablet_id, data_state=DataState.FAILED)
         gone = {
@@ -79,6 +80,15 @@ class MasterReports:
             self._due_us = now_us + INTERVAL_US
             for master, heartbeat in self._reporter.heartbeats(self._facts()):
                 self._send(master, heartbeat)
+
+    def _status_of(self, replica: Replica) -> ReplicaStatus:
+        """How a replica stands; what it said before while nothing of it has changed, as of most tablets at any time."""
+        now = (replica.status, replica.applier.store.schema.version, replica.failure)
+        before = self._known.get(replica.tablet_id)
+        if before is not None and before[0] is now[0] and before[1:] == now[1:] and replica.tablet_id in self._seen:
+            return self._seen[replica.tablet_id]
+        self._known[replica.tablet_id] = now
+        return _status_of(replica)
 
     def _facts(self) -> ServerFacts:
         node = self._node

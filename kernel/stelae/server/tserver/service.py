@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from stelae.client.catalog import SYSTEM_TABLET
 from stelae.client.messages import (
     CHECKSUM,
     DESCRIBE,
@@ -72,6 +73,7 @@ class TabletService:
 
     def _write(self, request: Request) -> None:
         write = decode_request(_only_frame(request))
+        not_of_masters(write.tablet_id)
         replica = self._replica(write.tablet_id)
 
         def done(result: WriteReply | StelaeError) -> None:
@@ -145,6 +147,12 @@ class TabletService:
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         return replica_of(self._node, tablet_id)
+
+
+def not_of_masters(tablet_id: TabletId) -> None:
+    """Refuse what only masters may do: ``CallerError`` for the system tablet, whose rows are the catalog."""
+    if tablet_id == SYSTEM_TABLET:
+        raise CallerError("the system tablet is written by masters alone: ask them to change a table")
 
 
 def replica_of(node: Node, tablet_id: TabletId) -> Replica:

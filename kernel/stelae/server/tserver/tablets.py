@@ -13,6 +13,7 @@ from stelae.lifecycle.loading import TabletLoader
 from stelae.lifecycle.manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.tserver.actions import ActionService
+from stelae.server.tserver.service import not_of_masters
 from stelae.spi.consensus import Member
 from stelae.spi.errors import CallerError, Corrupt, StelaeError
 from stelae.spi.ids import node_id, tablet_id
@@ -42,6 +43,7 @@ class LifecycleService:
 
     def _create(self, request: Request) -> None:
         asked = decode(_only_frame(request), CreateTablet)
+        not_of_masters(asked.tablet_id)
         if len(asked.members) % 2 == 0:
             raise CallerError(f"a tablet has an odd number of members, not {len(asked.members)}")
         try:
@@ -62,6 +64,7 @@ class LifecycleService:
 
     def _delete(self, request: Request) -> None:
         asked = decode(_only_frame(request), DeleteTablet)
+        not_of_masters(asked.tablet_id)
         if (asked.seen is None) != asked.table_is_gone:
             raise CallerError("a deletion says which config it has seen, or that the table is gone: one of both")
         self.manager.delete(tablet_id(asked.tablet_id), asked.reason, _answer(request), seen=asked.seen)
