@@ -79,7 +79,9 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
     assert answer("table", "list", "--dir", cluster)["tables"] == []
 
 
-def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_broken_one(cluster: str) -> None:
+def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_broken_one(
+    cluster: str, tmp_path: Path
+) -> None:
     stelae("table", "create", "checked", "--column", "id:int64", "--key", "id", "--dir", cluster)
     found = answer("check", "--checksums", "--dir", cluster)
     assert found["ok"] and not found["problems"]
@@ -96,7 +98,10 @@ def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_br
     printed = stelae("check", "--dir", cluster, expect=1)
     assert "NOT HEALTHY" in printed.stdout and "TERM" in printed.stdout
     stelae("cluster", "up", cluster)
-    for _ in range(RUN_S):
+    file = tmp_path / "rows.csv"
+    file.write_text("id\n1\n")
+    stelae("import", str(file), "--table", "checked", "--dir", cluster)  # a write tells the one that was away
+    for _ in range(20):
         if stelae("check", "--dir", cluster, expect=None).returncode == 0:
             break
     else:

@@ -10,6 +10,7 @@ import msgspec
 from stelae.client.catalog import SYSTEM_TABLET, Catalog
 from stelae.client.client import Client
 from stelae.client.health import Members, NodeFacts, TableHealth, TabletHealth, Verdict, table_health, tablet_health
+from stelae.client.master_requests import ServerLine
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
@@ -72,21 +73,7 @@ async def check(
     lines = (await catalog.list_servers()).servers
     progress(f"asking {len(lines)} tablet servers")
     nodes = await _ask(connection, [(line.node_id, line.address) for line in lines])
-    servers = []
-    for line in lines:
-        problem = nodes[line.node_id].problem
-        if not problem and (line.silent_ms is None or line.silent_ms > SILENT_MS):
-            silent = "since this master leads" if line.silent_ms is None else f"for {line.silent_ms / 1000:.1f} s"
-            problem = f"the masters have not heard of it {silent}"
-        servers.append(
-            ServerHealth(
-                node_id=line.node_id,
-                address=line.address,
-                location=line.location,
-                mode=line.mode.value,
-                problem=problem,
-            )
-        )
+    servers = [_server(line, nodes[line.node_id]) for line in lines]
     tables = []
     for summary in (await catalog.list_tables()).tables:
         tables.append(table_health(await catalog.get_table(summary.table_id), nodes))
@@ -96,13 +83,30 @@ async def check(
     if checksums:
         for table in tables:
             progress(f"comparing the replicas of {table.name}")
-            for tablet in table.tablets:
-                found = await _agreed(connection, tablet)
-                if isinstance(found, str):
-                    sums[tablet.tablet_id] = found
-                else:
-                    problems.append(f"tablet {tablet.tablet_id} of {table.name}: {'; '.join(found)}")
+            problems += await _compare(connection, table, sums)
     return Checkup(masters=own, servers=tuple(servers), tables=tuple(tables), checksums=sums, problems=tuple(problems))
+
+
+def _server(line: ServerLine, facts: NodeFacts) -> ServerHealth:
+    problem = facts.problem
+    if not problem and (line.silent_ms is None or line.silent_ms > SILENT_MS):
+        silent = "since this master leads" if line.silent_ms is None else f"for {line.silent_ms / 1000:.1f} s"
+        problem = f"the masters have not heard of it {silent}"
+    return ServerHealth(
+        node_id=line.node_id, address=line.address, location=line.location, mode=line.mode.value, problem=problem
+    )
+
+
+async def _compare(connection: Client, table: TableHealth, sums: dict[TabletId, str]) -> list[str]:
+    """Compare the replicas of every tablet of a table; fill ``sums``, and return what does not agree."""
+    problems = []
+    for tablet in table.tablets:
+        found = await _agreed(connection, tablet)
+        if isinstance(found, str):
+            sums[tablet.tablet_id] = found
+        else:
+            problems.append(f"tablet {tablet.tablet_id} of {table.name}: {'; '.join(found)}")
+    return problems
 
 
 async def _ask(connection: Client, members: Members | Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:
