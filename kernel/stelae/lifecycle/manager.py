@@ -130,7 +130,12 @@ class TabletManager:
         failed = bool(replica.failure)
         replica.stop()
         self._node.peers.remove(replica.tablet_id)
-        yield Until(lambda: replica.applier.idle and (not replica.flusher.busy or bool(replica.flusher.unsaved)))
+        if failed:  # What waits between groups never runs any more: only what is in hand has to end.
+            ended: list[object] = []
+            replica.applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
+            yield Until(lambda: bool(ended))
+        else:
+            yield Until(lambda: replica.applier.idle and (not replica.flusher.busy or bool(replica.flusher.unsaved)))
         yield WithLog(lambda _wal: None)  # behind every append that was handed over
         if not failed:
             yield Until(lambda: replica.executor.idle or bool(replica.failure))

@@ -26,6 +26,10 @@ AWAKE_MAX = 1024
 """Voters in memory. Each is a few kilobytes; elections of more tablets at once wait for their files."""
 
 
+WAITING_MAX = 64
+"""Messages that wait for the files of one tablet: bounds what a node can be made to keep."""
+
+
 class Tombstones:
     """Wakes the tombstones of one node, on its event loop."""
 
@@ -39,6 +43,8 @@ class Tombstones:
 
     def _wake(self, tablet_id: TabletId, then: Callable[[], None]) -> None:
         waiting = self._waking.setdefault(tablet_id, [])
+        if len(waiting) >= WAITING_MAX:
+            return  # Candidates ask again.
         waiting.append(then)
         if len(waiting) > 1:
             return
