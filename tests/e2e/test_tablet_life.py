@@ -144,3 +144,21 @@ def test_leadership_is_handed_over_by_name_and_before_a_node_stops_and_no_write_
             assert await read_ids(tablet) == list(range(600))
 
     asyncio.run(run())
+
+
+def test_a_replica_that_has_failed_is_deleted_like_any_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+            await insert(await client.tablet(TABLET), range(10))
+            leads = cluster.leader()
+            assert leads is not None
+            gone = cluster.others(leads)[0]
+            replica = cluster.nodes[gone].replicas[TABLET]
+            replica.fail("the test says so")
+            replica.applier._failed = True
+            replica.applier.between_groups(lambda: None, lambda _result: None)  # as a flush that was about to begin
+            await Admin(client).delete_replica(gone, TABLET, "failed", table_is_gone=True)
+            block = SuperblockFile(cluster.nodes[gone].files, cluster.nodes[gone].layout, TABLET).load()
+            assert block.data_state is DataState.DELETED
+
+    asyncio.run(run())
