@@ -27,6 +27,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.host.replica import Replica
 from stelae.rows.operations import operation, runs_of
+from stelae.server.frames import only_frame
 from stelae.server.master.action_wire import ACTION, encode_action
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
@@ -55,7 +56,7 @@ from stelae.server.master.operations import Outcome
 from stelae.server.master.repairs import Planner
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role
-from stelae.spi.errors import CallerError, ClockError, PeerError, StelaeError, Unavailable
+from stelae.spi.errors import ClockError, PeerError, StelaeError, Unavailable
 from stelae.spi.ids import ClientId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.payload import decode_payload
@@ -183,9 +184,7 @@ class Master:
         self._ask(request, Heartbeat, heard)
 
     def _ask(self, request: Request, kind: type[_Message], event: Callable[[int, Any], Event]) -> None:
-        if len(request.body) != 1:
-            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
-        asked = decode(request.body[0], kind)
+        asked = decode(only_frame(request), kind)
         if self.core is None:
             raise Unavailable("this master is starting")
         made = event(self._tokens + 1, asked)

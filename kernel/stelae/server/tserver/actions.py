@@ -15,6 +15,7 @@ from stelae.host.replica import Replica
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Partition
 from stelae.lifecycle.manager import TabletManager
+from stelae.server.frames import only_frame
 from stelae.server.master.action_wire import ACTION, decode_action
 from stelae.server.master.actions import (
     Action,
@@ -53,9 +54,7 @@ class ActionService:
         self._node.messenger.serve(ACTION, self._serve)
 
     def _serve(self, request: Request) -> None:
-        if len(request.body) != 1:
-            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
-        action = decode_action(request.body[0])
+        action = decode_action(only_frame(request))
         if action.node_id != self._node.node_id:
             raise CallerError(f"the action is for node {action.node_id}")
 

@@ -8,9 +8,10 @@ import logging
 from stelae.client.admin_messages import TRANSFER_LEADERSHIP, TransferLeadership
 from stelae.client.messages import decode
 from stelae.host.node import Node
+from stelae.server.frames import only_frame
 from stelae.server.tserver.service import replica_of
 from stelae.spi.consensus import Role
-from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import node_id
 from stelae.wire.requests import Request
 
@@ -31,9 +32,7 @@ class LeadershipService:
         """Nothing is held."""
 
     def _transfer(self, request: Request) -> None:
-        if len(request.body) != 1:
-            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
-        asked = decode(request.body[0], TransferLeadership)
+        asked = decode(only_frame(request), TransferLeadership)
 
         def done(error: StelaeError | None) -> None:
             if error is None:

@@ -6,6 +6,7 @@ from functools import partial
 
 from stelae.client.messages import ALTER, AlterReply, AlterRequest, decode, encode
 from stelae.host.node import Node
+from stelae.server.frames import only_frame
 from stelae.server.tserver.service import not_of_masters, replica_of
 from stelae.spi.errors import CallerError, Corrupt, SchemaMismatch, StelaeError
 from stelae.spi.schema import Schema
@@ -27,9 +28,7 @@ class SchemaService:
         """Nothing is held."""
 
     def _alter(self, request: Request) -> None:
-        if len(request.body) != 1:
-            raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
-        asked = decode(request.body[0], AlterRequest)
+        asked = decode(only_frame(request), AlterRequest)
         not_of_masters(asked.tablet_id)
         try:
             schema = Schema.from_bytes(asked.schema)

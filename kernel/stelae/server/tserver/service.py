@@ -31,6 +31,7 @@ from stelae.client.messages import (
 )
 from stelae.host.node import Node
 from stelae.host.replica import Replica
+from stelae.server.frames import only_frame
 from stelae.server.tserver.pages import Frames, Pages
 from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
@@ -72,7 +73,7 @@ class TabletService:
     # -- writes ----------------------------------------------------------------------------------
 
     def _write(self, request: Request) -> None:
-        write = decode_request(_only_frame(request))
+        write = decode_request(only_frame(request))
         not_of_masters(write.tablet_id)
         replica = self._replica(write.tablet_id)
 
@@ -87,7 +88,7 @@ class TabletService:
     # -- scans -----------------------------------------------------------------------------------
 
     def _scan(self, request: Request) -> None:
-        scan = decode(_only_frame(request), ScanRequest)
+        scan = decode(only_frame(request), ScanRequest)
         if not 1 <= scan.rows_max <= SCAN_PAGE_ROWS_MAX:
             raise CallerError(f"rows_max is {scan.rows_max}; from 1 to {SCAN_PAGE_ROWS_MAX}")
         replica = self._replica(scan.tablet_id)
@@ -119,7 +120,7 @@ class TabletService:
     # -- questions -------------------------------------------------------------------------------
 
     def _answer(self, kind: type[_Message], handler: Callable[[_Message], msgspec.Struct], request: Request) -> None:
-        request.reply([encode(handler(decode(_only_frame(request), kind)))])
+        request.reply([encode(handler(decode(only_frame(request), kind)))])
 
     def _describe(self, asked: DescribeRequest) -> Description:
         replica = self._replica(asked.tablet_id)
@@ -131,7 +132,7 @@ class TabletService:
         return StatusReply(tuple(_report(r) for _, r in sorted(self._node.replicas.items())))
 
     def _checksum(self, request: Request) -> None:
-        asked = decode(_only_frame(request), ChecksumRequest)
+        asked = decode(only_frame(request), ChecksumRequest)
         replica = self._replica(asked.tablet_id)
         store = replica.applier.store
         applied = replica.applier.applied
@@ -173,12 +174,6 @@ def _refuse(request: Request, error: Exception) -> None:
         log.error("a store failed kind=%s", request.kind, exc_info=error)
         error = HandlerFailed(f"the store met an unexpected error in {request.kind}")
     request.refuse(error)
-
-
-def _only_frame(request: Request) -> memoryview:
-    if len(request.body) != 1:
-        raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
-    return memoryview(request.body[0])
 
 
 def _report(replica: Replica) -> ReplicaReport:

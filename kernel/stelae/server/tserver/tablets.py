@@ -12,6 +12,7 @@ from stelae.host.superblock import Partition
 from stelae.lifecycle.loading import TabletLoader
 from stelae.lifecycle.manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
+from stelae.server.frames import only_frame
 from stelae.server.tserver.actions import ActionService
 from stelae.server.tserver.service import not_of_masters
 from stelae.spi.consensus import Member
@@ -42,7 +43,7 @@ class LifecycleService:
         """Nothing is held; what is under way ends, or is ended at the next start."""
 
     def _create(self, request: Request) -> None:
-        asked = decode(_only_frame(request), CreateTablet)
+        asked = decode(only_frame(request), CreateTablet)
         not_of_masters(asked.tablet_id)
         if len(asked.members) % 2 == 0:
             raise CallerError(f"a tablet has an odd number of members, not {len(asked.members)}")
@@ -63,7 +64,7 @@ class LifecycleService:
         self.manager.create(new, _answer(request))
 
     def _delete(self, request: Request) -> None:
-        asked = decode(_only_frame(request), DeleteTablet)
+        asked = decode(only_frame(request), DeleteTablet)
         not_of_masters(asked.tablet_id)
         if (asked.seen is None) != asked.table_is_gone:
             raise CallerError("a deletion says which config it has seen, or that the table is gone: one of both")
@@ -78,9 +79,3 @@ def _answer(request: Request) -> Callable[[StelaeError | None], None]:
             request.refuse(error)
 
     return done
-
-
-def _only_frame(request: Request) -> memoryview:
-    if len(request.body) != 1:
-        raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
-    return memoryview(request.body[0])
