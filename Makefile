@@ -18,7 +18,7 @@ GROUPS_MORE := lint format types docs
 .PHONY: help demo test check install install-dev ratchet clean $(GROUPS_TEST) $(GROUPS_MORE)
 
 help:
-	@echo "make demo     install, then: three nodes, two leaders killed, every row accounted for"
+	@echo "make demo     install, then: a cluster, a server and a master killed, every row accounted for"
 	@echo "make test     install what tests need, then run them"
 	@echo "make check    make test, then lint, format, types and docs; prints the time of each group"
 	@echo "make GROUP    one group: $(GROUPS_TEST) $(GROUPS_MORE)"

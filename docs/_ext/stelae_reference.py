@@ -9,6 +9,7 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-transitions``: a total transition table, from the data that the code runs on
 - ``stelae-startup``: the table that decides what becomes of a replica at start
 - ``stelae-recovery``: the table that decides what becomes of the files of a log
+- ``stelae-metrics``: every metric that a node serves, by section
 
 The functions that return Markdown are plain, and the tidy tests call them too."""
 
@@ -35,6 +36,7 @@ from stelae.cli.main import build_app
 from stelae.lifecycle import startup
 from stelae.spi import errors, hooks
 from stelae.spi.settings import limits_of
+from stelae.telemetry import catalog
 
 
 def named(reference: str) -> Any:
@@ -178,6 +180,18 @@ def recovery_lines(rows: Callable[[], list[Any]]) -> list[str]:
     return table(("row", "situation", "verdict"), found)
 
 
+def metrics_lines() -> list[str]:
+    """Every metric, a table for each section of the catalogue."""
+    lines: list[str] = []
+    for title, families in catalog.SECTIONS.items():
+        rows = []
+        for family in families:
+            name = f"`{family.full_name}`" + "".join(f" `{label}`" for label in family.label.split(",") if label)
+            rows.append((name, family.kind.value, family.meaning + (" (masters only)" if family.master else "")))
+        lines += [f"**{title}**", "", *table(("name and labels", "kind", "meaning"), rows), ""]
+    return lines
+
+
 def commands_lines() -> list[str]:
     """Every command with its help, the groups before their members."""
     lines: list[str] = []
@@ -233,4 +247,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("stelae-recovery", directive(recovery_lines))
     app.add_directive("stelae-commands", directive(commands_lines))
     app.add_directive("stelae-startup", directive(startup_lines))
+    app.add_directive("stelae-metrics", directive(metrics_lines))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

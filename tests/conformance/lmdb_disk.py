@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,22 +68,12 @@ class LimitedFiles(RealFiles):
 
 
 class LmdbHarness(NativeHarness):
-    """A ``NativeHarness`` whose disk can be copied. A restart makes the table of readers anew."""
+    """A ``NativeHarness`` whose disk can be limited. A restart makes the table of readers anew."""
 
     def __init__(self, root: str, config: LmdbConfig = SMALL, setup: tuple[str, ...] = ()) -> None:
         here = f"{__name__}:{check_here.__name__}"
         super().__init__(LmdbWal, root, config, setup=setup, shortcut=(here,), mapped=frozenset({"lock.mdb"}))
         self._files = self.disk = LimitedFiles()
-        self._forks = 0
-
-    def fork(self) -> LmdbHarness:
-        """A harness of its own on a copy of the disk as it is now."""
-        self._forks += 1
-        root = f"{self._root}/fork-{self._forks}"
-        twin = LmdbHarness(root, self.config)  # type: ignore[arg-type]
-        twin.disk.limit(self.disk.limit_bytes)
-        shutil.copytree(Path(self.directory).parent, f"{root}/0", dirs_exist_ok=True)
-        return twin
 
     @property
     def data(self) -> Path:

@@ -63,12 +63,16 @@ class TestInMemory(StoreConformance):
 
 
 class TestInSmallSteps(StoreConformance):
+    passed_over_rows = 300
+
     @pytest.fixture
     def harness(self) -> StoreHarness:
         return StoreHarness(ColumnarStore, tiny)
 
 
 class TestMerged(StoreConformance):
+    passed_over_rows = 300
+
     @pytest.fixture
     def harness(self) -> StoreHarness:
         return StoreHarness(Restless, tiny)
@@ -88,6 +92,8 @@ class TestMerged(StoreConformance):
 
 
 class TestOverlapping(StoreConformance):
+    passed_over_rows = 300
+
     @pytest.fixture
     def harness(self) -> StoreHarness:
         return StoreHarness(Sluggish, lambda: ColumnarConfig(row_group_rows=4, fresh_blocks_min=900))

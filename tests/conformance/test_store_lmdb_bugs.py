@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stelae.lmdb_support.marker import Left, Marker
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StorageError
 from stelae.spi.store import Edit
@@ -20,7 +21,6 @@ from stelae_store_lmdb.applying import Applier
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.flushing import Flush
 from stelae_store_lmdb.format import Header, Piece
-from stelae_store_lmdb.marker import Left, Marker
 from stelae_store_lmdb.memory import MemoryPart
 from stelae_store_lmdb.tree import RowTree
 from stelae_store_lmdb.upkeep import Upkeep

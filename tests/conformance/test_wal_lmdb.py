@@ -11,10 +11,12 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import lmdb
 import pytest
 
+from stelae.machine.files import RealFiles
 from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed
@@ -112,7 +114,7 @@ class LmdbChecks(WalNative):
             for offset in range(0, len(used), len(used) // 250):
                 twin = harness.fork()
                 twin.flip(offset, 1 << (offset % 8))
-                reported += judge(twin, model, f"data.mdb@{offset}")  # type: ignore[arg-type]
+                reported += judge(twin, model, f"data.mdb@{offset}")
                 shutil.rmtree(twin._root)
         assert reported > 60
 
@@ -290,6 +292,29 @@ class LmdbChecks(WalNative):
         engine.close()
         engine = harness.open()
         check_holds(engine, Model(OpId(1, 1), list(entries(2, 2))))
+        engine.close()
+
+    def test_a_read_only_disk_is_an_error_that_names_a_path_and_changes_nothing(
+        self, harness: LmdbHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, Append(entries=entries(1, 9)))
+        engine.close()
+        before = harness.tree()
+
+        def read_only(files: RealFiles, path: str, **options: bool) -> NoReturn:
+            raise StorageError("Read-only file system", path=path)
+
+        with monkeypatch.context() as patch:
+            for name in ("lock", "create", "replace", "remove", "rename"):
+                patch.setattr(RealFiles, name, read_only)
+            with pytest.raises(StorageError, match="Read-only") as caught:
+                harness.open()
+            assert caught.value.path.startswith(harness.directory)
+        assert harness.tree() == before
+        engine = harness.open()
+        check_holds(engine, Model(ZERO, list(entries(1, 9))))
         engine.close()
 
     def test_after_a_failed_sync_nothing_is_appended_now_or_after_a_restart(self, harness: LmdbHarness) -> None:

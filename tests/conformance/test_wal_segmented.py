@@ -121,6 +121,10 @@ def _forgets_to_void_earlier_segments(self: segment.Chain, from_index: int) -> N
     self.runs.cut(from_index)
 
 
+def _notes_no_end(self: log.TabletLog) -> None:
+    return None
+
+
 def _puts_the_sync_off(self: writer.SegmentWriter) -> None:
     return None
 
@@ -187,6 +191,10 @@ BUGS = {
     "a footer is written before what it vouches for is durable": Bug(
         writer.SegmentWriter, "sync", _puts_the_sync_off,
         Suite.test_closing_what_was_not_synced_can_be_interrupted_anywhere,
+    ),
+    "a closed log does not know its length": Bug(
+        log.TabletLog, "_note_end", _notes_no_end,
+        Suite.test_what_is_cut_from_a_closed_log_is_missed,
     ),
     "collection takes what is above": Bug(
         segment.Chain, "collectable", _collects_too_much,

@@ -85,6 +85,7 @@ class Bug:
 
 _pwritev = VirtualFile.pwritev
 _write_control = control.write_control
+_note_newest = marker.Marker.note_newest
 _decode_record = group.decode_record
 _move = TabletLog.move
 _apply = replay.Replay._apply
@@ -163,6 +164,10 @@ def _settles_without_sync(self: tail.Tail) -> None:
         self.writer.synced = self.writer.end
 
 
+def _notes_no_end(self: marker.Marker, number: int, end: int = 0) -> None:
+    _note_newest(self, number)
+
+
 def _draws_one_nonce(self: marker.Marker) -> int:
     return 7
 
@@ -227,6 +232,10 @@ BUGS = {
     "a footer is written before what it vouches for is durable": Bug(
         [(tail.Tail, "sync", _settles_without_sync)],
         Suite.test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that,
+    ),
+    "a closed log does not know its length": Bug(
+        [(marker.Marker, "note_newest", _notes_no_end)],
+        Suite.test_what_is_cut_from_a_closed_log_is_missed,
     ),
     "a stale segment is recycled": Bug(
         [*wal_plants.UsedSpace().plants(), (marker.Marker, "draw_nonce", _draws_one_nonce)],

@@ -15,11 +15,12 @@ from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.lifecycle.loading import TabletLoader
-from stelae.local.cluster import free_ports
+from stelae.local.ports import free_ports
 from stelae.machine.files import RealFiles
 from stelae.machine.real import RealMachine
 from stelae.rows.batcher import Batcher
 from stelae.server.master import plugin as master
+from stelae.server.master.core import MasterCore
 from stelae.server.master.driver import Master
 from stelae.server.master.role import as_master
 from stelae.server.master.settings import MasterSettings
@@ -31,9 +32,12 @@ CLUSTER = ClusterId("test")
 
 
 class Cluster:
-    """Masters and tablet servers; ``nodes`` holds those that run."""
+    """Masters and tablet servers; ``nodes`` holds those that run, ``lists`` whom a node takes for the masters."""
 
-    def __init__(self, root: Path, masters: int, servers: int, settings: str = "") -> None:
+    def __init__(
+        self, root: Path, masters: int, servers: int, settings: str = "", *, cluster_id: ClusterId = CLUSTER
+    ) -> None:
+        self.cluster_id = cluster_id
         self.root = root
         self.settings = settings
         self.ids = [NodeId(secrets.token_hex(16)) for _ in range(masters + servers)]
@@ -41,6 +45,7 @@ class Cluster:
         self.addresses = dict(zip(self.ids, (f"127.0.0.1:{port}" for port in ports), strict=True))
         self.masters, self.servers = self.ids[:masters], self.ids[masters:]
         self.nodes: dict[NodeId, Node] = {}
+        self.lists: dict[NodeId, list[NodeId]] = {}
 
     async def start(self, node_id: NodeId) -> None:
         directory = self.root / node_id
@@ -56,7 +61,7 @@ class Cluster:
             format_directory(
                 RealFiles(),
                 Layout(str(directory)),
-                Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=config.wal.name),
+                Instance(node_id=node_id, cluster_id=self.cluster_id, wal_engine=config.wal.name),
             )
         node = Node(
             config,
@@ -74,21 +79,27 @@ class Cluster:
 
     def leader(self) -> NodeId | None:
         """The master that leads and serves."""
-        for node_id in self.masters:
-            node = self.nodes.get(node_id)
-            for service in node._services if node is not None else ():
-                if isinstance(service, Master) and service.core is not None and service.core.status().serving:
-                    return node_id
-        return None
+        running = (m for m in self.masters if m in self.nodes and self._master(m).core is not None)
+        return next((m for m in running if self.core(m).status().serving), None)
+
+    def core(self, node_id: NodeId) -> MasterCore:
+        """The core of a master that has begun."""
+        core = self._master(node_id).core
+        assert core is not None
+        return core
+
+    def _master(self, node_id: NodeId) -> Master:
+        return next(service for service in self.nodes[node_id]._services if isinstance(service, Master))
 
     def _toml(self, node_id: NodeId) -> str:
-        members = ", ".join(f'{{uuid = "{m}", address = "{self.addresses[m]}"}}' for m in self.masters)
+        listed = self.lists.get(node_id, self.masters)
+        members = ", ".join(f'{{uuid = "{m}", address = "{self.addresses[m]}"}}' for m in listed)
         return f"""
 [node]
 directory = "{self.root / node_id}"
 listen = "{self.addresses[node_id]}"
 [cluster]
-id = "{CLUSTER}"
+id = "{self.cluster_id}"
 [masters]
 members = [{members}]
 [consensus.raft]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.lifecycle.loading import TabletLoader
+from stelae.local.ports import free_ports
 from stelae.machine.files import RealFile, RealFiles
 from stelae.machine.real import RealMachine
 from stelae.machine.system_clock import SystemClock
@@ -101,7 +101,7 @@ class Cluster:
         self.root = root
         self.settings = settings
         self.ids = [NodeId(secrets.token_hex(16)) for _ in range(3)]
-        self.addresses = [f"127.0.0.1:{port}" for port in _free_ports(3)]
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
         self.files = {node: BreakableFiles() for node in self.ids}
         self.clocks = {node: SkewedClock() for node in self.ids}
         self.nodes: dict[NodeId, Node] = {}
@@ -215,14 +215,3 @@ def agree(cluster: Cluster) -> bool:
     replicas = [node.replicas[TABLET] for node in cluster.nodes.values()]
     states = {(r.applier.applied, r.applier.store.checksum(None)) for r in replicas}
     return len(states) == 1
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()

@@ -18,10 +18,10 @@ from stelae.client import Client, RowsFailed, SessionOptions, connect, connect_a
 from stelae.client.locations import NoSuchTable
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
+from stelae.local.ports import free_ports
 from stelae.local.verify import Agreement, wait_for_agreement
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
-from tests.e2e.test_tutorial import free_ports
 
 COLUMNS = [
     {"name": "sensor", "type": "int32"},
@@ -162,8 +162,15 @@ def test_a_replica_that_is_cut_off_still_serves_what_it_has_applied_beyond(clust
 
 
 async def agreed(cluster: LocalCluster) -> Agreement:
-    async with await connect_async(cluster.addresses) as client:
-        return await wait_for_agreement(client.connection, cluster, cluster.check)
+    """Whether the replicas agree, once all nodes answer: one may just have been started again."""
+    wanted = {node.node_id for node in cluster.nodes}
+    async with asyncio.timeout(60):
+        while True:
+            async with await connect_async(cluster.addresses) as client:
+                if wanted <= set(client.connection.nodes):
+                    replicas = {cluster.tablet_id: sorted(wanted)}
+                    return await wait_for_agreement(client.connection, replicas, cluster.check)
+            await asyncio.sleep(0.05)
 
 
 def test_a_time_after_the_last_write_is_served_though_nobody_writes(client: Client) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_tutorial import end_all_of, free_ports
+from stelae.local.ports import free_ports
+from tests.e2e.test_tutorial import end_all_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TUTORIAL = DOCS / "tutorial/python-client.md"

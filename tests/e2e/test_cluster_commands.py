@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from stelae.cli.errors import exit_code
+from stelae.cli.main import build_app
+from stelae.client import connect
+from stelae.spi.errors import StelaeError
+from stelae.telemetry.catalog import FAMILIES, PREFIX
+
+CHANGED = """
+[tserver]
+location = "/oslo/rack-1"
+
+[maintenance]
+history_retention_s = 1000
+
+[quarantine]
+bytes_max = 0
+interval_ms = 50
+"""
 
 RUN_S = 120
 """Longest that any command may take; reached only by a defect."""
@@ -19,13 +42,36 @@ RUN_S = 120
 
 def stelae(*words: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "stelae", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
+    # Not what the library that edits lines has put into the environment of the process: COLUMNS, for one.
+    environment = dict(os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, env=environment)
     assert expect in (None, done.returncode), f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
     return done
 
 
 def answer(*words: str, expect: int = 0) -> Any:
     return json.loads(stelae(*words, "--json", expect=expect).stdout)
+
+
+def until_given_up() -> Iterator[None]:
+    """Turns of a wait, with a rest after each, for ``RUN_S``."""
+    deadline = time.monotonic() + RUN_S
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.05)
+
+
+def look(*words: str) -> Any:
+    """What a command that only looks answers: in this process, which has loaded all that a new one would have to."""
+    return json.loads(printed(*words, "--json"))
+
+
+def printed(*words: str) -> str:
+    """What it prints for people; its errors are raised."""
+    done = CliRunner().invoke(build_app(words[0]), [*words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +90,7 @@ def test_up_says_where_to_connect_and_status_what_runs(cluster: str) -> None:
     found = answer("cluster", "status", cluster)
     assert found["ok"] and [node["role"] for node in found["nodes"]] == ["master", *["tserver"] * 3]
     assert again["nodes"] == found["nodes"], "what runs is left alone"
+    assert found["leader"] == found["nodes"][0]["name"]
     assert again["addresses"] == [found["nodes"][0]["address"]]
 
 
@@ -71,12 +118,71 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
     file = tmp_path / "readings.csv"
     file.write_text("sensor,celsius\n1,20.5\n2,\n")
     stelae("import", str(file), "--table", "readings", "--dir", cluster)
-    stelae("import", str(file), "--table", "fresh", "--key", "sensor", "--dir", cluster)
+    guessed = stelae("import", str(file), "--table", "fresh", "--dir", cluster, expect=2)
+    assert "say its key with --key to have it made" in guessed.stderr and "the key is a guess" in guessed.stderr
+    into_fresh = ("import", str(file), "--table", "fresh", "--key", "sensor", "--dir", cluster)
+    stelae(*into_fresh, "--dry-run")
+    stelae(*into_fresh, "--mode", "delete", expect=2)
+    assert [t["name"] for t in look("table", "list", "--dir", cluster)["tables"]] == ["readings"], "none is made so"
+    assert "making the table fresh, with the key sensor" in stelae(*into_fresh).stderr
     assert [t["name"] for t in answer("table", "list", "--dir", cluster)["tables"]] == ["fresh", "readings"]
     assert answer("get", "1", "--table", "fresh", "--dir", cluster)["row"] == {"sensor": 1, "celsius": 20.5}
     answer("table", "drop", "fresh", "--dir", cluster)
     answer("table", "drop", "readings", "--dir", cluster)
     assert answer("table", "list", "--dir", cluster)["tables"] == []
+
+
+def scrape(address: str) -> dict[str, Any]:
+    """The metric families of a node, by name."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(f"http://{address}/metrics", timeout=RUN_S) as reply:
+        return {family.name: family for family in text_string_to_metric_families(reply.read().decode())}
+
+
+def figure(families: dict[str, Any], name: str, **labels: str) -> float:
+    """The sum of a metric's samples that have the labels."""
+    samples = next(family.samples for family in families.values() if any(s.name == name for s in family.samples))
+    return float(sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items()))
+
+
+def test_every_node_serves_the_metrics_of_the_reference_and_they_tell_what_has_happened(cluster: str) -> None:
+    nodes = answer("cluster", "status", cluster)["nodes"]
+    with connect(nodes[0]["address"]) as client:
+        table = client.create_table("counted", {"id": "int64"}, "id")
+        table.upsert([{"id": number} for number in range(3)])
+        assert table.scan().to_arrow().num_rows == 3
+        found = {node["name"]: scrape(node["metrics"]) for node in nodes}
+        shown = stelae("metrics", "--dir", cluster, "--match", "log_commit").stdout.splitlines()
+        client.drop_table("counted")
+    for node in nodes:
+        wanted = {PREFIX + f.name: f.kind.value for f in FAMILIES if node["role"] == "master" or not f.master}
+        served = {name: family.type for name, family in found[node["name"]].items()}
+        ours = {name: kind for name, kind in served.items() if name.startswith(PREFIX)}
+        assert ours == wanted, "the reference and the node agree, by name and kind"
+        assert {"process_resident_memory_bytes", "process_cpu_seconds"} <= set(served)
+        assert figure(found[node["name"]], "stelae_node_info", node=node["node_id"], role=node["role"]) == 1
+    assert shown[0].split() == ["METRIC", *(node["name"].upper() for node in nodes)]
+    assert [line.split()[:2] for line in shown[1:]] == [
+        ["stelae_log_commit_duration_seconds", what] for what in ("count", "mean", "p50", "p99")
+    ]
+    master, *servers = (found[node["name"]] for node in nodes)
+    assert figure(master, "stelae_master_leads") == 1 and figure(master, "stelae_master_tables") >= 1
+    assert figure(master, "stelae_master_heartbeats_received_total") > 0
+    assert figure(master, "stelae_elections_won_total") >= 1 and figure(master, "stelae_term_max") >= 1
+
+    def over_servers(name: str) -> float:
+        return sum(figure(server, name) for server in servers)
+
+    assert over_servers("stelae_write_operations_total") >= 1
+    assert 1 <= over_servers("stelae_write_duration_seconds_count") <= over_servers("stelae_write_requests_total")
+    assert over_servers("stelae_scan_rows_total") >= 3 and over_servers("stelae_scan_page_duration_seconds_sum") > 0
+    assert over_servers("stelae_rows_applied_total") >= 3
+    majority = sorted(servers, key=lambda server: figure(server, "stelae_log_commit_duration_seconds_count"))[1:]
+    for server in majority:
+        assert figure(server, "stelae_log_commit_duration_seconds_count") > 0
+        assert figure(server, "stelae_log_group_entries_sum") > 0 and figure(server, "stelae_log_group_bytes_sum") > 0
+        assert figure(server, "stelae_loop_lag_seconds_count") > 0
+        assert figure(server, "stelae_replicas") >= 1 and figure(server, "stelae_heartbeats_sent_total") > 0
 
 
 def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_broken_one(
@@ -95,18 +201,108 @@ def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_br
     assert not broken["ok"] and any(killed["address"] in problem for problem in broken["problems"])
     (tablet,) = broken["tables"][0]["tablets"]
     assert tablet["verdict"] in ("UNDER_REPLICATED", "UNAVAILABLE"), "the latter until the others have elected one"
+    snapshot = tmp_path / "cluster.json"
+    planned = answer("policy", "explain", "--save", str(snapshot), "--dir", cluster)
+    seen = json.loads(snapshot.read_text())
+    assert list(seen["tablets"]) == [tablet["tablet_id"]] and len(seen["nodes"]) == 3
+    again = answer("policy", "explain", str(snapshot))
+    assert (again["actions"], again["waiting"]) == (planned["actions"], planned["waiting"])
     printed = stelae("check", "--dir", cluster, expect=1)
     assert "NOT HEALTHY" in printed.stdout and "TERM" in printed.stdout
+    # It comes back with a place, a setting that the others have otherwise, and a quarantine that keeps nothing.
+    with Path(cluster, killed["name"], "node.toml").open("a") as config:
+        config.write(CHANGED)
     stelae("cluster", "up", cluster)
     file = tmp_path / "rows.csv"
     file.write_text("id\n1\n")
     stelae("import", str(file), "--table", "checked", "--dir", cluster)  # a write tells the one that was away
-    for _ in range(20):
-        if stelae("check", "--dir", cluster, expect=None).returncode == 0:
+    healed = look("check", "--dir", cluster)
+    for _ in until_given_up():
+        healed = look("check", "--dir", cluster)
+        if healed["ok"]:
             break
-    else:
-        pytest.fail("not healthy again")
+    assert healed["ok"], healed["problems"]
+    (differing,) = healed["differences"]
+    assert (differing["setting"], differing["severity"]) == ("maintenance.history_retention_s", "WARNING")
+    assert ["1000", [killed["address"]]] in differing["values"] and healed["warnings"] and healed["ok"]
+    assert list(healed["versions"]) == [healed["nodes"][0]["version"]]
+    place = {one["address"]: one["location"] for one in look("tserver", "list", "--dir", cluster)["servers"]}
+    assert place[killed["address"]] == "/oslo/rack-1"
     stelae("table", "drop", "checked", "--dir", cluster)
+    kept = {node["name"]: until_set_aside(cluster, node) for node in answer("cluster", "status", cluster)["nodes"][1:]}
+    assert kept.pop(killed["name"]) == [] and all(kept.values()), "limits are those of each node"
+
+
+NEIGHBOURS = [
+    (["table", "describe", "nope"], "no table 'nope'; there are none; list them with: stelae table list"),
+    (["tablet", "describe", "nope"], "no tablet 'nope'"),
+    (["tablet", "list", "--table", "nope"], "no table 'nope'"),
+    (["tserver", "describe", "127.0.0.1:9"], "no tablet server '127.0.0.1:9'; the nearest are: 127.0.0.1:"),
+    (["master", "describe", "nobody"], "list them with: stelae master list"),
+    (["check", "--table", "nope"], "no table 'nope'"),
+]
+
+
+@pytest.mark.parametrize(("words", "fact"), NEIGHBOURS)
+def test_an_unknown_name_is_told_with_its_neighbours_and_the_next_step(
+    cluster: str, words: list[str], fact: str
+) -> None:
+    with pytest.raises(StelaeError, match=re.escape(fact)) as caught:
+        look(*words, "--dir", cluster)
+    assert exit_code(caught.value) == 2
+
+
+def until_set_aside(cluster: str, node: dict[str, Any]) -> list[str]:
+    """What a server has set aside of the table that was dropped, once it has deleted its replicas."""
+    place = Path(cluster, node["name"], "data")
+    for _ in until_given_up():
+        described = look("tserver", "describe", node["address"], "--dir", cluster)
+        found = look("tablet", "quarantine", "list", str(place))["quarantine"]
+        purges = described["settings"]["quarantine.bytes_max"] == 0
+        if not described["replica_list"] and bool(found) is not purges:
+            return [one["name"] for one in found]
+    return pytest.fail(f"{node['name']} still has {described['replica_list']}, and {found} set aside")
+
+
+def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_and_programs(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stelae("table", "create", "seen", "--column", "id:int64", "--key", "id", "--hash", "id:2", "--dir", cluster)
+    file = tmp_path / "rows.csv"
+    file.write_text("id\n" + "".join(f"{row}\n" for row in range(5000)))
+    stelae("import", str(file), "--table", "seen", "--dir", cluster)
+    tablets = look("tablet", "list", "--table", "seen", "--dir", cluster)["tablets"]
+    servers = look("tserver", "list", "--dir", cluster)["servers"]
+    (master,) = look("master", "list", "--dir", cluster)["masters"]
+    addresses = {server["address"] for server in servers}
+    for number, tablet in enumerate(tablets):
+        assert (tablet["health"], tablet["table"]) == ("HEALTHY", "seen") and tablet["leader"] in addresses
+        assert tablet["partition"] == f"bucket {number} of 2 by id"
+        assert sorted(r["role"] for r in tablet["replicas"]) == ["FOLLOWER", "FOLLOWER", "LEADER"]
+        assert all(r["version"] and r["silent_ms"] < 60_000 for r in tablet["replicas"])
+    assert sum(server["leaders"] for server in servers) == 2 and [s["replicas"] for s in servers] == [2, 2, 2]
+    assert (master["role"], master["problem"]) == ("LEADER", "")
+    shown = [look("tablet", "describe", t["tablet_id"][:12], "--rows", "--dir", cluster) for t in tablets]
+    assert sum(tablet["rows"] for tablet in shown) == 5000
+    server = look("tserver", "describe", servers[0]["address"], "--dir", cluster)
+    assert {one["tablet_id"] for one in server["replica_list"]} == {t["tablet_id"] for t in tablets}
+    assert server["settings"]["engines.consensus"] == "raft" and all(peer["connected"] for peer in server["peers"])
+    assert look("master", "describe", master["node_id"][:8], "--dir", cluster)["cluster_id"] == server["cluster_id"]
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (
+        ["table", "list"],
+        ["table", "describe", "seen"],
+        ["tablet", "list"],
+        ["tablet", "describe", tablets[0]["tablet_id"]],
+        ["tserver", "list"],
+        ["tserver", "describe", servers[0]["node_id"], "--settings"],
+        ["master", "list"],
+        ["master", "describe", master["address"]],
+        ["check"],
+    ):
+        shown_to_people = printed(*words, "--dir", cluster)
+        assert shown_to_people and max(map(len, shown_to_people.splitlines())) <= 80, words
+    stelae("table", "drop", "seen", "--dir", cluster)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +313,7 @@ def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_br
         (["table", "create", "x", "--column", "id:int", "--key", "id"], "unknown column type 'int'"),
         (["table", "create", "x", "--column", "id:int64", "--key", "ident"], "is no column; there are: id"),
         (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "5"], "5"),
+        (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "0"], "it is odd, from 1 to"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_message(cluster: str, words: list[str], fact: str) -> None:

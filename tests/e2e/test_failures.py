@@ -97,8 +97,9 @@ def test_a_node_an_hour_ahead_is_refused_and_the_others_serve_at_their_own_time(
             await cluster.stop(ahead)
             cluster.clocks[ahead].ahead_us = 3_600_000_000
             node = await cluster.start(ahead)
-            await insert(tablet, range(10, 50))
             others = [cluster.nodes[n] for n in cluster.others(ahead)]
+            await until(lambda: node.time.last - others[0].time.last > 1_800_000_000 << 12)  # It has spoken.
+            await insert(tablet, range(10, 50))
             # The hour has not spread: no other clock has moved to it.
             assert all(node.time.last - other.time.last > 1_800_000_000 << 12 for other in others)
             assert await read_ids(tablet) == list(range(50))

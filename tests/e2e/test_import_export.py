@@ -26,9 +26,10 @@ from stelae.cli.errors import exit_code
 from stelae.cli.main import build_app
 from stelae.client import connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
+from stelae.local.ports import free_ports
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
-from tests.e2e.test_tutorial import end_all_of, free_ports
+from tests.e2e.test_tutorial import end_all_of
 
 STELAE = [sys.executable, "-m", "stelae"]
 RUN_S = 120

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stelae.cli.run_table import Cluster as Target
+from stelae.cli.run_table import run_drop
+from stelae.cli.run_table_alter import Wanted, run_alter, run_recall, run_rename
 from stelae.client.admin import Admin
 from stelae.client.aio import AsyncClient, connect_async
 from stelae.client.catalog import SYSTEM_TABLET
 from stelae.client.master_errors import BadChange, NoTable, TableExists, TooFewServers
 from stelae.client.master_requests import AddColumn, DropColumn, RenameColumn, RenameTable
 from stelae.client.table import AsyncTable
-from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.errors import CallerError, SchemaMismatch, Unavailable
+from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.write import OpKind
+from stelae.wire.refusals import WrongCluster
 from tests.e2e.master_nodes import Cluster, running, until
 
 COLUMNS = {"id": "int64", "text": "string"}
+RANGED = {"range": {"columns": ["id"], "ranges": [{"until": [10]}]}}
 FOUR = {"hash": [{"columns": ["id"], "buckets": 4}]}
 QUICK = """
 [master]
@@ -120,5 +129,151 @@ def test_nobody_but_masters_writes_the_catalog(tmp_path: Path) -> None:
                     cluster.masters[0], SYSTEM_TABLET, "mischief", table_is_gone=True
                 )
             await client.create_table("people", COLUMNS, "id", replicas=1)
+
+    asyncio.run(run())
+
+
+def test_many_tables_at_once_are_created_listed_and_dropped(tmp_path: Path) -> None:
+    names = sorted(f"t{number:02}" for number in range(30))
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            await asyncio.gather(*(client.create_table(name, COLUMNS, "id", replicas=1) for name in names))
+            assert await client.tables() == names and replicas(cluster) == 30
+            await asyncio.gather(*(client.drop_table(name) for name in names))
+            assert await client.tables() == []
+            await until(lambda: replicas(cluster) == 0)
+
+    asyncio.run(run())
+
+
+def test_a_table_is_altered_renamed_dropped_and_recalled_by_commands_while_it_is_written(tmp_path: Path) -> None:
+    """Who opened it before goes on writing through all of it."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            people = await client.create_table("people", COLUMNS, "id", partition=RANGED, replicas=1)
+            masters = Target(None, cluster.addresses[cluster.masters[0]], 30.0)
+            await people.insert(rows(2))
+
+            async def command(work: Callable[..., int], *words: Any) -> None:
+                assert await asyncio.to_thread(work, masters, *words, as_json=False) == 0
+
+            await command(
+                run_alter, "people", Wanted(add=["size:int64=7"], rename=["text:words"], add_range=["10..20"])
+            )
+            await people.upsert([{"id": 2, "text": "by the old name"}])
+            await people.insert([{"id": 15, "words": "of the new range", "size": 8}])
+            await command(run_alter, "people", Wanted(default=["size=9"], drop_range=["..10"]))
+            await command(run_rename, "people", "folk")
+            await people.upsert([{"id": 16, "words": "default"}])
+            assert people.name == "folk"
+            await command(run_drop, "folk", 600.0)
+            assert await client.tables() == []
+            with pytest.raises(BadChange, match="can be recalled: folk"):
+                await command(run_recall, "flok", None)
+            await command(run_recall, "folk", "people")
+            found = await (await client.table("people")).scan().to_pylist()
+            assert sorted((row["id"], row["words"], row["size"]) for row in found) == [
+                (15, "of the new range", 8),
+                (16, "default", 9),
+            ]
+
+    asyncio.run(run())
+
+
+def test_a_server_of_another_cluster_is_not_heard_is_told_so_and_keeps_what_it_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            stranger = Cluster(tmp_path / "stranger", 1, 1, QUICK, cluster_id=ClusterId("other"))
+            stranger.addresses[stranger.masters[0]] = cluster.addresses[cluster.masters[0]]
+            (tmp_path / "stranger").mkdir()
+            try:
+                await stranger.start(stranger.servers[0])
+                with pytest.raises(WrongCluster, match="this is 'test'"):
+                    await stranger.nodes[stranger.servers[0]].messenger.connect(
+                        cluster.addresses[cluster.masters[0]], deadline_ms=5_000
+                    )
+                await client.create_table("people", COLUMNS, "id", replicas=1)
+                with pytest.raises(TooFewServers, match="1"):
+                    await client.create_table("more", COLUMNS, "id", replicas=3)
+                assert client.catalog is not None
+                listed = (await client.catalog.list_servers()).servers
+                assert [server.node_id for server in listed] == cluster.servers
+                await until(lambda: bool(re.search("heartbeat not taken master=.*this is 'test'", caplog.text)))
+            finally:
+                for node in list(stranger.nodes):
+                    await stranger.stop(node)
+
+    asyncio.run(run())
+
+
+def test_masters_whose_lists_overlap_form_one_cluster_at_most_and_say_why(tmp_path: Path) -> None:
+    """Two of the three that the first two name, and two of the three that the last three name, are a majority each."""
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, 5, 0, QUICK)
+        first, second = cluster.masters[:3], cluster.masters[2:]
+        cluster.lists = {m: first if m in first[:2] else second for m in cluster.masters}
+        try:
+            for master in first[:2]:
+                await cluster.start(master)
+            with pytest.raises(Unavailable, match="all masters have to run when a cluster first starts"):
+                await create_at(cluster, first[0])
+            for master in second:
+                await cluster.start(master)
+            await until(lambda: cluster.leader() in second)
+            with pytest.raises(Unavailable, match=r"names the masters .*: make \[masters\] alike"):
+                await create_at(cluster, first[0])
+            assert not any(cluster.core(master).catalog.records for master in first[:2])
+            assert cluster.core(second[0]).catalog.cluster is not None
+        finally:
+            for master in list(cluster.nodes):
+                await cluster.stop(master)
+
+    async def create_at(cluster: Cluster, master: NodeId) -> None:
+        async with await connect_async(cluster.addresses[master]) as client:
+            await client.create_table("people", COLUMNS, "id", replicas=1, timeout_s=3.0)
+
+    asyncio.run(run())
+
+
+def test_a_master_that_does_not_lead_answers_as_long_as_it_is_fresh_enough(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            await client.create_table("people", COLUMNS, "id", replicas=1)
+            (left, *others) = cluster.masters
+            await until(lambda: len(cluster.core(left).catalog.tables) == 1)
+            for master in others:
+                await cluster.stop(master)
+            await until(lambda: cluster.leader() is None)
+            assert client.catalog is not None
+            found = await client.catalog.list_tables(staleness_ms=600_000)
+            assert [table.name for table in found.tables] == ["people"]
+            with pytest.raises(Unavailable, match=r"catalog is \d+ ms old; 1 ms are allowed"):
+                await client.catalog.list_tables(staleness_ms=1, timeout_s=1.0)
+            with pytest.raises(Unavailable):
+                await client.catalog.list_tables(timeout_s=1.0)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_was_away_while_a_table_was_made_has_its_replicas_once_it_is_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, masters=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            away = cluster.servers[0]
+            await client.create_table("before", COLUMNS, "id", replicas=3)
+            await cluster.stop(away)
+            table = await client.create_table("people", COLUMNS, "id", partition=FOUR, replicas=3)
+            await table.insert(rows(100))
+            await cluster.start(away)
+            await until(lambda: len(cluster.nodes[away].replicas) == 5)
+            await until(lambda: held(cluster, away) == held(cluster, cluster.servers[1]))
+
+    def held(cluster: Cluster, server: NodeId) -> dict[TabletId, object]:
+        appliers = ((tablet_id, replica.applier) for tablet_id, replica in cluster.nodes[server].replicas.items())
+        return {tablet_id: (applier.applied, applier.store.checksum(None)) for tablet_id, applier in appliers}
 
     asyncio.run(run())

@@ -60,7 +60,7 @@ def node_processes(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if str(folder).encode() in command and b"tserver" in command:
+            if str(folder).encode() in command and b"run\0--config" in command:
                 found.append(int(entry.name))
     return found
 
@@ -107,15 +107,36 @@ def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster:
     assert {n: rows.get(n) for n in acked} == {n: f"row {n}" for n in acked}
 
 
-def test_the_demo_gives_back_every_row_of_a_users_file(tmp_path: Path) -> None:
+def test_the_demo_gives_back_every_row_of_a_users_file_and_leaves_a_cluster_that_others_use(tmp_path: Path) -> None:
     source = csv_file(tmp_path / "scores.csv", 20_000)
-    engines = ("--wal", "segmented,lmdb,shared", "--store", "memory,columnar,memory")
-    done = stelae("demo", "--input", str(source), "--key", "id", "--json", "--election-timeout-ms", "300", *engines)
-    report = json.loads(done.stdout)
-    assert report["rows_source"] == report["rows_acked"] == report["rows_read"] == 20_000
-    assert report["rows_lost"] == report["rows_wrong"] == 0
-    assert report["replicas_agree"] and len(report["kills"]) == 2
-    assert [round(k["acked_at_kill"] / 20_000, 1) for k in report["kills"]] == [0.3, 0.6]
+    folder = tmp_path / "kept"
+    engines = ("--wal", "segmented,lmdb,shared", "--store", "memory,columnar,memory", "--election-timeout-ms", "500")
+    try:
+        done = stelae("demo", "--input", str(source), "--key", "id", "--json", "--keep", str(folder), *engines)
+        assert done.stdout, done.stderr
+        report = json.loads(done.stdout)
+        assert (report["masters"], report["tablets"], report["election_timeout_ms"]) == (3, 4, 500)
+        assert report["rows_source"] == report["rows_acked"] == report["rows_read"] == 20_000
+        assert report["rows_lost"] == report["rows_wrong"] == 0
+        assert report["replicas_agree"] and report["healthy"], report["problems"]
+        assert [round(k["acked_at_kill"] / 20_000, 1) for k in report["kills"]] == [0.3, 0.6]
+        assert ["tserver-" in k["what"] for k in report["kills"]] == [True, False]
+        assert done.returncode == (0 if report["ok"] else 1)
+        assert len(node_processes(folder)) == 6
+        assert stelae("check", "--dir", str(folder)).returncode == 0
+        scanned = json.loads(stelae("scan", "--dir", str(folder), "--json").stdout)
+        assert scanned["columns"] == ["id", "name", "score"]
+        assert scanned["rows"] == [[n, f"name {n}", n / 4] for n in range(20_000)]
+        limited = stelae("scan", "--dir", str(folder), "--columns", "name", "--limit", "2")
+        assert limited.stdout == "name\nname 0\nname 1\n"
+        wrong = stelae("scan", "--dir", str(folder), "--columns", "nam")
+        assert wrong.returncode == 2 and "the table has: id, name, score" in wrong.stderr
+        again = stelae("demo", "--keep", str(folder))
+        assert again.returncode == 2 and "is not empty" in again.stderr
+    finally:
+        down = stelae("demo", "--down", str(folder))
+    assert down.returncode == 0
+    wait_until_gone(folder)
 
 
 @pytest.mark.parametrize(
@@ -126,28 +147,6 @@ def test_engines_that_no_node_can_have_are_named_and_nothing_is_made(tmp_path: P
     done = stelae("demo", "--wal", names, "--keep", str(folder))
     assert done.returncode == 2 and says in done.stderr
     assert not folder.exists()
-
-
-def test_a_kept_cluster_is_read_by_another_process_and_taken_down(tmp_path: Path) -> None:
-    source = csv_file(tmp_path / "scores.csv", 3_000)
-    folder = tmp_path / "kept"
-    try:
-        done = stelae("demo", "--input", str(source), "--key", "id", "--keep", str(folder))
-        assert "acknowledged" in done.stdout, done.stderr
-        scanned = json.loads(stelae("scan", "--dir", str(folder), "--json").stdout)
-        assert scanned["columns"] == ["id", "name", "score"]
-        assert scanned["rows"] == [[n, f"name {n}", n / 4] for n in range(3_000)]
-        again = stelae("demo", "--keep", str(folder))
-        assert again.returncode == 2 and "is not empty" in again.stderr
-        assert len(node_processes(folder)) == 3
-        limited = stelae("scan", "--dir", str(folder), "--columns", "name", "--limit", "2")
-        assert limited.stdout == "name\nname 0\nname 1\n"
-        wrong = stelae("scan", "--dir", str(folder), "--columns", "nam")
-        assert wrong.returncode == 2 and "the tablet has: id, name, score" in wrong.stderr
-    finally:
-        down = stelae("demo", "--down", str(folder))
-    assert down.returncode == 0
-    wait_until_gone(folder)
 
 
 def test_ctrl_c_ends_the_demo_with_a_message_and_leaves_no_process(tmp_path: Path) -> None:
@@ -161,7 +160,7 @@ def test_ctrl_c_ends_the_demo_with_a_message_and_leaves_no_process(tmp_path: Pat
     )
     assert demo.stderr is not None
     for line in demo.stderr:
-        if line.startswith("loading"):
+        if line.endswith("loading\n"):
             break
     demo.send_signal(signal.SIGINT)
     _, errors = demo.communicate(timeout=RUN_S)
@@ -180,6 +179,9 @@ def test_nodes_end_when_the_process_that_started_them_is_killed(tmp_path: Path) 
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None and parent.stdout.readline() == "started\n"
+    deadline = time.monotonic() + 30
+    while len(node_processes(tmp_path / "c")) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)  # A process that has just been started shows its command line a moment later.
     assert len(node_processes(tmp_path / "c")) == 3
     parent.kill()
     parent.communicate()
@@ -190,7 +192,7 @@ def test_a_second_process_on_the_same_directory_is_told_who_holds_it(cluster: Lo
     node = cluster.nodes[0]
     node.start()
     deadline = time.monotonic() + 30
-    while node.running_pid() is None and time.monotonic() < deadline:
+    while "node serves" not in node.log_tail() and time.monotonic() < deadline:
         node.check()
         time.sleep(0.02)
     second = stelae("tserver", "run", "--config", str(node.config_path))
@@ -236,6 +238,7 @@ def test_misconfiguration_gives_one_message_with_file_and_line_and_exit_code_2(
         ("id,name\n1,a\n1,b\n", ["--key", "id"], "same key"),
         ("id,name\n1,a\n", ["--key", "nope"], "has the columns id, name"),
         ("id,name\n", ["--key", "id"], "holds no rows"),
+        ("id,name\n1,a\n2,b\n", ["--key", "id"], "holds 2 rows, too few"),
         ("id,name\n1,a\n2\n", ["--key", "id"], "cannot be read"),
         ("id,name\n1,a\n", [], "--key names nothing"),
     ],

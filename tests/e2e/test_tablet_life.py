@@ -14,7 +14,7 @@ from stelae.lifecycle.manager import FenceMismatch, TabletExists
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.leadership import hand_over
 from stelae.spi.errors import CallerError, NotLeader
-from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.schema import Schema
 from tests.e2e.nodes import TABLET, Cluster, insert, read_ids, running, until
 
@@ -111,6 +111,8 @@ def test_the_table_that_is_gone_takes_its_replicas_with_it_and_no_other(tmp_path
             for node in cluster.ids:
                 await admin.delete_replica(node, SECOND, "dropped", table_is_gone=True)
             assert all(SECOND not in node.replicas for node in cluster.nodes.values())
+            with pytest.raises(CallerError, match="not open"):
+                cluster.nodes[cluster.ids[0]].writer.reserve(LogId(SECOND, 1), 1)
             await until(lambda: cluster.leader() is not None)
             with pytest.raises(CallerError, match="never here"):
                 await admin.delete_replica(cluster.ids[0], TabletId("third"), "dropped", table_is_gone=True)
@@ -160,5 +162,7 @@ def test_a_replica_that_has_failed_is_deleted_like_any_other(tmp_path: Path) -> 
             await Admin(client).delete_replica(gone, TABLET, "failed", table_is_gone=True)
             block = SuperblockFile(cluster.nodes[gone].files, cluster.nodes[gone].layout, TABLET).load()
             assert block.data_state is DataState.DELETED
+            with pytest.raises(CallerError, match="not open"):
+                cluster.nodes[gone].writer.reserve(block.log_id, 1)
 
     asyncio.run(run())

@@ -5,27 +5,18 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stelae.local.ports import free_ports
+
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs/tutorial/first-cluster.md"
 TIMEOUT_S = 120
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORTS = ("7051", "7052", "7053")
-
-
-def free_ports(count: int) -> list[str]:
-    """Ports that are free at the moment, on loopback."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [str(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def blocks() -> tuple[str, str]:
@@ -34,7 +25,7 @@ def blocks() -> tuple[str, str]:
     # The loop builds each port from the number of the node: spell that out first.
     text = text.replace("127.0.0.1:705$n", "127.0.0.1:$(echo 7051 7052 7053 | cut -d' ' -f$n)")
     for port, free in zip(PORTS, free_ports(len(PORTS)), strict=True):
-        text = text.replace(port, free)
+        text = text.replace(port, str(free))
     found = BLOCK.findall(text)
     shell = "\n".join(body for kind, body in found if kind == "sh")
     (program,) = [body for kind, body in found if kind == "python"]

@@ -34,15 +34,15 @@ CASES = 6
 BUGS = {
     "_was_synced returns False always": (
         "scan.py", "            return True\n", "            return False\n",
-        "test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing",
+        "test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing",
     ),
     "written without dsync": (
         "writer.py", "dsync=sync and alone", "dsync=False",
         "test_a_crash_at_any_operation_keeps_what_was_acknowledged",
     ),
-    "no mark in close": (
-        "log.py", "                with suppress(Full):\n                    self._mark()\n", "",
-        "test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing",
+    "closing only cuts": (
+        "log.py", "self._writer.close_at_end()", "self._writer.cut()",
+        "test_what_is_cut_from_a_closed_log_is_missed",
     ),
     "the base forgotten when a file is written anew": (
         "log.py", "put(Record(BASE, base,", "put(Record(BASE, self._scan.base,",
@@ -191,7 +191,7 @@ def test_what_plugins_new_makes_keeps_the_basics_before_anything_is_written(run:
 
 def test_the_whole_suite_passes_and_says_what_it_skipped(run: Run) -> None:
     output = run.output_of("pytest -q -n 2")
-    assert re.search(r"^[56]\d passed, 2 skipped", output, re.MULTILINE) and "failed" not in output, output
+    assert re.search(r"^[67]\d passed, 2 skipped", output, re.MULTILINE) and "failed" not in output, output
     (skipped,) = re.findall(r"^SKIPPED.*", output, re.MULTILINE)
     assert skipped.startswith("SKIPPED [2]") and skipped.endswith("engine 'timeline' does not declare 'snapshot'")
 

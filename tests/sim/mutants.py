@@ -62,6 +62,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.executor:ReadyExecutor.execute",
         replacement=mutations.commit_at_once,
         invariant="state_machine_safety",
+        seed=76,
     ),
     Mutant(
         name="executor: entries are stamped by the wall clock",
@@ -248,6 +249,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.follower:Follower._disagreement",
         replacement=mutations.agree_by_index,
         invariant="commit_rule",
+        seed=32,
     ),
     Mutant(
         name="core: reads are confirmed without a majority",
@@ -257,6 +259,20 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="linearizability",
         seed=45,
         seeds_max=200,
+    ),
+    Mutant(
+        name="heartbeats: nobody notices that a peer runs anew",
+        rule="durability 15",
+        target="stelae.host.heartbeats:HeartbeatService.acknowledged",
+        replacement=mutations.miss_that_a_peer_runs_anew,
+        invariant="liveness",
+    ),
+    Mutant(
+        name="raft: a lost probe of a peer that lacks nothing is never repeated",
+        rule="durability 15",
+        target="stelae_consensus_raft.leader:Leader.on_peer_alive",
+        replacement=mutations.never_repeat_a_lost_probe,
+        invariant="liveness",
     ),
     Mutant(
         name="core: a config counts only once it is committed",
@@ -314,6 +330,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_wal_segmented.reader:decode_entry",
         replacement=mutations.skip_the_checksum,
         invariant="log_durability",
+        seed=31,
     ),
     Mutant(
         name="flush: a store flushes past what the log holds durably",
@@ -385,7 +402,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_store_columnar.resolving:Resolver.needed",
         replacement=mutations.drop_every_deletion,
         invariant="snapshot_repeatability",
-        seed=26,
+        seed=16,
     ),
     Mutant(
         name="columnar store: reads below the history floor are answered",

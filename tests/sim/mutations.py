@@ -248,6 +248,22 @@ def config_only_at_commit(original: Original, self: Any, config: Any) -> bool:
 # -- the log engine -------------------------------------------------------------------------------
 
 
+def miss_that_a_peer_runs_anew(
+    original: Original, self: Any, peer: Any, incarnation_id: Any, ack: Any, now_us: int
+) -> None:
+    if peer in self._out:
+        self._out[peer].incarnation_id = incarnation_id
+    original(self, peer, incarnation_id, ack, now_us)
+
+
+def never_repeat_a_lost_probe(original: Original, self: Any, event: Any) -> None:
+    peer = self._peer(event.peer)
+    waiting = peer is not None and peer.waiting
+    original(self, event)
+    if waiting:
+        peer.waiting = True
+
+
 def write_without_sync(
     original: Original, self: Any, entries: Any, *, replace_from: int | None, commit_hint: int, sync: bool
 ) -> Any:

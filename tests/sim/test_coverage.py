@@ -51,6 +51,7 @@ OTHERS = {
     "node.log_damaged",
     "node.power_lost_within",
     "node.start_refused",
+    "restart.idle",
     "run.fault_within",
     "run.partly_known",
     "run.partly_stale",

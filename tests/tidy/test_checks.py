@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 
+import pytest
+
+from tests.sim.test_coverage import SEEDS as COVERED
 from tests.tidy.tree import ROOT
 
 
@@ -37,3 +41,28 @@ def test_every_folder_of_tests_belongs_to_a_group() -> None:
 def test_continuous_integration_runs_the_command_that_contributing_names() -> None:
     assert "make check" in (ROOT / ".ci/run").read_text()
     assert "make check" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_every_seed_from_1_to_300_is_run_once() -> None:
+    script = runpy.run_path(str(ROOT / ".ci/check.py"), run_name="check")
+    first, last = map(int, script["SEEDS"].split(".."))
+    assert script["SEEDS"] in script["GROUPS"]["sim"]
+    assert [*COVERED, *range(first, last + 1)] == list(range(1, 301))
+
+
+def test_every_group_runs_to_its_end_in_one_piece_whatever_becomes_of_the_others(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    script = runpy.run_path(str(ROOT / ".ci/check.py"), run_name="check")
+    groups: dict[str, tuple[str, ...]] = script["GROUPS"]
+    for group in groups:
+        lines = f"print('{group} 1'); print('{group} 2'); raise SystemExit({group in ('tidy', 'unit')})"
+        groups[group] = (sys.executable, "-c", lines)
+    assert script["main"](list(groups)) == 1
+    output = capfd.readouterr().out
+    assert [group for group in groups if f"\n{group} 1\n{group} 2\n" not in output] == []
+    table = [line.split() for line in output.rpartition("seconds\n")[2].splitlines()]
+    assert [row[0] for row in table[:-1]] == list(groups)
+    assert [row[0] for row in table if row[-1] == "FAILED"] == ["tidy", "unit"]
+    groups.update(dict.fromkeys(groups, (sys.executable, "-c", "")))
+    assert script["main"](list(groups)) == 0

@@ -18,6 +18,7 @@ import pytest
 import typer
 
 from stelae.cli.main import build_app
+from stelae.telemetry.catalog import FAMILIES, UNSHOWN, family_of
 from tests.tidy.tree import ROOT, files, parsed, python_files
 
 REFERENCE = ROOT / "docs/reference"
@@ -70,18 +71,29 @@ def settings_fields() -> dict[str, list[str]]:
 
 
 def metric_names() -> Iterator[str]:
-    """Every literal name given to ``count`` or ``gauge`` of something called metrics."""
+    """Every name given to ``count``, ``gauge`` or ``histogram`` of something called metrics; of a name that is put
+    together, what it begins with."""
     for path in python_files("kernel", "plugins"):
         for node in ast.walk(parsed(path)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
-                and node.func.attr in ("count", "gauge")
+                and node.func.attr in ("count", "gauge", "histogram")
                 and ast.unparse(node.func.value).endswith("metrics")
                 and node.args
-                and isinstance(node.args[0], ast.Constant)
             ):
-                yield str(node.args[0].value)
+                yield from texts(node.args[0])
+
+
+def texts(node: ast.expr) -> Iterator[str]:
+    """The texts that an expression may give: of one that is put together, its beginning."""
+    if isinstance(node, ast.IfExp):
+        yield from texts(node.body)
+        yield from texts(node.orelse)
+    elif isinstance(node, ast.JoinedStr):
+        yield from texts(node.values[0])
+    elif isinstance(node, ast.Constant):
+        yield str(node.value)
 
 
 def error_codes() -> Iterator[str]:
@@ -140,11 +152,19 @@ def test_every_error_code_is_on_the_errors_page(generator: ModuleType) -> None:
     assert not {code for code in codes if f"`{code}`" not in text}
 
 
-def test_every_metric_is_on_the_metrics_page() -> None:
-    text = page("metrics.md")
+def test_every_metric_is_on_the_metrics_page(generator: ModuleType) -> None:
+    assert "{stelae-metrics}" in page("metrics.md")
+    text = "\n".join(generator.metrics_lines())
+    assert FAMILIES
+    assert not [family.full_name for family in FAMILIES if f"`{family.full_name}`" not in text]
+
+
+def test_what_is_counted_has_a_metric_and_every_metric_is_counted_somewhere() -> None:
     names = set(metric_names())
-    assert names
-    assert not sorted(name for name in names if f"`{name}`" not in text)
+    shown = {name: family_of(name) for name in names}
+    assert not sorted(name for name, family in shown.items() if family is None and name not in UNSHOWN)
+    wanted = {family.source for family in FAMILIES if family.source}
+    assert sorted(wanted - {family.source for family in shown.values() if family is not None}) == []
 
 
 def test_every_module_of_the_contracts_has_its_page() -> None:
@@ -152,6 +172,13 @@ def test_every_module_of_the_contracts_has_its_page() -> None:
     modules = {module_name(path) for path in python_files("kernel") if path.parts[2] in ("spi", "rows")}
     missing = {m for m in modules - {"stelae.spi", "stelae.rows"} if f".. automodule:: {m}\n" not in text}
     assert not missing
+
+
+def test_each_decision_has_a_number_of_its_own_and_bears_it() -> None:
+    pages = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        assert page.read_text().startswith(f"# {int(page.name[:4])}. "), page.name
 
 
 def test_paths_that_the_docs_name_exist() -> None:

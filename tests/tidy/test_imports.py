@@ -16,7 +16,8 @@ def allowed_for(layer: str, module: str) -> list[str]:
     if not layer:
         return table["root"].get(module, [])
     if layer.startswith("plugins/"):
-        return table["plugins"].get(layer.removeprefix("plugins/"), table["plugins"]["engine"])
+        name, engine = layer.removeprefix("plugins/"), table["plugins"]["engine"]
+        return table["plugins"].get(name, engine + table["engines"].get(name, []))
     return table["kernel"].get(layer, [])
 
 
@@ -66,6 +67,7 @@ def test_every_kernel_package_has_a_row_in_the_matrix() -> None:
         ("kernel/stelae/__init__.py", "from stelae.cli.main import main"),
         ("plugins/wal_x/stelae_wal_x/x.py", "from stelae.host import files"),
         ("plugins/wal_x/stelae_wal_x/x.py", "import stelae_consensus_raft"),
+        ("plugins/wal_x/stelae_wal_x/x.py", "from stelae.lmdb_support.gate import Gate"),
         ("plugins/bench/stelae_bench/x.py", "from stelae.sim import run"),
         ("plugins/console/stelae_console/x.py", "from stelae.host import loop"),
     ],
@@ -83,6 +85,10 @@ def test_a_forbidden_import_is_found(path: str, source: str) -> None:
         ("kernel/stelae/cli/x.py", "from stelae import __version__\nimport stelae"),
         ("plugins/wal_x/stelae_wal_x/x.py", "from stelae_wal_x.format import Header\nimport os"),
         ("plugins/store_x/stelae_store_x/x.py", "from stelae.rows.keys import encode_keys"),
+        (
+            "plugins/store_lmdb/stelae_store_lmdb/x.py",
+            "from stelae.rows import keys\nfrom stelae.lmdb_support import gate",
+        ),
         ("plugins/bench/stelae_bench/x.py", "from stelae.host import loop"),
     ],
 )

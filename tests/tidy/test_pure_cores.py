@@ -87,11 +87,13 @@ OWN_IO: dict[str, list[str]] = rules()["engines"]["own_io"]
 
 
 def engine_modules() -> dict[str, list[Path]]:
-    """The modules of each engine, by the plugin's name."""
+    """The modules of each engine, by the plugin's name, and of what engines share."""
     others, found = rules()["imports"]["plugins"], {}
     for path in python_files("plugins"):
         if path.parts[1] not in others:
             found.setdefault(path.parts[1], []).append(path)
+    for shared in {package for more in rules()["imports"]["engines"].values() for package in more}:
+        found[shared] = [path for path in python_files("kernel") if path.parts[2] == shared]
     return found
 
 

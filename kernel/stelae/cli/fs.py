@@ -47,7 +47,10 @@ def format_node(
     """Make a directory the home of a new node, and print the node's uuid.
 
     Give the directory, or a node.toml with --config: then cluster id and log engine are taken from it, and the uuid of
-    the member of [tablet] that has the node's own address. A directory that holds a node already is left as it is."""
+    the member of [tablet] that has the node's own address. A directory that holds a node already is left as it is.
+
+    A uuid that has served is never given to an empty directory: the node would vote, and know nothing of what it has
+    acknowledged. A server that has lost its disk comes back under a new uuid."""
     from stelae.host.instance import format_directory
     from stelae.host.layout import Layout
     from stelae.machine.files import RealFiles
@@ -102,11 +105,10 @@ def dump(
 
 
 def _read_config(path: str) -> NodeConfig:
-    from stelae.config.node_toml import load_config
+    from stelae.cli.node_config import read_config
     from stelae.config.registry import Registry
-    from stelae.server.master.settings import MasterSettings
 
-    return load_config(path, Registry.installed(), {"master": MasterSettings})
+    return read_config(path, Registry.installed())
 
 
 def _directory(directory: str | None, settings: NodeConfig | None) -> str:

@@ -69,7 +69,8 @@ def import_file(
     """Load a file into a table, and go on where an earlier try was interrupted.
 
     Columns are found by their names; what does not fit goes to a file of bad rows with its reason, and the rest goes
-    on. The table must exist: `--show-schema` infers columns and types and prints what describes it.
+    on. A table that is missing is made if the cluster has masters, and `--key` says which columns tell its rows apart;
+    `--show-schema` infers columns and types and prints what describes it.
 
     Whatever ends the command, even kill -9, the same command goes on behind the last acknowledged row. No row is
     left out. Some are sent twice, which changes nothing: an upsert writes the same again, and an insert that finds its

@@ -23,7 +23,9 @@ MODULES: dict[str, str] = {
     "master": "stelae.cli.master",
     "tserver": "stelae.cli.tserver",
     "table": "stelae.cli.table",
+    "tablet": "stelae.cli.tablet",
     "check": "stelae.cli.check",
+    "metrics": "stelae.cli.metrics",
     "demo": "stelae.cli.demo",
     "import": "stelae.cli.import_",
     "export": "stelae.cli.export",
@@ -52,8 +54,8 @@ def _root(
 ) -> None:
     """A replicated tablet store whose engines are plugins.
 
-    First steps: `stelae demo` runs a cluster of three and kills its leader;
-    `stelae cluster up DIR` starts one with masters that stays;
+    First steps: `stelae demo` runs a cluster and kills a server and a master of it;
+    `stelae cluster up DIR` starts one that stays;
     `stelae plugins list` shows which engines `node.toml` can pick."""
 
 

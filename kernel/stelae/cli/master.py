@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.output import command_group
+from stelae.cli.connection import ConnectOption, TimeoutOption
+from stelae.cli.output import JsonOption, LogFormatOption, command_group
+from stelae.cli.table import MasterDirOption
 
 commands = command_group("Masters: nodes that keep the catalog, and see that every tablet is where it should be.")
 
@@ -31,6 +33,7 @@ def run(
         ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every detail.")] = False,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run one master until it is interrupted (Ctrl-C or SIGTERM); logs go to standard error.
 
@@ -39,4 +42,39 @@ def run(
     keeps the catalog."""
     from stelae.cli.run_node import run_node
 
-    raise typer.Exit(run_node(config, until_stdin_closes=until_stdin_closes, verbose=verbose, is_master=True))
+    raise typer.Exit(
+        run_node(config, until_stdin_closes=until_stdin_closes, verbose=verbose, log_format=log_format, is_master=True)
+    )
+
+
+@commands.command("list")
+def list_masters(
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """List the masters: who leads, how far each has come, which release it runs, and whether it answers.
+
+    Works without a leader, too, as long as one of them answers."""
+    from stelae.cli.run_nodes import run_masters
+    from stelae.cli.run_table import Cluster
+
+    raise typer.Exit(run_masters(Cluster(directory, connect, timeout_s), as_json=as_json))
+
+
+@commands.command("describe")
+def describe(
+    name: Annotated[str, typer.Argument(help="Address or uuid of the master; a uuid may be cut after four letters.")],
+    settings: Annotated[bool, typer.Option("--settings", help="Show every setting that it runs with, too.")] = False,
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one master: its role, its log, whom it reaches, its disk, clock and settings. Works without a leader."""
+    from stelae.cli.run_nodes import run_master
+    from stelae.cli.run_table import Cluster
+
+    cluster = Cluster(directory, connect, timeout_s)
+    raise typer.Exit(run_master(cluster, name, settings=settings, as_json=as_json))

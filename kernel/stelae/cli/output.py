@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
 """The ``--json`` option that every command has."""
+
+LogFormatOption = Annotated[
+    Literal["text", "json"] | None,
+    typer.Option("--log-format", help="Lines for people, or JSON, whatever the file says."),
+]
+"""The ``--log-format`` option of whatever runs a node."""
 
 
 def command_group(help_text: str) -> typer.Typer:

@@ -28,7 +28,7 @@ KINDS_WITHOUT_TEMPLATE = {
     "store": "its contract is there, with a suite, but no template yet",
     "consensus": "its contract is there, with a suite, but no template yet",
     "copy": "its contract has version 0 and may still change",
-    "policy": "its contract has version 0 and may still change",
+    "policy": "its contract is there, with a suite, but no template yet",
 }
 """Kinds of engines that cannot be made from a template, and why."""
 

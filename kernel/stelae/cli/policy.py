@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stelae.cli.connection import ConnectOption, TimeoutOption
 from stelae.cli.output import JsonOption, command_group, note, print_json, print_table
+from stelae.cli.table import MasterDirOption
+from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
-    from stelae.spi.policy import MasterPolicy
+    from stelae.spi.policy import Action, MasterPolicy
 
 ROWS_MAX = 100_000
 """Rows that one `policy explain` prints at most: it holds them all, so that columns fit."""
@@ -35,7 +39,13 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("explain")
 def explain(
-    snapshot: Annotated[Path, typer.Argument(help="File with a snapshot of the cluster, as JSON.", show_default=False)],
+    snapshot: Annotated[
+        Path | None, typer.Argument(help="File with a snapshot of a cluster, as JSON, instead.", show_default=False)
+    ] = None,
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    save: Annotated[Path | None, typer.Option(help="Write the snapshot that was asked of the masters here.")] = None,
     policy: PolicyOption = "placement",
     seed: SeedOption = 0,
     tablet: Annotated[str | None, typer.Option(help="Only what concerns this tablet.")] = None,
@@ -44,32 +54,28 @@ def explain(
 ) -> None:
     """Print what a policy would change about a cluster, most urgent first, each action with its reason.
 
-    The snapshot is a file as long as there are no masters to ask. Nothing is carried out. Tablets that are not whole
-    and get no action are listed with what they wait for."""
-    from stelae.cli.policy_explain import action_document, plan_for, read_snapshot, waiting
+    The cluster is asked of its leading master, or read from a file. Nothing is carried out; what the masters do carry
+    out of such a plan, and what they cannot yet, stands in the docs. Tablets that are not whole and get no action are
+    listed with what they wait for. The policy has its default settings.
 
-    seen = read_snapshot(snapshot)
+    Example: stelae policy explain --dir /tmp/try"""
+    from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
+    from stelae.cli.run_table import Cluster
+
+    if snapshot is not None and (directory is not None or connect or save is not None):
+        raise CallerError("give a file with a snapshot, or say with --dir or --connect which cluster to ask; not both")
+    seen = asked_snapshot(Cluster(directory, connect, timeout_s), save) if snapshot is None else read_snapshot(snapshot)
     actions = plan_for(_policy(policy), seen, seed)
     waits = waiting(seen, actions)
     if tablet is not None:
         actions = [action for action in actions if action.tablet_id == tablet]
         waits = {tablet_id: why for tablet_id, why in waits.items() if tablet_id == tablet}
     counts = Counter(action.kind.value for action in actions)
-    shown = actions[:limit]
     if as_json:
-        documents = [action_document(action) for action in shown]
+        documents = [action_document(action) for action in actions[:limit]]
         print_json({"policy": policy, "seed": seed, "counts": counts, "actions": documents, "waiting": waits})
-        return
-    if not actions:
-        print("nothing is to be changed")
     else:
-        print_table(("KIND", "TABLET", "NODE", "REASON"), [(a.kind, a.tablet_id, a.node_id, a.reason) for a in shown])
-        print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
-    if waits:
-        print()
-        print_table(("TABLET", "WAITS FOR"), sorted(waits.items()))
-    if len(actions) > limit:
-        note(f"{len(actions) - limit} more actions; raise --limit")
+        _print_plan(actions, counts, waits, limit)
 
 
 @commands.command("simulate")
@@ -99,6 +105,20 @@ def simulate(
             print(flush=True)
     if as_json:
         print_json({"policy": policy, "seed": seed, "phases": phases})
+
+
+def _print_plan(actions: Sequence[Action], counts: Mapping[str, int], waits: Mapping[str, str], limit: int) -> None:
+    if not actions:
+        print("nothing is to be changed")
+    else:
+        shown = [(action.kind, action.tablet_id, action.node_id, action.reason) for action in actions[:limit]]
+        print_table(("KIND", "TABLET", "NODE", "REASON"), shown)
+        print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
+    if waits:
+        print()
+        print_table(("TABLET", "WAITS FOR"), sorted(waits.items()))
+    if len(actions) > limit:
+        note(f"{len(actions) - limit} more actions; raise --limit")
 
 
 def _policy(name: str) -> type[MasterPolicy]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from stelae.cli.run_table import Cluster
 from stelae.spi.consensus import MemberType, Role
 from stelae.spi.errors import CallerError
 from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot, TabletView
@@ -40,6 +42,26 @@ def read_snapshot(path: Path) -> PolicySnapshot:
             if found != name:
                 raise CallerError(f"{path}: the {kind} under {name!r} calls itself {found!r}; correct one of them")
     return snapshot
+
+
+def asked_snapshot(cluster: Cluster, save: Path | None) -> PolicySnapshot:
+    """Return the cluster as its leading master sees it; ``save``: where to write it as a file for ``read_snapshot``.
+
+    Raises:
+        BadTarget, Unavailable: there are no masters, or none leads.
+        CallerError: the file cannot be written."""
+
+    async def ask() -> PolicySnapshot:
+        async with cluster.masters() as (_, catalog):
+            return await catalog.policy_snapshot(timeout_s=cluster.timeout_s)
+
+    found = asyncio.run(ask())
+    if save is not None:
+        try:
+            save.write_bytes(msgspec.json.encode(found))
+        except OSError as error:
+            raise CallerError(f"{save} cannot be written: {error.strerror}; name another file") from error
+    return found
 
 
 def plan_for(policy: type[MasterPolicy], snapshot: PolicySnapshot, seed: int) -> list[Action]:

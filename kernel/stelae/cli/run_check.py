@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.output import note, print_json, print_table
+from stelae.cli.fitting import age_text, bytes_text, print_fitted
+from stelae.cli.output import note, print_json
 from stelae.cli.run_table import Cluster
-from stelae.client.checkup import Checkup, check
+from stelae.cli.table_lookup import described
+from stelae.client.checkup import Checkup, NodeHealth, check
 from stelae.client.health import TabletHealth, Verdict
+from stelae.spi.errors import RetryableError
+from stelae.spi.ids import NodeId
 
 
-def run_check(cluster: Cluster, *, checksums: bool, as_json: bool) -> int:
+def run_check(cluster: Cluster, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
     """Check a cluster and say what was found."""
 
     async def run() -> Checkup:
         async with cluster.masters() as (client, catalog):
-            return await check(client.connection, catalog, checksums=checksums, progress=note)
+            asked = [(await described(catalog, name, cluster.timeout_s)).table_id for name in tables]
+            return await check(
+                client.connection,
+                catalog,
+                tables=asked or None,
+                checksums=checksums,
+                timeout_s=cluster.timeout_s,
+                progress=note,
+            )
 
-    found = asyncio.run(run())
+    try:
+        found = asyncio.run(run())
+    except RetryableError as error:
+        if not as_json:
+            raise
+        print_json({"ok": False, "problems": [f"no master answers: {error}"], "warnings": []})
+        return EXIT_FAILED
     if as_json:
         print_json({**msgspec.to_builtins(found), "ok": found.healthy})
     else:
@@ -29,30 +48,78 @@ def run_check(cluster: Cluster, *, checksums: bool, as_json: bool) -> int:
 
 
 def _print(found: Checkup) -> None:
-    rows = [("master", r.address, r.role, r.problem or "ok") for r in found.masters.replicas]
-    rows += [("tablet server", s.address, s.mode, s.problem or "ok") for s in found.servers]
-    print_table(("NODE", "ADDRESS", "", "HEALTH"), rows)
+    _print_nodes(found)
     if found.tables:
         print()
         counts = [
             (t.name, t.state, len(t.tablets), sum(tablet.verdict is not Verdict.HEALTHY for tablet in t.tablets))
             for t in found.tables
         ]
-        print_table(("TABLE", "STATE", "TABLETS", "NOT HEALTHY"), counts)
+        print_fitted(("TABLE", "STATE", "TABLETS", "NOT HEALTHY"), counts)
+    addresses = {node.node_id: node.address for node in found.nodes}
     for tablet in (found.masters, *(tablet for table in found.tables for tablet in table.tablets)):
         if tablet.verdict is not Verdict.HEALTHY:
-            _print_matrix(tablet)
+            _print_matrix(tablet, addresses)
+    if found.differences:
+        print()
+        differing = [
+            (one.severity, one.setting, "\n".join(f"{value}: {', '.join(nodes)}" for value, nodes in one.values))
+            for one in found.differences
+        ]
+        print_fitted(("", "SETTING", "VALUE AND NODES"), differing)
     if found.checksums:
         print(f"\nreplicas of {len(found.checksums)} tablets have equal rows")
+    for text in found.warnings:
+        note(f"warning: {text}")
     for problem in found.problems:
-        note(problem)
-    print("\nhealthy" if found.healthy else f"\nNOT HEALTHY: {len(found.problems)} problems")
+        note(f"problem: {problem}")
+    aside = f", {len(found.warnings)} warnings" if found.warnings else ""
+    print("\nhealthy" + aside if found.healthy else f"\nNOT HEALTHY: {len(found.problems)} problems{aside}")
 
 
-def _print_matrix(tablet: TabletHealth) -> None:
-    print(f"\n{tablet.tablet_id}: {tablet.verdict}")
+def _print_nodes(found: Checkup) -> None:
+    roles = {replica.node_id: replica.role for replica in found.masters.replicas}
     rows = [
-        (r.address, r.role, r.term, (r.leader or "-")[:8], r.last, r.commit, r.applied, r.problem or "runs")
+        (
+            "master" if node.role == "master" else "server",
+            node.address,
+            roles.get(node.node_id, node.mode),
+            node.version or "-",
+            "-" if node.role == "master" else age_text(node.silent_ms),
+            _quarantine(node),
+            node.problem.partition(":")[0] or "ok",  # All of it is told among the problems.
+        )
+        for node in found.nodes
+    ]
+    print_fitted(("NODE", "ADDRESS", "ROLE", "VERSION", "HEARD", "QUARANTINE", "HEALTH"), rows)
+
+
+def _quarantine(node: NodeHealth) -> str:
+    kept = node.quarantine
+    return "-" if kept is None or not kept.count else bytes_text(kept.size_bytes)
+
+
+def _print_matrix(tablet: TabletHealth, addresses: Mapping[NodeId, str]) -> None:
+    """The consensus matrix: whom the masters have on record, then what each replica believes."""
+    print(f"\n{tablet.tablet_id}: {tablet.verdict}")
+    letters = {replica.node_id: chr(ord("A") + place) for place, replica in enumerate(tablet.replicas)}
+    believed = {member for replica in tablet.replicas for member in replica.members}
+    believed |= {replica.leader for replica in tablet.replicas if replica.leader}
+    strangers = sorted(believed - letters.keys())
+    letters |= {member: chr(ord("A") + len(tablet.replicas) + place) for place, member in enumerate(strangers)}
+    rows: list[tuple[object, ...]] = [("masters", "", "", "", _members(letters, list(letters)[: len(tablet.replicas)]))]
+    for r in tablet.replicas:
+        config = f"{r.config}{'' if not r.change_pending else ' pending'}"
+        leader = letters.get(r.leader, "-") if r.leader else "-"
+        rows.append((f"{letters[r.node_id]} {r.role}", r.term or "-", leader, config, _members(letters, r.members)))
+    print_fitted(("REPLICA", "TERM", "LEADER", "CONFIG", "MEMBERS"), rows)
+    logs: list[tuple[object, ...]] = [
+        (letters[r.node_id], r.address, r.last, *((r.commit, r.applied) if r.term else "--"), r.problem or "runs")
         for r in tablet.replicas
     ]
-    print_table(("REPLICA", "ROLE", "TERM", "LEADER", "LAST", "COMMIT", "APPLIED", ""), rows)
+    logs += [(letters[member], addresses.get(member, member), "-", "-", "-", "no member") for member in strangers]
+    print_fitted(("", "ADDRESS", "LAST", "COMMIT", "APPLIED", "STATE"), logs)
+
+
+def _members(letters: Mapping[NodeId, str], members: Sequence[NodeId]) -> str:
+    return " ".join(sorted(letters[member] for member in members)) or "-"

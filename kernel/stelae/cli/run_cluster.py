@@ -6,15 +6,19 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.local_nodes import format_here
 from stelae.cli.output import note, print_json, print_table
 from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
-from stelae.local.mastered import MasteredCluster
-from stelae.spi.errors import StelaeError, Unavailable
+from stelae.local.mastered import MasteredCluster, until_served
+from stelae.spi.consensus import Role
+from stelae.spi.errors import StelaeError
+from stelae.telemetry.target import read_target
 
 POLL_S = 0.1
 
@@ -28,10 +32,10 @@ def run_up(
     else:
         note(f"making {masters} masters and {servers} tablet servers in {directory}")
         options = ClusterOptions(node_count=servers, engines=engines or None)
-        cluster = MasteredCluster.create(directory, options, masters=masters)
+        cluster = MasteredCluster.create(directory, options, masters=masters, formatted=format_here)
     cluster.start(outlive=True)
     note("waiting for the masters to hear of every tablet server")
-    asyncio.run(_until_served(cluster, time.monotonic() + timeout_s))
+    asyncio.run(until_served(cluster, timeout_s))
     if as_json:
         print_json({"directory": str(directory), "addresses": cluster.addresses, "nodes": _processes(cluster)})
     else:
@@ -48,12 +52,13 @@ def run_status(directory: Path, *, as_json: bool) -> int:
     if as_json:
         print_json({**found, "ok": well})
     else:
-        rows = [(n["name"], n["address"], n["pid"] or "down", n["role"]) for n in found["nodes"]]
-        print_table(("NODE", "ADDRESS", "PID", "ROLE"), rows)
+        rows = [(n["name"], n["address"], n["pid"] or "down", n["role"], n["metrics"] or "-") for n in found["nodes"]]
+        print_table(("NODE", "ADDRESS", "PID", "ROLE", "METRICS"), rows)
         if found["problem"] is not None:
             note(f"the masters do not serve: {found['problem']}")
         else:
-            print(f"\ntables: {', '.join(found['tables']) or 'none'}")
+            print(f"\nleading master: {found['leader'] or 'none'}")
+            print(f"tables: {', '.join(found['tables']) or 'none'}")
     return EXIT_OK if well else EXIT_FAILED
 
 
@@ -89,47 +94,36 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return
 
 
-async def _until_served(cluster: MasteredCluster, deadline: float) -> None:
-    """Wait until a leading master has heard of every tablet server; ``NodeExited``: a process has ended."""
-    problem: object = "nobody answered"
-    while time.monotonic() < deadline:
-        cluster.check()
-        try:
-            async with await connect_async(cluster.addresses, timeout_s=2.0) as client:
-                heard = await _heard(client)
-                missing = [node.name for node in cluster.servers if node.node_id not in heard]
-                if not missing:
-                    return
-                problem = f"not heard of: {', '.join(missing)}"
-        except StelaeError as error:
-            problem = error
-        await asyncio.sleep(POLL_S)
-    logs = cluster.masters[0].log_path
-    raise Unavailable(f"the cluster does not serve yet ({problem}); see the logs, for example {logs}")
-
-
-async def _heard(client: AsyncClient) -> set[str]:
-    """Tablet servers that the leading master has heard from since it leads."""
-    if client.catalog is None:
-        return set()
-    servers = (await client.catalog.list_servers(timeout_s=2.0)).servers
-    return {server.node_id for server in servers if server.silent_ms is not None}
-
-
 async def _look(cluster: MasteredCluster) -> dict[str, Any]:
     tables: list[str] = []
     problem: str | None = None
+    leader: str | None = None
     try:
         async with await connect_async(cluster.addresses, timeout_s=3.0) as client:
             tables = await client.tables()
+            leader = await _leader(client, cluster)
     except StelaeError as error:
         problem = str(error)
     nodes = _processes(cluster)
-    return {"directory": str(cluster.directory), "nodes": nodes, "tables": tables, "problem": problem}
+    known = {"leader": leader, "tables": tables, "problem": problem}
+    return {"directory": str(cluster.directory), "nodes": nodes, **known}
+
+
+async def _leader(client: AsyncClient, cluster: MasteredCluster) -> str | None:
+    """The name of the master that leads, by the latest term of those that say so."""
+    found: dict[int, str] = {}
+    for master in cluster.masters:
+        with suppress(StelaeError):
+            reports = await client.connection.status(master.node_id)
+            found |= {report.term: master.name for report in reports if report.role == Role.LEADER}
+    return found[max(found)] if found else None
 
 
 def _processes(cluster: MasteredCluster) -> list[dict[str, Any]]:
-    return [
-        {"name": n.name, "node_id": n.node_id, "address": n.address, "role": n.role, "pid": n.running_pid()}
-        for n in cluster.nodes
-    ]
+    found: list[dict[str, Any]] = []
+    for node in cluster.nodes:
+        pid = node.running_pid()
+        metrics = read_target(str(node.directory / "data")) if pid is not None else None
+        told = {"name": node.name, "node_id": node.node_id, "address": node.address, "role": node.role}
+        found.append({**told, "pid": pid, "metrics": metrics})
+    return found

@@ -22,7 +22,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.transfer.checking import check_chunk
-from stelae.transfer.design import Design, check_fits, design, open_or_create, type_remarks
+from stelae.transfer.design import Design, TableMissing, check_fits, design, open_or_create, type_remarks
 from stelae.transfer.files import Format, Kind, kind_of
 from stelae.transfer.inference import stored_type, unique_columns
 from stelae.transfer.journal import Journal, Position, Subject, digest_of
@@ -35,6 +35,8 @@ from stelae.transfer.snapshot import members_of
 MODES = {kind.name.lower().replace("_", "-"): kind for kind in OpKind}
 _TYPED = (Format.PARQUET, Format.ARROW)
 _KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
+_MAKING = (OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE)
+"""Modes that make a table that is missing: the others have nothing to find in it."""
 _SHOWN_COLUMNS = 12
 
 
@@ -113,7 +115,15 @@ def run_import(options: ImportOptions) -> int:
 async def _import(options: ImportOptions, source: _Input) -> int:
     async with connected(options.target) as client:
         name = await table_name(client, options.target)
-        table = await open_or_create(client, _if_possible(options, source, name), name, options.target.timeout_s)
+        wanted, may_create = _if_possible(options, source, name), MODES[options.mode] in _MAKING and not options.dry_run
+        try:
+            table = await open_or_create(
+                client, wanted, name, options.target.timeout_s, may_create=may_create, told=_say_what_is_made
+            )
+        except TableMissing:
+            if not options.dry_run or wanted is None or wanted.key_is_guessed:
+                raise
+            return await asyncio.to_thread(_dry_run, options, source, name, wanted.schema(), source.columns)
         columns = _checked_columns(options, source, table)
         if options.dry_run:
             return await asyncio.to_thread(_dry_run, options, source, name, table.schema, columns)
@@ -232,6 +242,10 @@ def _design(options: ImportOptions, source: _Input, name: str) -> Design:
     unique = ", ".join(source.unique[:_SHOWN_COLUMNS])
     hint = f"; in the first rows these have a value of their own in each: {unique}" if unique else ""
     return design(name, source.types, options.key, options.hash_levels, hint)
+
+
+def _say_what_is_made(made: Design) -> None:
+    note(f"making the table {made.name}, with the key {', '.join(made.key)}")
 
 
 def _if_possible(options: ImportOptions, source: _Input, name: str) -> Design | None:

@@ -7,58 +7,116 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 
-from stelae.cli.errors import EXIT_FAILED, EXIT_OK
-from stelae.config.node_toml import load_config
+from stelae.cli.errors import EXIT_FAILED, EXIT_OK, exit_code
+from stelae.cli.lean_arrow import without_pandas
+from stelae.cli.node_config import read_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.convert.conversion import building, settle
 from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
+from stelae.host.settings import NodeConfig
 from stelae.lifecycle.loading import TabletLoader
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.real import RealMachine
 from stelae.rows.batcher import Batcher
 from stelae.server.master import plugin as master
 from stelae.server.master.role import as_master
-from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over
+from stelae.spi.errors import StelaeError
+from stelae.telemetry.log_lines import JsonLines, TextLines
+from stelae.telemetry.node_log import start_log
+from stelae.telemetry.node_metrics import NodeMetricsServer
+from stelae.telemetry.rises import CountingObserver
+from stelae.telemetry.settings import LogFormat, LoggingSettings
 
 log = logging.getLogger("stelae")
 
 
-def run_node(config_path: str, *, until_stdin_closes: bool, verbose: bool, is_master: bool = False) -> int:
+def run_node(
+    config_path: str,
+    *,
+    until_stdin_closes: bool,
+    verbose: bool,
+    log_format: LogFormat | None = None,
+    is_master: bool = False,
+) -> int:
     """Run a tablet server or a master; return the exit code of the process.
+
+    ``log_format``: if not as the file says.
 
     Raises:
         StelaeError: the node cannot start.
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    without_pandas()
     registry = Registry.installed()
     registry.register(tserver, "service.tserver")
     if is_master:
         registry.register(master, "service.master")
-    config = load_config(config_path, registry, {"master": MasterSettings})
+    config = read_config(config_path, registry)
     if is_master:
         config = as_master(config, config_path)
     machine = RealMachine()
-    _settle_log(machine, Layout(config.node.directory))
-    node = Node(
-        config,
-        services=registry.services(),
-        machine=machine,
-        batcher=Batcher,
-        tablets=TabletLoader,
-        observer=HookObserver(registry),
-    )
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_run(node, until_stdin_closes))
+    form = _start_log(config, machine, verbose=verbose, log_format=log_format)
+    try:
+        return _run(config, registry, machine, form, until_stdin_closes=until_stdin_closes, is_master=is_master)
+    except StelaeError as error:
+        if not isinstance(form, JsonLines):
+            raise
+        log.error("node ends reason=%s", error)  # A line like the others, instead of words for people.
+        return exit_code(error)
+
+
+def _run(
+    config: NodeConfig,
+    registry: Registry,
+    machine: RealMachine,
+    form: JsonLines | TextLines,
+    *,
+    until_stdin_closes: bool,
+    is_master: bool,
+) -> int:
+    layout = Layout(config.node.directory)
+    form.node_id = _name_of(machine, layout)
+    metrics = NodeMetricsServer(config, machine, "master" if is_master else "tserver")
+    try:
+        _settle_log(machine, layout)
+        node = Node(
+            config,
+            services=registry.services(),
+            machine=machine,
+            batcher=Batcher,
+            tablets=TabletLoader,
+            observer=CountingObserver(machine.metrics, HookObserver(registry)),
+        )
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_serve(node, metrics, until_stdin_closes))
+    finally:
+        metrics.close()
+
+
+def _start_log(
+    config: NodeConfig, machine: RealMachine, *, verbose: bool, log_format: LogFormat | None
+) -> JsonLines | TextLines:
+    """Log as the file says, unless the command line says otherwise."""
+    settings: LoggingSettings = config.extra["logging"]
+    if verbose:
+        settings = replace(settings, level="debug")
+    if log_format is not None:
+        settings = replace(settings, format=log_format)
+    return start_log(settings, machine.metrics)
+
+
+def _name_of(machine: RealMachine, layout: Layout) -> str:
+    """The node's uuid, if its directory says it; if not, the node will say why."""
+    try:
+        return InstanceFile(machine.files, layout).load().node_id
+    except (StelaeError, OSError):
+        return ""
 
 
 def _settle_log(machine: RealMachine, layout: Layout) -> None:
@@ -76,15 +134,16 @@ def _settle_log(machine: RealMachine, layout: Layout) -> None:
         lock.release()
 
 
-async def _run(node: Node, until_stdin_closes: bool) -> int:
+async def _serve(node: Node, metrics: NodeMetricsServer, until_stdin_closes: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, node.request_stop)
     await node.start()
+    metrics.serve(node)
     if until_stdin_closes:
         _stop_at_end_of_stdin(loop, node)
-    print(f"serving {node.node_id} at {node.address}", file=sys.stderr, flush=True)
     await node.stopped()
+    await asyncio.to_thread(metrics.close)
     if node.crashed is None:
         await hand_over(node)
     await node.stop()

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from stelae.cli.connection import BadTarget, split
 from stelae.cli.errors import EXIT_OK
-from stelae.cli.output import note, print_json, print_table
+from stelae.cli.fitting import print_facts, print_fitted
+from stelae.cli.output import note, print_json
+from stelae.cli.table_lookup import described
 from stelae.client import AsyncClient, connect_async
 from stelae.client.catalog import Catalog
 from stelae.client.master_requests import TableDescription
 from stelae.local.mastered import MasteredCluster
+from stelae.partition.plain import plain_value
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Column, Schema
 from stelae.transfer.design import read_hash
+from stelae.transfer.text import parse_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ def run_list(cluster: Cluster, *, as_json: bool) -> int:
     if as_json:
         print_json({"tables": tables})
     else:
-        print_table(("TABLE", "STATE", "ID"), [(t["name"], t["state"], t["table_id"]) for t in tables])
+        print_fitted(("TABLE", "STATE", "ID"), [(t["name"], t["state"], t["table_id"]) for t in tables])
     return EXIT_OK
 
 
@@ -62,23 +68,32 @@ def run_describe(cluster: Cluster, name: str, *, as_json: bool) -> int:
 
     async def run() -> TableDescription:
         async with cluster.masters() as (_, catalog):
-            return await catalog.get_table(name, timeout_s=cluster.timeout_s)
+            return await described(catalog, name, cluster.timeout_s)
 
-    found = _plain(asyncio.run(run()))
+    found = describe_plainly(asyncio.run(run()))
     if as_json:
         print_json(found)
         return EXIT_OK
-    print(f"{found['name']}  {found['state']}  {found['replication_factor']} replicas  id {found['table_id']}\n")
+    print_facts(
+        {
+            "table": found["name"],
+            "id": found["table_id"],
+            "state": found["state"],
+            "replicas": found["replication_factor"],
+            "schema": f"version {found['schema_version']}",
+        }
+    )
+    print()
     columns = [
         (c["name"], c["type"], "key" if c["name"] in found["key"] else "", "may be empty" if c["nullable"] else "")
         for c in found["columns"]
     ]
-    print_table(("COLUMN", "TYPE", "", ""), columns)
+    print_fitted(("COLUMN", "TYPE", "", ""), columns)
     tablets = [
-        (t["tablet_id"], t["state"], t["leader"] or "-", " ".join(t["members"]) or "-") for t in found["tablets"]
+        (t["tablet_id"], t["state"], t["leader"] or "-", "\n".join(t["members"]) or "-") for t in found["tablets"]
     ]
     print()
-    print_table(("TABLET", "STATE", "LEADER", "REPLICAS"), tablets)
+    print_fitted(("TABLET", "STATE", "LEADER", "REPLICAS"), tablets)
     return EXIT_OK
 
 
@@ -88,6 +103,7 @@ def run_create(
     columns: Sequence[str],
     key: Sequence[str],
     hash_levels: Sequence[str],
+    bounds: str,
     replicas: int,
     *,
     as_json: bool,
@@ -99,14 +115,16 @@ def run_create(
         if not found or not column or not kind or column in given:
             raise CallerError(f"--column is NAME:TYPE, each name once, for example id:int64; not {text!r}")
         given[column] = kind
-    partition = {"hash": [read_hash(text) for text in hash_levels]} if hash_levels else None
+    partition: dict[str, Any] = {"hash": [read_hash(text) for text in hash_levels]}
+    if bounds:
+        partition["range"] = read_bounds(given, key, bounds)
 
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
             await client.create_table(
                 name, given, key, partition=partition, replicas=replicas, timeout_s=cluster.timeout_s
             )
-            return _plain(await catalog.get_table(name, timeout_s=cluster.timeout_s))
+            return describe_plainly(await catalog.get_table(name, timeout_s=cluster.timeout_s))
 
     made = asyncio.run(run())
     if as_json:
@@ -114,6 +132,27 @@ def run_create(
     else:
         note(f"created {name} with {len(made['tablets'])} tablets of {replicas} replicas")
     return EXIT_OK
+
+
+def read_bounds(columns: Mapping[str, str], key: Sequence[str], text: str) -> dict[str, Any]:
+    """Read ``COLUMN:BOUND,BOUND``: where the ranges of a new table meet; ``CallerError``: it is none of that."""
+    name, found, listed = text.partition(":")
+    values = split(listed)
+    if not found or name not in columns or not values:
+        raise CallerError(f"--range is COLUMN:BOUND,BOUND with a column of the key ({', '.join(key)}), not {text!r}")
+    column = schema_from_plain({"columns": [{"name": name, "type": columns[name]}], "key": [name]}).columns[0]
+    return {"columns": [name], "bounds": [[read_value(column, value)] for value in values]}
+
+
+def read_value(column: Column, text: str) -> Any:
+    """Read a value as it is written in a file of rows; ``CallerError``: it is none of the column."""
+    import pyarrow as pa
+
+    fitted = parse_text(column, pa.array([text.encode()], pa.binary()))
+    if fitted.bad:
+        raise CallerError(f"column {column.name!r} cannot have the value {text!r}: {fitted.bad[0]}")
+    value = fitted.array[0].as_py()
+    return str(value) if isinstance(value, Decimal) else plain_value(column, value)
 
 
 def run_drop(cluster: Cluster, name: str, keep_s: float, *, as_json: bool) -> int:
@@ -131,7 +170,8 @@ def run_drop(cluster: Cluster, name: str, keep_s: float, *, as_json: bool) -> in
     return EXIT_OK
 
 
-def _plain(table: TableDescription) -> dict[str, Any]:
+def describe_plainly(table: TableDescription) -> dict[str, Any]:
+    """A table as one JSON document."""
     schema = Schema.from_bytes(table.schema)
     return {
         "name": table.name,

@@ -10,7 +10,7 @@ import typer
 from stelae.cli.connection import ConnectOption, TimeoutOption, split
 from stelae.cli.output import JsonOption, command_group
 
-commands = command_group("Tables: list them, describe one, create and drop. Asks the masters.")
+commands = command_group("Tables: list, describe, create, alter, rename, drop and recall. Asks the masters.")
 
 MasterDirOption = Annotated[
     Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae cluster up DIR`).")
@@ -60,7 +60,10 @@ def create(
     hash_: Annotated[
         list[str], typer.Option("--hash", help="COLUMNS:BUCKETS: spread rows over tablets; repeat it for more levels.")
     ] = [],  # noqa: B006 - typer needs a list
-    replicas: Annotated[int, typer.Option("--replicas", min=1, max=7, help="Replicas of each tablet; odd.")] = 3,
+    range_: Annotated[
+        str, typer.Option("--range", help="COLUMN:BOUND,BOUND: cut the keys into ranges that meet at these values.")
+    ] = "",
+    replicas: Annotated[int, typer.Option("--replicas", help="Replicas of each tablet: 1, 3, 5 or 7.")] = 3,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 30.0,
@@ -75,7 +78,7 @@ def create(
     from stelae.cli.run_table import Cluster, run_create
 
     cluster = Cluster(directory, connect, timeout_s)
-    raise typer.Exit(run_create(cluster, name, column, split(key), hash_, replicas, as_json=as_json))
+    raise typer.Exit(run_create(cluster, name, column, split(key), hash_, range_, replicas, as_json=as_json))
 
 
 @commands.command("drop")
@@ -93,3 +96,73 @@ def drop(
     from stelae.cli.run_table import Cluster, run_drop
 
     raise typer.Exit(run_drop(Cluster(directory, connect, timeout_s), name, keep_s, as_json=as_json))
+
+
+@commands.command("alter")
+def alter(
+    name: NameArgument,
+    add: Annotated[list[str], typer.Option("--add", help="NAME:TYPE, or NAME:TYPE=DEFAULT: add a column.")] = [],  # noqa: B006
+    drop_: Annotated[list[str], typer.Option("--drop", help="COLUMN: drop a column and its values.")] = [],  # noqa: B006
+    rename_: Annotated[list[str], typer.Option("--rename", help="OLD:NEW: rename a column.")] = [],  # noqa: B006
+    default: Annotated[list[str], typer.Option("--default", help="COLUMN=VALUE: of rows to come.")] = [],  # noqa: B006
+    no_default: Annotated[list[str], typer.Option("--no-default", help="COLUMN: take its default away.")] = [],  # noqa: B006
+    add_range: Annotated[list[str], typer.Option("--add-range", help="FROM..UNTIL: add a range of keys.")] = [],  # noqa: B006
+    drop_range: Annotated[list[str], typer.Option("--drop-range", help="FROM..UNTIL: drop it with its rows.")] = [],  # noqa: B006
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a table: all of what is said, or nothing of it; returns when every tablet has come along.
+
+    Options may be repeated; steps are taken in the order in which they are listed here. Either end of a range may be
+    left out. Readers and writers of the table go on.
+
+    Example: stelae table alter readings --add unit:string=C --rename celsius:degrees"""
+    from stelae.cli.run_table import Cluster
+    from stelae.cli.run_table_alter import Wanted, run_alter
+
+    wanted = Wanted(
+        add=add,
+        drop=drop_,
+        rename=rename_,
+        default=default,
+        no_default=no_default,
+        add_range=add_range,
+        drop_range=drop_range,
+    )
+    raise typer.Exit(run_alter(Cluster(directory, connect, timeout_s), name, wanted, as_json=as_json))
+
+
+@commands.command("rename")
+def rename(
+    name: NameArgument,
+    to: Annotated[str, typer.Argument(help="Its name from now on.")],
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Call a table by another name; the old one is free at once."""
+    from stelae.cli.run_table import Cluster
+    from stelae.cli.run_table_alter import run_rename
+
+    raise typer.Exit(run_rename(Cluster(directory, connect, timeout_s), name, to, as_json=as_json))
+
+
+@commands.command("recall")
+def recall(
+    table: Annotated[str, typer.Argument(help="Name or id of a table that was dropped with --keep-s.")],
+    name: Annotated[
+        str | None, typer.Option("--as", help="Its name from now on, if another table has taken the old one.")
+    ] = None,
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a dropped table back, with all its rows, as long as it is kept; `stelae table list` shows which are."""
+    from stelae.cli.run_table import Cluster
+    from stelae.cli.run_table_alter import run_recall
+
+    raise typer.Exit(run_recall(Cluster(directory, connect, timeout_s), table, name, as_json=as_json))

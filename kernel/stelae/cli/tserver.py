@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.output import command_group
+from stelae.cli.connection import ConnectOption, TimeoutOption
+from stelae.cli.output import JsonOption, LogFormatOption, command_group
+from stelae.cli.table import MasterDirOption
 
 commands = command_group("Tablet servers: nodes that hold replicas and serve reads and writes.")
 
@@ -31,6 +33,7 @@ def run(
         ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every detail.")] = False,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run one node until it is interrupted (Ctrl-C or SIGTERM); logs go to standard error.
 
@@ -38,4 +41,37 @@ def run(
     A SIGKILL at any time loses nothing that was acknowledged."""
     from stelae.cli.run_node import run_node
 
-    raise typer.Exit(run_node(config, until_stdin_closes=until_stdin_closes, verbose=verbose))
+    raise typer.Exit(run_node(config, until_stdin_closes=until_stdin_closes, verbose=verbose, log_format=log_format))
+
+
+@commands.command("list")
+def list_servers(
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tablet servers: when each was last heard, what it holds, where it is and which release it runs."""
+    from stelae.cli.run_nodes import run_servers
+    from stelae.cli.run_table import Cluster
+
+    raise typer.Exit(run_servers(Cluster(directory, connect, timeout_s), as_json=as_json))
+
+
+@commands.command("describe")
+def describe(
+    name: Annotated[
+        str, typer.Argument(help="Address or uuid of the tablet server; a uuid may be cut after four letters.")
+    ],
+    settings: Annotated[bool, typer.Option("--settings", help="Show every setting that it runs with, too.")] = False,
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one tablet server: how it is, its replicas, whom it reaches, its disk, clock, quarantine and engines."""
+    from stelae.cli.run_nodes import run_server
+    from stelae.cli.run_table import Cluster
+
+    cluster = Cluster(directory, connect, timeout_s)
+    raise typer.Exit(run_server(cluster, name, settings=settings, as_json=as_json))

@@ -148,6 +148,15 @@ def convert(
         verb = "can be converted" if dry_run else "converted"
         figures = f"{done['logs']} logs, {done['entries']} entries, {done['body_bytes']} bytes"
         print(f"{verb} from {done['from']} to {done['to']}: {figures}")
+    if done["from"] and not dry_run:
+        _say_what_is_left(node, done["from"], done["to"])
+
+
+def _say_what_is_left(node: OfflineNode, old: str, new: str) -> None:
+    """Tell where the old log is, and what node.toml has to say before the node starts."""
+    note(f"the old log is kept: remove {node.quarantined(old)} once the node has caught up")
+    if node.configured not in (None, new):
+        note(f'node.toml picks {node.configured!r}: write wal = "{new}" below [engines] before you start the node')
 
 
 def _convert(node: OfflineNode, to: str | None, dry_run: bool) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from stelae.cli.node_config import read_config
 from stelae.cli.output import note
 from stelae.config.contracts import EngineKind
-from stelae.config.node_toml import load_config
 from stelae.config.registry import Registry
 from stelae.config.source import Source, fill
 from stelae.convert.conversion import Place, Plan, convert, settle
@@ -64,7 +64,7 @@ class OfflineNode:
         self.configured: str | None = None
         self.root = os.path.abspath(directory or "")
         if config is not None:
-            settings = load_config(config, self._registry)
+            settings = read_config(config, self._registry)
             self.root, self.configured = settings.node.directory, settings.wal.name
             with open(config, encoding="utf-8") as file:
                 self._source = Source.parse(file.read(), config)
@@ -98,10 +98,20 @@ class OfflineNode:
         """Name of the engine that owns the log."""
         return InstanceFile(self._services.files, self._layout).load().wal_engine
 
+    @property
+    def layout(self) -> Layout:
+        """Where everything is."""
+        return self._layout
+
+    @property
+    def services(self) -> EngineServices:
+        """What engines are given."""
+        return self._services
+
     @contextmanager
     def engine(self) -> Iterator[WalEngine]:
         """Open the log with its own engine; closed at the end."""
-        picked = self._picked(self.wal_engine)
+        picked = self.picked(self.wal_engine)
         engine: WalEngine = picked.engine.open(self._layout.wals, picked.config, self._services)
         try:
             yield engine
@@ -110,11 +120,18 @@ class OfflineNode:
 
     def convert(self, to: str, meter: Meter, *, dry_run: bool) -> Plan:
         """Give the log to the engine of that name; raises as ``stelae.convert.conversion.convert``."""
-        source, target = self._picked(self.wal_engine), self._picked(to)
+        source, target = self.picked(self.wal_engine), self.picked(to)
         self._check_one_disk()
         return convert(Place(self._layout, self._services), source, target, meter, dry_run=dry_run)
 
-    def _picked(self, name: str) -> Picked:
+    def quarantined(self, engine: str) -> str:
+        """Where the log of that engine is that a conversion has moved away last."""
+        names = self._services.files.listdir(self._layout.quarantine)
+        numbers = [int(name.rpartition(".")[2]) for name in names if name.startswith(f"wals-{engine}.")]
+        return f"{self._layout.quarantine}/wals-{engine}.{max(numbers)}"
+
+    def picked(self, name: str) -> Picked:
+        """The log engine of that name, configured as the node.toml says; ``PluginError``: nobody offers it."""
         engine = self._registry.engine(EngineKind.WAL, name)
         config = engine.Config()
         if self._source is not None:

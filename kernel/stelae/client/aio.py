@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,9 +13,10 @@ from stelae.client.client import Client, Tablet
 from stelae.client.definition import Columns, definition
 from stelae.client.leader import LeaderTracker
 from stelae.client.locations import FileLocations, Locations, NodeLocations, TableLocation, TabletLocation
-from stelae.client.master_names import TableState
-from stelae.client.master_requests import AlterStep, AlterTable, DeleteTable, RenameTable
+from stelae.client.master_names import TableId, TableState
+from stelae.client.master_requests import AlterStep, AlterTable, DeleteTable, RecallTable, RenameTable
 from stelae.client.messages import ScanPage
+from stelae.client.page_rows import PageRows
 from stelae.client.scan import AsyncScan
 from stelae.client.table import TIMEOUT_S, AsyncTable
 from stelae.client.times import from_wall_us
@@ -86,10 +87,21 @@ class AsyncClient:
             SchemaMismatch: its tablets are not of one schema.
         """
         location = await self.locations.find(name)
+        access = await self._tablets(location, timeout_s)
+        return AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen)
+
+    async def _tablets(self, location: TableLocation, timeout_s: float) -> list[SpreadTablet]:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
         _check_schemas(location, tablets)
-        access = [SpreadTablet(tablet, self.connection) for tablet in tablets]
-        return AsyncTable(location, access, self.addresses, wall_timestamp)
+        return [SpreadTablet(tablet, self.connection) for tablet in tablets]
+
+    async def _reopen(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]]:
+        """Find a table again, once no alteration of it is under way."""
+        name = before.table_id or before.name
+        if self.catalog is not None and before.table_id:
+            await self._settled(self.catalog, name, timeout_s)
+        location = await self.locations.find(name)
+        return location, [] if location == before else await self._tablets(location, timeout_s)
 
     async def create_table(
         self,
@@ -116,7 +128,7 @@ class AsyncClient:
 
         Steps are ``AddColumn``, ``DropColumn``, ``RenameColumn``, ``SetDefault``, ``RenameTable``, ``AddRange`` and
         ``DropRange`` of ``stelae.client.master_requests``. A table that was opened before reads on what it knows of;
-        its writes are refused once its tablets have the new schema.
+        its writes, and ``refresh``, look it up again.
 
         Raises:
             NoTable, BadChange: there is no such table, or it cannot be changed so.
@@ -125,9 +137,27 @@ class AsyncClient:
         catalog = self._masters()
         await catalog.change(AlterTable(table=name, steps=steps), timeout_s=timeout_s)
         renamed = [step.to for step in steps if isinstance(step, RenameTable)]
-        return await self._altered(catalog, [name, *renamed][-1], timeout_s)
+        await self._settled(catalog, [name, *renamed][-1], timeout_s)
+        return await self.table([name, *renamed][-1], timeout_s=timeout_s)
 
-    async def _altered(self, catalog: Catalog, name: str, timeout_s: float) -> AsyncTable:
+    async def recall_table(self, table_id: str, *, name: str | None = None, timeout_s: float = TIMEOUT_S) -> AsyncTable:
+        """Bring back a table that was dropped with ``keep_s``, and open it.
+
+        Args:
+            table_id: of the table; ``catalog.list_tables(soft_deleted=True)`` has it.
+            name: what it is called from now on, if another table has taken its name.
+
+        Raises:
+            BadChange: there is no such table to be recalled.
+            TableExists: its name is taken.
+            Unavailable: not in time; it may still come back.
+        """
+        catalog = self._masters()
+        await catalog.change(RecallTable(table_id=TableId(table_id), name=name), timeout_s=timeout_s)
+        await self._settled(catalog, table_id, timeout_s)
+        return await self.table(table_id, timeout_s=timeout_s)
+
+    async def _settled(self, catalog: Catalog, name: str, timeout_s: float) -> None:
         """Wait until every tablet has the newest schema."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -135,7 +165,6 @@ class AsyncClient:
             if loop.time() >= deadline:
                 raise Unavailable(f"table {name!r} is still ALTERING: not every tablet has its newest schema yet")
             await asyncio.sleep(POLL_S)
-        return await self.table(name, timeout_s=timeout_s)
 
     async def drop_table(self, name: str, *, keep_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> None:
         """Delete a table, with all its rows: for good, or so that it can be recalled for ``keep_s`` seconds.
@@ -228,13 +257,13 @@ class SpreadTablet:
         return self._tablet.send(encoded, timeout_s)
 
     async def page(
-        self, spec: ScanSpec, *, at: int | None, at_least: int | None, timeout_s: float
-    ) -> tuple[ScanPage, RowBatch | None]:
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
+    ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
         """Read a page; what names its time may come from any replica."""
         if spec.after is None:
             self._any = self._drawn()  # Each scan anew: else all readers would end up at the leader.
         ask = None if at is None and at_least is None else self._any
-        return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, timeout_s=timeout_s)
+        return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, reader=reader, timeout_s=timeout_s)
 
     def _drawn(self) -> LeaderTracker:
         return LeaderTracker(sorted(self._tablet.leader.members, key=lambda _: self._rng.random()))

@@ -24,9 +24,11 @@ from stelae.client.master_requests import (
     Change,
     ChangeReply,
     ChangeRequest,
+    GetPolicyPart,
     GetTable,
     ListServers,
     ListTables,
+    PolicyPart,
     Question,
     ReadRequest,
     ServerList,
@@ -37,6 +39,7 @@ from stelae.client.messages import NoSuchTablet, encode
 from stelae.partition.schema import PartitionSchema
 from stelae.spi.errors import PeerError, Unavailable
 from stelae.spi.ids import ClientId, TabletId
+from stelae.spi.policy import PolicySnapshot
 from stelae.spi.schema import Schema
 from stelae.wire.settings import Lane
 
@@ -46,7 +49,10 @@ SYSTEM_TABLET = TabletId("sys-catalog")
 POLL_S = 0.05
 """How often a table that is being made is asked for."""
 
-_Answer = TypeVar("_Answer", TableList, TableDescription, ServerList)
+POLL_TABLET_S = 0.000_2
+"""So much longer between two questions for each of its tablets: a large answer costs the master in proportion."""
+
+_Answer = TypeVar("_Answer", TableList, TableDescription, ServerList, PolicyPart)
 _REPLIES: msgspec.msgpack.Decoder[ChangeReply] = msgspec.msgpack.Decoder(ChangeReply)
 _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -99,17 +105,40 @@ class Catalog:
         except ValueError as error:
             raise PeerError(f"a master gave no reply to a change: {error}") from error
 
-    async def list_tables(self, *, soft_deleted: bool = False, timeout_s: float = TIMEOUT_S) -> TableList:
-        """Return the tables, by name."""
-        return await self._read(ListTables(soft_deleted=soft_deleted), TableList, timeout_s)
+    async def list_tables(
+        self, *, soft_deleted: bool = False, staleness_ms: int = 0, timeout_s: float = TIMEOUT_S
+    ) -> TableList:
+        """Return the tables, by name.
 
-    async def get_table(self, table: str, *, timeout_s: float = TIMEOUT_S) -> TableDescription:
-        """Return a table, by name or id, with its tablets and where they are; ``NoTable``: there is none."""
-        return await self._read(GetTable(table=table), TableDescription, timeout_s)
+        Args:
+            soft_deleted: with those that can be recalled.
+            staleness_ms: how old the answer may be: any master gives it whose catalog is as fresh, and only then the
+                leader is asked. 0: the leader alone, and a majority confirms it.
+        """
+        return await self._read(ListTables(soft_deleted=soft_deleted), TableList, timeout_s, staleness_ms)
+
+    async def get_table(self, table: str, *, staleness_ms: int = 0, timeout_s: float = TIMEOUT_S) -> TableDescription:
+        """Return a table, by name or id, with its tablets and where they are; ``NoTable``: there is none.
+
+        ``staleness_ms`` is that of :meth:`list_tables`. Who leads a tablet only the leader of the masters knows."""
+        return await self._read(GetTable(table=table), TableDescription, timeout_s, staleness_ms)
 
     async def list_servers(self, *, timeout_s: float = TIMEOUT_S) -> ServerList:
         """Return the tablet servers on record."""
         return await self._read(ListServers(), ServerList, timeout_s)
+
+    async def policy_snapshot(self, *, timeout_s: float = TIMEOUT_S) -> PolicySnapshot:
+        """Return the cluster as the leading master shows it to its policy.
+
+        With more than ``POLICY_TABLETS_MAX`` tablets it is put together from several answers, between which things may
+        have moved."""
+        found = await self._read(GetPolicyPart(), PolicyPart, timeout_s)
+        snapshot = found.snapshot
+        while found.more:
+            found = await self._read(GetPolicyPart(after=max(found.snapshot.tablets)), PolicyPart, timeout_s)
+            tablets = {**snapshot.tablets, **found.snapshot.tablets}
+            snapshot = msgspec.structs.replace(found.snapshot, tablets=tablets)
+        return snapshot
 
     async def running(self, table: str, *, timeout_s: float = TIMEOUT_S) -> TableDescription:
         """Wait until every tablet of a table runs, with a leader, and return it.
@@ -127,11 +156,16 @@ class Catalog:
                 return found
             if loop.time() >= deadline:
                 fact = f"{len(ready)} of {len(found.tablets)} tablets of {table!r} run"
-                raise Unavailable(f"{fact}; see what there is with: stelae table describe {table}")
-            await asyncio.sleep(POLL_S)
+                late = next((f"; {t.tablet_id} waits for {t.waits_for}" for t in found.tablets if t.waits_for), "")
+                raise Unavailable(f"{fact}{late}; see what there is with: stelae table describe {table}")
+            await asyncio.sleep(POLL_S + POLL_TABLET_S * len(found.tablets))
 
-    async def _read(self, question: Question, kind: type[_Answer], timeout_s: float) -> _Answer:
-        body = await self._ask(READ, encode(ReadRequest(question=question)), timeout_s)
+    async def _read(self, question: Question, kind: type[_Answer], timeout_s: float, staleness_ms: int = 0) -> _Answer:
+        request = encode(ReadRequest(question=question, staleness_ms=staleness_ms))
+        if staleness_ms:
+            body = await self._ask_anyone(request, timeout_s)
+        else:
+            body = await self._ask(READ, request, timeout_s)
         try:
             answer = _ANSWERS.decode(body)
         except ValueError as error:
@@ -140,9 +174,16 @@ class Catalog:
             raise PeerError(f"a master answered with {type(answer).__name__}, not {kind.__name__}")
         return answer
 
-    async def _ask(self, kind: str, body: bytes, timeout_s: float) -> bytes:
+    async def _ask_anyone(self, request: bytes, timeout_s: float) -> bytes:
+        """Ask a master drawn at random, the leader or not; then whoever is fresh enough."""
+        members = self._masters.members
+        start = int(self._connection.rng.random() * len(members))
+        anyone = LeaderTracker([*members[start:], *members[:start]])
+        return await self._ask(READ, request, timeout_s, anyone)
+
+    async def _ask(self, kind: str, body: bytes, timeout_s: float, of: LeaderTracker | None = None) -> bytes:
         deadline = asyncio.get_running_loop().time() + timeout_s
-        answer = await self._connection.ask_any(self._masters, kind, body, deadline, Lane.CONTROL)
+        answer = await self._connection.ask_any(of or self._masters, kind, body, deadline, Lane.CONTROL)
         if len(answer.body) != 1:
             raise PeerError(f"a master answered {kind} with {len(answer.body)} frames")
         return bytes(answer.body[0])
@@ -164,4 +205,4 @@ class CatalogLocations(Locations):
             raise NoSuchTable(name, await self.tables()) from error
         tablets = tuple(TabletLocation(tablet.tablet_id, tablet.members) for tablet in found.tablets)
         scheme = PartitionSchema.from_bytes(found.partition_schema)
-        return TableLocation(found.name, Schema.from_bytes(found.schema), scheme, tablets)
+        return TableLocation(found.name, Schema.from_bytes(found.schema), scheme, tablets, found.table_id)

@@ -1,51 +1,55 @@
-"""Asks every master, every tablet server and every replica how it is; ``stelae.client.health`` judges the answers."""
+"""Asks every master, every tablet server and every replica how it is, and says what is wrong (``findings``)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from stelae.client.catalog import SYSTEM_TABLET, Catalog
+from stelae.client.checksums import compare
 from stelae.client.client import Client
-from stelae.client.health import Members, NodeFacts, TableHealth, TabletHealth, Verdict, table_health, tablet_health
-from stelae.client.master_requests import ServerLine
-from stelae.spi.errors import StelaeError
+from stelae.client.differing import Difference, Severity, differences, versions
+from stelae.client.findings import findings, server_problem
+from stelae.client.health import TableHealth, TabletHealth, table_health, tablet_health
+from stelae.client.node_messages import QuarantineInfo
+from stelae.client.survey import Survey, survey
 from stelae.spi.ids import NodeId, TabletId
 
-ASK_MS = 3_000
-"""How long a node may take to answer, in milliseconds; it counts as silent then."""
 
-SILENT_MS = 5_000
-"""Masters that have not heard of a server for so long put nothing new on it."""
+class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One node; ``problem`` is empty if it answers and, of a tablet server, if the masters hear of it.
 
-CHECKSUM_ROUNDS = 5
-"""How often replicas whose checksums differ are asked again: a tablet that is written to has no rest."""
-
-
-class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One tablet server; ``problem`` is empty if it answers and masters hear of it."""
+    ``version`` is empty if it does not say. ``silent_ms``: since the leader master heard of a tablet server."""
 
     node_id: NodeId
     address: str
-    location: str
-    mode: str
-    problem: str
+    role: str
+    version: str
+    location: str = ""
+    mode: str = ""
+    silent_ms: int | None = None
+    clock_ahead_ms: int | None = None  #: Of the clock of whoever asked.
+    quarantine: QuarantineInfo | None = None
+    problem: str = ""
 
 
 class Checkup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was found. ``problems``: in words, one for each thing that is not as it should be."""
+    """All that was found. ``problems``: in words, one for each thing that is not as it should be; ``warnings``: what is
+    worth knowing and leaves the cluster healthy."""
 
     masters: TabletHealth
-    servers: tuple[ServerHealth, ...]
+    nodes: tuple[NodeHealth, ...]  #: Masters, then tablet servers.
     tables: tuple[TableHealth, ...]
+    versions: Mapping[str, tuple[str, ...]]  #: Addresses by release.
+    differences: tuple[Difference, ...]
     checksums: Mapping[TabletId, str]  #: Of tablets whose replicas agree; empty unless asked for.
     problems: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @property
     def healthy(self) -> bool:
-        """Whether there is nothing to say."""
+        """Whether nothing is wrong."""
         return not self.problems
 
 
@@ -53,7 +57,9 @@ async def check(
     connection: Client,
     catalog: Catalog,
     *,
+    tables: Collection[str] | None = None,
     checksums: bool = False,
+    timeout_s: float = 10.0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Checkup:
     """Ask everybody.
@@ -61,39 +67,42 @@ async def check(
     Args:
         connection: of the client that found the masters.
         catalog: the masters.
-        checksums: compare the rows of all replicas, too; reads every row of the cluster.
+        tables: names of the tables to look at; ``None``: all. Nodes are looked at in any case.
+        checksums: compare the rows of all replicas, too; reads every row of these tables.
+        timeout_s: how long the masters are asked for what there is.
         progress: is told what is being done.
 
     Raises:
-        Unavailable: no master leads, so that nobody knows what there is.
+        Unavailable: no master answers at all. While none of them leads, that is a finding.
+        NoTable: one of ``tables`` is not there.
     """
-    progress("asking the masters")
-    members = await connection.members(SYSTEM_TABLET)
-    masters = await _ask(connection, members)
-    lines = (await catalog.list_servers()).servers
-    progress(f"asking {len(lines)} tablet servers")
-    nodes = await _ask(connection, [(line.node_id, line.address) for line in lines])
-    servers = [_server(line, nodes[line.node_id]) for line in lines]
-    tables = []
-    for summary in (await catalog.list_tables()).tables:
-        tables.append(table_health(await catalog.get_table(summary.table_id), nodes))
-    own = tablet_health(SYSTEM_TABLET, members, masters)
-    problems = [*_problems(own, servers, tables)]
+    found = await survey(connection, catalog, tables=tables, timeout_s=timeout_s, progress=progress)
+    return await judge(connection, found, checksums=checksums, progress=progress)
+
+
+async def judge(
+    connection: Client, found: Survey, *, checksums: bool, progress: Callable[[str], None] = lambda text: None
+) -> Checkup:
+    """Judge what was said; asks no more than for checksums."""
+    own = tablet_health(SYSTEM_TABLET, found.masters, found.nodes)
+    tables = [table_health(table, found.nodes) for table in found.tables]
+    said = findings(found, own, tables)
+    problems = [finding.text for finding in said if finding.severity is Severity.ERROR]
     sums: dict[TabletId, str] = {}
     if checksums:
         for table in tables:
             progress(f"comparing the replicas of {table.name}")
             problems += await _compare(connection, table, sums)
-    return Checkup(masters=own, servers=tuple(servers), tables=tuple(tables), checksums=sums, problems=tuple(problems))
-
-
-def _server(line: ServerLine, facts: NodeFacts) -> ServerHealth:
-    problem = facts.problem
-    if not problem and (line.silent_ms is None or line.silent_ms > SILENT_MS):
-        silent = "since this master leads" if line.silent_ms is None else f"for {line.silent_ms / 1000:.1f} s"
-        problem = f"the masters have not heard of it {silent}"
-    return ServerHealth(
-        node_id=line.node_id, address=line.address, location=line.location, mode=line.mode.value, problem=problem
+    infos = [facts.info for facts in found.nodes.values() if facts.info is not None]
+    return Checkup(
+        masters=own,
+        nodes=(*_masters(found), *_servers(found)),
+        tables=tuple(tables),
+        versions=versions(infos),
+        differences=differences(infos),
+        checksums=sums,
+        problems=tuple(problems),
+        warnings=tuple(finding.text for finding in said if finding.severity is Severity.WARNING),
     )
 
 
@@ -101,58 +110,36 @@ async def _compare(connection: Client, table: TableHealth, sums: dict[TabletId, 
     """Compare the replicas of every tablet of a table; fill ``sums``, and return what does not agree."""
     problems = []
     for tablet in table.tablets:
-        found = await _agreed(connection, tablet)
+        found = await compare(connection, tablet)
         if isinstance(found, str):
             sums[tablet.tablet_id] = found
         else:
-            problems.append(f"tablet {tablet.tablet_id} of {table.name}: {'; '.join(found)}")
+            problems.append(f"tablet {tablet.tablet_id} of {table.name}: rows differ: {'; '.join(found)}")
     return problems
 
 
-async def _ask(connection: Client, members: Members | Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:
-    """Ask nodes for their replicas, all at once."""
-
-    async def one(node_id: NodeId, address: str) -> NodeFacts:
-        try:
-            if (found := await connection.reach(address, deadline_ms=ASK_MS)) != node_id:
-                return NodeFacts(node_id=node_id, address=address, problem=f"node {found} has its address now")
-            reports = await connection.status(node_id, deadline_ms=ASK_MS)
-        except StelaeError as error:
-            return NodeFacts(node_id=node_id, address=address, problem=f"does not answer: {error}")
-        return NodeFacts(node_id=node_id, address=address, reports={r.tablet_id: r for r in reports})
-
-    found = await asyncio.gather(*(one(node_id, address) for node_id, address in members))
-    return {facts.node_id: facts for facts in found}
+def _masters(found: Survey) -> list[NodeHealth]:
+    return [_node(found, node_id, "master", found.nodes[node_id].problem) for node_id, _ in found.masters]
 
 
-def _problems(masters: TabletHealth, servers: Sequence[ServerHealth], tables: Sequence[TableHealth]) -> list[str]:
-    found = []
-    if masters.verdict is not Verdict.HEALTHY:
-        found.append(f"masters: {masters.verdict}: {masters.why}")
-    found += [f"tablet server {server.address}: {server.problem}" for server in servers if server.problem]
-    for table in tables:
-        bad = [tablet for tablet in table.tablets if tablet.verdict is not Verdict.HEALTHY]
-        found += [f"tablet {t.tablet_id} of {table.name}: {t.verdict}: {t.why}" for t in bad]
-        if not bad and not table.healthy:
-            found.append(f"table {table.name} is {table.state}")
-    return found
+def _servers(found: Survey) -> list[NodeHealth]:
+    healths = []
+    for line in found.servers:
+        health = _node(found, line.node_id, "tserver", server_problem(found, line.node_id))
+        more = {"location": line.location, "mode": line.mode.value, "silent_ms": line.silent_ms}
+        healths.append(msgspec.structs.replace(health, **more))
+    return healths
 
 
-async def _agreed(connection: Client, tablet: TabletHealth) -> str | list[str]:
-    """The checksum that all running replicas have at one op id; else what each said last."""
-    running = [replica for replica in tablet.replicas if not replica.problem]
-    said: list[str] = ["no replica runs"]
-    for _ in range(CHECKSUM_ROUNDS):
-        sums = await asyncio.gather(
-            *(connection.checksum(replica.node_id, tablet.tablet_id) for replica in running), return_exceptions=True
-        )
-        said = []
-        for replica, result in zip(running, sums, strict=True):
-            text = str(result) if isinstance(result, BaseException) else f"{result.checksum} at {result.applied}"
-            said.append(f"{replica.address}: {text}")
-        values = {(s.checksum, s.applied) for s in sums if not isinstance(s, BaseException)}
-        if len(values) == 1 and not any(isinstance(s, BaseException) for s in sums):
-            return values.pop()[0]
-        if len({applied for _, applied in values}) == 1 and len(values) > 1:
-            return said  # At one op id, and different rows: no waiting will help.
-    return said
+def _node(found: Survey, node_id: NodeId, role: str, problem: str) -> NodeHealth:
+    facts = found.nodes[node_id]
+    return NodeHealth(
+        node_id=node_id,
+        address=facts.address,
+        role=role,
+        version="" if facts.info is None else facts.info.version,
+        location="" if facts.info is None else facts.info.location,
+        clock_ahead_ms=None if facts.info is None else facts.clock_ahead_ms,
+        quarantine=facts.quarantine,
+        problem=problem,
+    )

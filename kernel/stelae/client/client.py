@@ -35,6 +35,7 @@ from stelae.client.messages import (
     decode,
     encode,
 )
+from stelae.client.page_rows import PageRows
 from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
 from stelae.rows.building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
@@ -183,13 +184,18 @@ class Client:
         self._tablets.append(changed)
         return changed
 
-    async def checksum(self, node: NodeId, tablet_id: TabletId) -> Checksum:
-        """Logical checksum of one replica's rows, and up to where they are applied.
+    async def checksum(
+        self, node: NodeId, tablet_id: TabletId, *, at: int | None = None, deadline_ms: int = 10 * CALL_MS
+    ) -> Checksum:
+        """Logical checksum of one replica's rows, up to where they are applied, and of when they are; ``at``: of then.
+
+        It visits every row in Python: a million of them take ten seconds and more on a busy node.
 
         Raises:
-            RetryableError: the node did not answer, or the replica cannot serve.
+            RetryableError: the node did not answer, or the replica cannot serve, or has not applied entries up to then.
+            TooOld: that time is below the replica's history floor.
         """
-        answer = await self.ask(node, CHECKSUM, encode(ChecksumRequest(tablet_id)), deadline_ms=10 * CALL_MS)
+        answer = await self.ask(node, CHECKSUM, encode(ChecksumRequest(tablet_id, at)), deadline_ms=deadline_ms)
         return decode(answer.body[0], Checksum)
 
     def close(self) -> None:
@@ -208,6 +214,7 @@ class Client:
         """Ask the tracked node, and the next one when it cannot serve, until the deadline."""
         loop = asyncio.get_running_loop()
         without: set[NodeId] = set()
+        said: dict[NodeId, StelaeError] = {}
         while True:
             node = tracker.current
             try:
@@ -224,8 +231,10 @@ class Client:
             except RetryableError as error:
                 problem, pause = error, True
                 tracker.failed(node)
+            said[node] = problem
             if loop.time() >= deadline:
-                raise Unavailable(f"no node could serve {kind} in time; the last said: {problem}")
+                told = "; ".join(dict.fromkeys(map(str, said.values())))
+                raise Unavailable(f"no node could serve {kind} in time: {told}")
             if pause:
                 await asyncio.sleep(BACKOFF_S_MIN + self.rng.random() * BACKOFF_S_MAX / 4)
 
@@ -293,15 +302,20 @@ class Tablet:
         at: int | None = None,
         at_least: int | None = None,
         ask: LeaderTracker | None = None,
+        reader: PageRows | None = None,
         timeout_s: float = TIMEOUT_S,
-    ) -> tuple[ScanPage, RowBatch | None]:
+    ) -> tuple[ScanPage, asyncio.Future[RowBatch | None]]:
         """Read one page of a scan in key order, and the rows on it if there are any.
+
+        The rows of a large page are read from its bytes by another thread, hence the future; ``Corrupt`` stands in it
+        if they are none.
 
         Args:
             spec: what to read; ``after`` says where to go on.
             at: hybrid timestamp of the snapshot; ``None``: linearizable, unless ``at_least`` is given.
             at_least: any replica that has applied an entry of this time may choose; else the leader does.
             ask: whom to ask first, and who else; ``None``: the leader.
+            reader: of the pages before, if any: what it knows need not travel again.
 
         Raises:
             Unavailable: nobody could serve in time.
@@ -309,16 +323,15 @@ class Tablet:
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         asked = _ordered(spec)
-        request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least))
+        reader = reader or PageRows(asked)
+        request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least, file=reader.file))
         answer = await self._client.ask_any(ask or self.leader, SCAN, request, deadline, Lane.BULK)
         page = decode(answer.body[0], ScanPage)
         if asked.columns is None and page.schema_version != self.schema.version:
             # The tablet has another schema by now. Those of our columns that it still has mean what they meant.
             named = msgspec.structs.replace(spec, columns=self.schema.layout.ids)
-            return await self.page(named, at=page.at, ask=ask, timeout_s=timeout_s)
-        if not page.row_count:
-            return page, None
-        return page, RowBatch.from_ipc(self.schema.project(asked.columns), memoryview(answer.body[1]))
+            return await self.page(named, at=page.at, ask=ask, reader=reader, timeout_s=timeout_s)
+        return page, reader.read(page, self.schema.project(asked.columns), answer.body[1:])
 
     async def scan(
         self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S
@@ -333,9 +346,10 @@ class Tablet:
             TooOld, SchemaMismatch: see ``TabletStore.scan``.
         """
         asked = _ordered(spec or ScanSpec())
+        reader = PageRows(asked)
         while True:
-            page, rows = await self.page(asked, at=at, timeout_s=timeout_s)
-            at = page.at
+            page, coming = await self.page(asked, at=at, reader=reader, timeout_s=timeout_s)
+            at, rows = page.at, await coming
             # A page without rows is not the end: nothing in it matched.
             if rows is not None:
                 yield rows

@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 from stelae.client.master_requests import CreateTable
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
+from stelae.partition.schema import BadPartitioning, KeyRange, PartitionSchema
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
+from stelae.spi.schema import Schema
 
 Columns: TypeAlias = Mapping[str, str] | Sequence[Mapping[str, Any]]
 """``{"id": "int64", "name": "string"}``, where all but the key may be empty; or ``[{"name": "id", "type": "int64"},
@@ -47,3 +49,23 @@ def definition(
     return CreateTable(
         name=name, schema=schema.to_bytes(), partition_schema=scheme.to_bytes(), replication_factor=replicas
     )
+
+
+def range_of(schema: Schema, scheme: PartitionSchema, lower: Any = None, upper: Any = None) -> KeyRange:
+    """Return the range of keys from ``lower`` to before ``upper``, as ``AddRange`` and ``DropRange`` want it.
+
+    Args:
+        schema: of the table.
+        scheme: of the table; it says which columns have ranges.
+        lower: one value, or a list of one for each range column; ``None``: from the least.
+        upper: the same; ``None``: to the greatest.
+
+    Raises:
+        BadPartitioning: the table has no ranges, or a bound does not fit.
+    """
+    if not scheme.range_columns:
+        raise BadPartitioning("the table has no range columns: ranges cannot be added or dropped")
+    ends = {"from": lower, "until": upper}
+    names = [schema.by_id[column_id].name for column_id in scheme.range_columns]
+    said = {end: value for end, value in ends.items() if value is not None}
+    return from_plain(schema, {"range": {"columns": names, "ranges": [said]}}).ranges[0]

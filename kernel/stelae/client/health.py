@@ -1,8 +1,9 @@
 """Whether a cluster is healthy: a judgement of what its masters and servers said, and nothing else.
 
 A tablet is HEALTHY if all of its members run and agree on one leader; UNDER_REPLICATED if some do not run but a
-majority agrees; CONSENSUS_MISMATCH if running replicas name different leaders, terms or configs; UNAVAILABLE without a
-majority or without a leader; UNFINISHED while masters are still making, changing or replacing it."""
+majority agrees; CONSENSUS_MISMATCH if running replicas name different leaders, terms or members, or other members than
+the masters; UNAVAILABLE without a majority or without a leader; UNFINISHED while masters are still making, changing or
+replacing it."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import msgspec
 from stelae.client.master_names import TableId, TableState, TabletState
 from stelae.client.master_requests import TableDescription
 from stelae.client.messages import ReplicaReport
+from stelae.client.node_messages import NodeInfo, QuarantineInfo, ReplicaFacts
 from stelae.spi.ids import NodeId, TabletId
 
 Members = tuple[tuple[NodeId, str], ...]
@@ -30,16 +32,30 @@ class Verdict(StrEnum):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node said when it was asked; ``problem``: why it said nothing."""
+    """What one node said when it was asked; ``problem``: why it said nothing.
+
+    ``clock_ahead_ms``: of its clock, compared with that of whoever asked, as well as ``clock_error_ms`` allows to say.
+    ``info`` and ``quarantine`` are ``None`` of a node whose release does not know the question."""
 
     node_id: NodeId
     address: str
     problem: str = ""
     reports: Mapping[TabletId, ReplicaReport] = {}
+    info: NodeInfo | None = None
+    quarantine: QuarantineInfo | None = None
+    clock_ahead_ms: int = 0
+    clock_error_ms: int = 0
+
+    @property
+    def facts(self) -> dict[TabletId, ReplicaFacts]:
+        """What it says of its replicas besides the reports."""
+        return {} if self.info is None else {facts.tablet_id: facts for facts in self.info.replicas}
 
 
 class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a tablet, as one row of the consensus matrix. ``problem`` is empty if it runs."""
+    """One member of a tablet, as one row of the consensus matrix. ``problem`` is empty if it runs.
+
+    ``members`` are those of its own newest config, of op id ``config``; ``change_pending``: it is not committed."""
 
     node_id: NodeId
     address: str
@@ -49,6 +65,11 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     last: str = "-"
     commit: int = 0
     applied: int = 0
+    config: str = "-"
+    members: tuple[NodeId, ...] = ()
+    change_pending: bool = False
+    size_bytes: int | None = None
+    unheard: tuple[NodeId, ...] = ()  #: Members that this one, the leader, has not heard for too long.
     problem: str = ""
 
 
@@ -101,7 +122,8 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
         return ReplicaHealth(node_id=node_id, address=address, problem=why)
     report = facts.reports.get(tablet_id)
     if report is None:
-        return ReplicaHealth(node_id=node_id, address=address, problem="the server has no such replica")
+        return ReplicaHealth(node_id=node_id, address=address, problem=_why_missing(tablet_id, facts))
+    more = facts.facts.get(tablet_id)
     return ReplicaHealth(
         node_id=node_id,
         address=address,
@@ -111,8 +133,20 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
         last=str(report.last),
         commit=report.commit,
         applied=report.applied,
+        config="-" if more is None else str(more.config),
+        members=() if more is None else more.members,
+        change_pending=more is not None and more.change_pending,
+        size_bytes=None if more is None else more.size_bytes,
+        unheard=() if more is None else more.unhealthy,
         problem="" if report.state == "RUNNING" else f"{report.state} {report.failure}".strip(),
     )
+
+
+def _why_missing(tablet_id: TabletId, facts: NodeFacts) -> str:
+    for failed in () if facts.info is None else facts.info.failed:
+        if failed.tablet_id == tablet_id:
+            return f"FAILED {failed.reason}" + ("; it will never vote again" if failed.op_id_lost else "")
+    return "the server has no such replica"
 
 
 def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
@@ -128,7 +162,14 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
     if others:
         named = ", ".join(replica.address for replica in others)
         return Verdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
+    known = {replica.node_id for replica in replicas}
+    strange = [replica.address for replica in running if replica.members and set(replica.members) != known]
+    if strange:
+        return Verdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
     if len(running) < len(replicas):
         down = ", ".join(f"{r.address} ({r.problem})" for r in replicas if r.problem)
         return Verdict.UNDER_REPLICATED, f"{len(running)} of {len(replicas)} replicas run; not: {down}"
+    unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
+    if unheard:
+        return Verdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
     return Verdict.HEALTHY, ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
 class WallClock:
@@ -44,3 +45,7 @@ class QuietMetrics:
 
     def gauge(self, name: str, value: float) -> None:
         """Nothing is kept."""
+
+    def histogram(self, name: str) -> Callable[[int], None]:
+        """Nothing is kept."""
+        return lambda _value: None

@@ -1,7 +1,6 @@
 """Where tables are: their tablets, and the members of each.
 
-There are no masters yet, so this comes from a static file, or from the nodes themselves. Both stand behind
-``Locations``, as masters will."""
+Masters know it (``stelae.client.catalog``); without any it comes from a static file, or from the nodes themselves."""
 
 from __future__ import annotations
 
@@ -44,6 +43,7 @@ class TableLocation(msgspec.Struct, frozen=True):
     schema: Schema
     partition_schema: PartitionSchema
     tablets: tuple[TabletLocation, ...]
+    table_id: str = ""  #: By which it is found again, whatever it is called by then; empty: by its name.
 
     def __post_init__(self) -> None:
         if len(self.tablets) != self.partition_schema.count:

@@ -13,6 +13,7 @@ import msgspec
 from stelae.client.master_names import ServerMode, TableId, TableState, TabletState
 from stelae.partition.schema import KeyRange, Partition
 from stelae.spi.ids import ClientId, NodeId, TabletId
+from stelae.spi.policy import PolicySnapshot
 
 CHANGE = "master.change"
 READ = "master.read"
@@ -169,7 +170,17 @@ class ListServers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Which tablet servers are on record."""
 
 
-Question: TypeAlias = ListTables | GetTable | ListServers
+POLICY_TABLETS_MAX = 1000
+"""Tablets of one ``PolicyPart``: as many as a step of a master may look at, and a message may hold."""
+
+
+class GetPolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The cluster as the masters' policy sees it: all servers, and ``POLICY_TABLETS_MAX`` tablets behind ``after``."""
+
+    after: TabletId = TabletId("")
+
+
+Question: TypeAlias = ListTables | GetTable | ListServers | GetPolicyPart
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +212,7 @@ class TabletPlace(msgspec.Struct, frozen=True, kw_only=True):
     partition: Partition
     members: tuple[tuple[NodeId, str], ...] = ()
     leader: NodeId | None = None
+    waits_for: str = ""  #: Of one that does not run yet: what it waits for, for people.
 
 
 class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -231,4 +243,11 @@ class ServerList(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     servers: tuple[ServerLine, ...]
 
 
-Answer: TypeAlias = TableList | TableDescription | ServerList
+class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Answer to ``GetPolicyPart``, in order of tablet ids. ``more``: others come behind its last one."""
+
+    snapshot: PolicySnapshot
+    more: bool
+
+
+Answer: TypeAlias = TableList | TableDescription | ServerList | PolicyPart

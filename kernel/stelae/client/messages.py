@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from stelae.rows.parquet_rows import StoredRows
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.scan import ScanSpec
@@ -21,8 +22,8 @@ STATUS = "tablet.status"
 CHECKSUM = "tablet.checksum"
 ALTER = "tablet.alter"
 
-SCAN_PAGE_ROWS_MAX = 8192
-"""Most rows of one answer to a scan."""
+SCAN_PAGE_ROWS_MAX = 65_536
+"""Most rows of one answer to a scan: what a page costs besides its rows is then little beside them."""
 
 
 class NoSuchTablet(CallerError, code="NO_SUCH_TABLET"):
@@ -34,17 +35,22 @@ class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
 
     ``at`` is the hybrid timestamp of the snapshot; ``None`` on the first page, when the leader
     chooses one at which the scan is linearizable. Later pages repeat what the first one said.
-    ``at_least``, without ``at``, lets any replica choose that has applied an entry of that time."""
+    ``at_least``, without ``at``, lets any replica choose that has applied an entry of that time.
+
+    ``file`` says that rows may also come as they are stored, and of which file the footer is known already; empty: of
+    none. ``None``: rows come as Arrow."""
 
     tablet_id: TabletId
     spec: ScanSpec
     at: int | None = None
     rows_max: int = SCAN_PAGE_ROWS_MAX
     at_least: int | None = None
+    file: bytes | None = None
 
 
 class ScanPage(msgspec.Struct, frozen=True, array_like=True):
-    """Answer to a scan; the rows, if any, are the next frame.
+    """Answer to a scan; the rows, if any, are the next frame: an Arrow IPC message, or the column chunks of ``stored``.
+    The footer of a file of which the request did not know follows in a frame of its own.
 
     ``after`` is the resume token behind which the next page begins; ``None`` at the end."""
 
@@ -52,6 +58,7 @@ class ScanPage(msgspec.Struct, frozen=True, array_like=True):
     schema_version: int
     row_count: int
     after: bytes | None
+    stored: StoredRows | None = None
 
 
 class DescribeRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -97,16 +104,19 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChecksumRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask one replica, leader or not, for the logical checksum of what it has applied."""
+    """Ask one replica, leader or not, for the logical checksum of what it has applied: of all of it, or of what was
+    there ``at`` a hybrid timestamp that it has applied (``Unavailable`` if it has not)."""
 
     tablet_id: TabletId
+    at: int | None = None
 
 
 class Checksum(msgspec.Struct, frozen=True, array_like=True):
-    """Answer: the checksum, and the op id up to which entries were applied then."""
+    """Answer: the checksum, the op id up to which entries were applied then, and ``at`` which time rows were read."""
 
     checksum: str
     applied: OpId
+    at: int = 0
 
 
 class AlterRequest(msgspec.Struct, frozen=True, array_like=True):

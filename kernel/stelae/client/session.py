@@ -142,6 +142,7 @@ class AsyncSession:
         self._lock = Lock()
         self._failures: list[RowFailure] = []
         self._failed = 0
+        self._answered = 0
         self._timestamp = 0
         self._broken: BaseException | None = None
         self.closed = False
@@ -216,11 +217,11 @@ class AsyncSession:
         return tuple(self._failures)
 
     def take_failures(self) -> WriteResult:
-        """Return what has come of the rows answered so far, and forget it."""
+        """Return what has come of the rows answered since this was last asked for, and forget it."""
         with self._lock:
             failures, self._failures = self._failures, []
             failed, self._failed = self._failed, 0
-        rows = self._buffer.count - self._buffer.waiting
+            rows, self._answered = self._answered, 0
         return WriteResult(rows=rows, failed=failed, failures=tuple(failures), timestamp=self._timestamp)
 
     async def close(self) -> None:
@@ -297,12 +298,13 @@ class AsyncSession:
             tally.rows = rows[0].number
             tallies.append(tally)
             parts = [*Intake(writer.schema, kind, tally).parts([held.row for held in rows])]
-            waves.append(writer.plan(kind, parts, tally))
-        for wave in waves:
+            waves.append((writer.plan(kind, parts, tally), kind))
+        for wave, _ in waves:
             wave.send(writer.tablets, self._options.timeout_s)
-        for wave in waves:
-            await wave.settle(writer.written)
+        for wave, kind in waves:
+            await writer.settle(wave, kind, self._options.timeout_s)
         with self._lock:
+            self._answered += len(batch)
             for tally in tallies:
                 self._failed += tally.failed
                 self._failures += tally.result().failures[: FAILURES_MAX - len(self._failures)]

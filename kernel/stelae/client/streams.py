@@ -1,18 +1,19 @@
 """Streams of rows from several tablets at once: side by side, or merged by key.
 
-Back-pressure: pages are read ahead into a queue of ``PAGES_AHEAD``. While nobody takes from it, nothing more is asked
-of any tablet, so a slow reader holds a handful of pages in memory, and no server holds anything for it."""
+Back-pressure: pages are read ahead into a queue. While nobody takes from it, nothing more is asked of any tablet, so a
+slow reader holds a handful of pages in memory, and no server holds anything for it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from stelae.client.messages import ScanPage
+from stelae.client.page_rows import PageRows
 from stelae.client.tokens import TokenPart
 from stelae.rows.key_order import KeyOrder
 from stelae.spi.ids import TabletId
@@ -20,7 +21,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 
 PAGES_AHEAD = 4
-"""Pages that are read before they are asked for, of all tablets together."""
+"""Pages that are read before they are asked for; the last of them is on its way, one for each tablet."""
 
 TABLETS_AT_ONCE = 4
 """Tablets that one scan reads at the same time; a merge by key reads all of them."""
@@ -35,9 +36,9 @@ class ReadableTablet(Protocol):
         ...
 
     async def page(
-        self, spec: ScanSpec, *, at: int | None, at_least: int | None, timeout_s: float
-    ) -> tuple[ScanPage, RowBatch | None]:
-        """Read one page in key order."""
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
+    ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
+        """Read one page in key order; its rows are there once they have been read from their bytes."""
         ...
 
 
@@ -69,26 +70,41 @@ class Source:
         """The snapshot, once it is chosen."""
         self._at_least = at_least
         self._timeout_s = timeout_s
+        self._reader = PageRows(spec)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
-        """Yield pages to the end. What cannot be served is retried on the tablet's other replicas."""
+        """Yield pages to the end. What cannot be served is retried on the tablet's other replicas.
+
+        The next page is asked for before the rows of one are read from its bytes, and before somebody takes them: it
+        travels meanwhile."""
         part, limit = self._part, self._spec.limit
+        page, rows = await self._page(part, limit)
         while True:
-            spec = msgspec.structs.replace(self._spec, after=part.after, limit=limit)
-            at_least = self._at_least if part.at is None else None
-            page, rows = await self._tablet.page(spec, at=part.at, at_least=at_least, timeout_s=self._timeout_s)
             limit = None if limit is None else limit - page.row_count
             self.at = page.at
             part = TokenPart(part.tablet_id, page.at, page.after)
-            done = page.after is None or (limit is not None and limit <= 0)
-            yield Piece(self.number, rows, None if done else part)
-            if done:
+            if page.after is None or (limit is not None and limit <= 0):
+                yield Piece(self.number, await rows, None)
                 return
+            following = asyncio.create_task(self._page(part, limit))
+            try:
+                yield Piece(self.number, await rows, part)
+                page, rows = await following
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+    async def _page(self, part: TokenPart, limit: int | None) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
+        spec = msgspec.structs.replace(self._spec, after=part.after, limit=limit)
+        at_least = self._at_least if part.at is None else None
+        return await self._tablet.page(
+            spec, at=part.at, at_least=at_least, reader=self._reader, timeout_s=self._timeout_s
+        )
 
 
 async def side_by_side(sources: Sequence[Source]) -> AsyncGenerator[Piece, None]:
     """Yield the pieces of all sources as they come, a few tablets at a time."""
-    queue: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(PAGES_AHEAD)
+    queue: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(PAGES_AHEAD - 1)
     waiting = iter(sources)
 
     async def work() -> None:

@@ -69,6 +69,11 @@ class Client:
         """Delete a table; see ``AsyncClient.drop_table``."""
         self._portal.run(self._client.drop_table(name, keep_s=keep_s, timeout_s=timeout_s))
 
+    def recall_table(self, table_id: str, *, name: str | None = None, timeout_s: float = TIMEOUT_S) -> Table:
+        """Bring back a table that was dropped with ``keep_s``; see ``AsyncClient.recall_table``."""
+        recalled = self._client.recall_table(table_id, name=name, timeout_s=timeout_s)
+        return Table(self._portal, self._portal.run(recalled))
+
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
         """Carry on the scan of a token; see ``AsyncTable.open``."""
         return Scan(self._portal, self._portal.run(self._client.open(token, timeout_s=timeout_s)))
@@ -92,6 +97,10 @@ class Table:
     def __init__(self, portal: Portal, table: AsyncTable) -> None:
         self._portal = portal
         self._table = table
+
+    def refresh(self, *, timeout_s: float = TIMEOUT_S) -> bool:
+        """Look the table up again; see ``AsyncTable.refresh``."""
+        return self._portal.run(self._table.refresh(timeout_s=timeout_s))
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from stelae.client.failures import RowsFailed, WriteResult
@@ -31,6 +31,10 @@ class TabletAccess(WritableTablet, ReadableTablet, Protocol):
     """A tablet that can be written and read."""
 
 
+Reopen = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]]]]
+"""Finds a table again: where it is by now, and its tablets; it is given so many seconds."""
+
+
 class AsyncTable:
     """A table. Made by ``AsyncClient.table``.
 
@@ -39,6 +43,7 @@ class AsyncTable:
         tablets: its tablets, in the order of the partitions.
         addresses: where its cluster was found; tokens carry them.
         wall_timestamp: the hybrid timestamp of now, by this machine's clock.
+        reopen: looks the table up again; ``None``: it stays as it is.
     """
 
     def __init__(
@@ -47,18 +52,43 @@ class AsyncTable:
         tablets: Sequence[TabletAccess],
         addresses: Sequence[str],
         wall_timestamp: Callable[[], int],
+        reopen: Reopen | None = None,
     ) -> None:
         self.name = location.name
         self._tablets = tablets
         self._addresses = tuple(addresses)
         self._wall_timestamp = wall_timestamp
         self.partitioning = location.partitioning()
+        self._location = location
+        self._reopen = reopen
         self._writer = TableWriter(location.name, self.partitioning, tablets)
+        self._writer.renew = lambda timeout_s: self.refresh(timeout_s=timeout_s)
         self._by_id = {tablet.tablet_id: tablet for tablet in tablets}
+
+    async def refresh(self, *, timeout_s: float = TIMEOUT_S) -> bool:
+        """Look the table up again, as its name, columns and ranges are by now; returns whether anything has changed.
+
+        Writes do so by themselves when the table has been altered. Scans that have begun go on as they were.
+
+        Raises:
+            NoSuchTable: it is gone.
+            Unavailable: not in time, or it is being altered all the time.
+        """
+        if self._reopen is None:
+            return False
+        location, tablets = await self._reopen(self._location, timeout_s)
+        if location == self._location:
+            return False
+        self._location, self.name, self._tablets = location, location.name, tablets
+        self.partitioning = location.partitioning()
+        self._writer.name = location.name
+        self._writer.altered(self.partitioning, tablets)
+        self._by_id.update({tablet.tablet_id: tablet for tablet in tablets})
+        return True
 
     @property
     def schema(self) -> Schema:
-        """Columns and key, as they were when the table was opened."""
+        """Columns and key, as they were when the table was looked up last: at opening, or at :meth:`refresh`."""
         return self.partitioning.schema
 
     @property

@@ -136,6 +136,8 @@ class TabletWriter:
         self._closed = error
         for op in list(self._pending.values()):
             self._fail(op, error)
+            if not op.future.cancelled():
+                op.future.exception()  # Whoever waits for it gets it; one that was let go of is not reported at exit.
 
     # -- sending ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -17,14 +17,15 @@ import msgspec
 
 from stelae.client.failures import UNKNOWN_OUTCOME, Tally, reason_of
 from stelae.client.intake import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, Intake, Part
+from stelae.client.messages import NoSuchTablet
 from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import KeyOrder, key_order
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
-from stelae.spi.errors import CallerError, Overloaded, StelaeError
+from stelae.spi.errors import CallerError, Overloaded, SchemaMismatch, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, OpResult
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -46,6 +47,18 @@ class WritableTablet(Protocol):
         ...
 
 
+RENEWALS_MAX = 8
+"""How often one batch is sent again because the table was altered meanwhile: bounds a call, not what it waits for."""
+
+
+class Unfit(NamedTuple):
+    """Rows that a tablet refused, or that none takes, because the table may be another by now; none has an effect."""
+
+    part: Part
+    code: str
+    reason: Callable[[int], str]
+
+
 class _Piece(NamedTuple):
     tablet: int
     rows: RowBatch
@@ -57,35 +70,46 @@ class Wave:
     """What is sent in one turn: some batches, as operations of the tablets that they concern."""
 
     def __init__(
-        self, schema: Schema, order: KeyOrder, rows: Sequence[RowBatch], tally: Tally, pieces: Sequence[_Piece]
+        self,
+        partitioning: Partitioning,
+        order: KeyOrder,
+        rows: Sequence[RowBatch],
+        tally: Tally,
+        pieces: Sequence[_Piece],
+        unfit: list[Unfit],
     ) -> None:
-        self._first_key = schema.key_layout.columns[0]
+        self.partitioning = partitioning  #: What it was planned with.
+        self.unfit = unfit
+        self.tally = tally
+        self._first_key = partitioning.schema.key_layout.columns[0]
         self._order = order
         self._rows = rows
         self._tally = tally
         self._pieces = pieces
         self._futures: list[asyncio.Future[OpResult] | StelaeError] = []
 
-    @cached_property
-    def _keys(self) -> Any:
+    def _keys(self, low: Any, high: Any) -> Any:
+        """The keys of rows whose first key column is from ``low`` to ``high``; ``None``: of all."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        return pa.chunked_array([self._order.array(rows) for rows in self._rows], self._order.arrow)
+        batches = self._rows
+        if low is not None:
+            columns = [_numbers(self._first_key, rows) for rows in batches]
+            bounds = [pa.scalar(bound, columns[0].type) for bound in (low, high)]
+            inside = [pc.and_(pc.greater_equal(c, bounds[0]), pc.less_equal(c, bounds[1])) for c in columns]
+            batches = [rows.filter(mask) for rows, mask in zip(batches, inside, strict=True)]
+        return pa.chunked_array([self._order.array(rows) for rows in batches], self._order.arrow)
 
     @cached_property
     def _bounds(self) -> tuple[Any, Any] | None:
         """The least and the greatest value of the first key column; ``None``: it has values without an order."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         column = self._first_key
         if column.type in ("float", "double") or not self._rows:  # A NaN is below and above nothing.
             return None
-        arrays = [rows.arrow.column(rows.layout.ids.index(column.id)) for rows in self._rows]
-        numbers = {"date": "int32", "timestamp": "int64"}.get(column.type)
-        if numbers:  # Python's own dates end with the year 9999.
-            arrays = [array.view(pa.type_for_alias(numbers)) for array in arrays]
-        found = [pc.min_max(array).as_py() for array in arrays]
+        found = [pc.min_max(_numbers(column, rows)).as_py() for rows in self._rows]
         return min(one["min"] for one in found), max(one["max"] for one in found)
 
     def meets(self, other: Wave) -> bool:
@@ -93,9 +117,13 @@ class Wave:
         import pyarrow.compute as pc
 
         mine, theirs = self._bounds, other._bounds
-        if mine and theirs and (mine[1] < theirs[0] or theirs[1] < mine[0]):
-            return False  # As in a load in key order: cheaper by far than looking every key up.
-        return bool(pc.any(pc.is_in(self._keys, value_set=other._keys)).as_py())
+        low = high = None
+        if mine and theirs:
+            # In a load in key order nothing is left here, or the few rows of one value of the first key column.
+            low, high = max(mine[0], theirs[0]), min(mine[1], theirs[1])
+            if low > high:
+                return False
+        return bool(pc.any(pc.is_in(self._keys(low, high), value_set=other._keys(low, high))).as_py())
 
     def send(self, tablets: Sequence[WritableTablet], timeout_s: float) -> None:
         """Send every operation, in this turn of the loop."""
@@ -115,6 +143,8 @@ class Wave:
             if error is None:
                 assert isinstance(future, asyncio.Future)
                 self._answered(piece, future.result(), written)
+            elif isinstance(error, NoSuchTablet):
+                self.unfit.append(_unfit(piece, error.code, str(error)))
             elif isinstance(error, StelaeError):
                 certain = isinstance(error, CallerError) or (isinstance(error, Overloaded) and error is future)
                 for row in range(len(piece.rows)):
@@ -123,6 +153,9 @@ class Wave:
                 raise error
 
     def _answered(self, piece: _Piece, result: OpResult, written: dict[int, int]) -> None:
+        if result.refusal == SchemaMismatch.code:
+            self.unfit.append(_unfit(piece, result.refusal, result.detail))
+            return
         if result.refusal:
             for row in range(len(piece.rows)):
                 self._fail(piece, row, result.refusal, result.detail)
@@ -135,9 +168,20 @@ class Wave:
     def _fail(self, piece: _Piece, row: int, code: str, reason: str) -> None:
         self._tally.fail(piece.places[row], code, reason, values_of(piece.rows, row) if self._tally.keeps else None)
 
+    def give_up(self) -> None:
+        """Fail the rows that are unfit."""
+        for part, code, reason in self.unfit:
+            for row, place in enumerate(part.places):
+                values = values_of(part.rows, row) if self._tally.keeps else None
+                self._tally.fail(place, code, reason(row), values)
+
+
+def _unfit(piece: _Piece, code: str, reason: str) -> Unfit:
+    return Unfit(Part(piece.rows, piece.places), code, lambda row: reason)
+
 
 class TableWriter:
-    """Writes of one table.
+    """Writes of one table. What is refused because the table was altered meanwhile is sent again as it is by then.
 
     Args:
         name: of the table, for messages.
@@ -151,12 +195,42 @@ class TableWriter:
         self.tablets = tablets
         self.written: dict[int, int] = {}
         """The highest timestamp of a write of ours, by tablet: what reads of one's own writes have to see."""
+        self.renew: Callable[[float], Awaitable[bool]] | None = None
+        """Looks the table up again, in so many seconds, and says whether it has become another; unset: nobody can."""
         self._order = key_order(self.schema)
+        self._renewing = asyncio.Lock()
 
     @property
     def schema(self) -> Schema:
-        """The table's schema, as it was when the table was opened."""
+        """The table's schema, as it was when the table was looked up last."""
         return self.partitioning.schema
+
+    def altered(self, partitioning: Partitioning, tablets: Sequence[WritableTablet]) -> None:
+        """Take that the table is another from now on. What was written before is seen by every read of own writes."""
+        self.partitioning, self.tablets = partitioning, tablets
+        self._order = key_order(self.schema)
+        highest = max(self.written.values(), default=0)
+        self.written.update(dict.fromkeys(range(len(tablets)), highest) if highest else {})
+
+    async def settle(self, wave: Wave, kind: OpKind, timeout_s: float) -> None:
+        """Wait until all of a wave is written or has failed.
+
+        Whatever has a key in common with it and was sent after it in the same turn is refused with it, and sent again
+        behind it: the version of a tablet's schema only rises."""
+        await wave.settle(self.written)
+        for _ in range(RENEWALS_MAX):
+            if not wave.unfit or not await self._renewed(wave, timeout_s):
+                break
+            wave = self.plan(kind, [unfit.part for unfit in wave.unfit], wave.tally)
+            wave.send(self.tablets, timeout_s)
+            await wave.settle(self.written)
+        wave.give_up()
+
+    async def _renewed(self, wave: Wave, timeout_s: float) -> bool:
+        async with self._renewing:
+            if wave.partitioning is not self.partitioning:
+                return True
+            return self.renew is not None and await self.renew(timeout_s)
 
     async def write(self, kind: OpKind, data: Any, timeout_s: float) -> Tally:
         """Write everything that was handed in, and wait until it is durable.
@@ -170,30 +244,28 @@ class TableWriter:
             for parts in _gathered(Intake(self.schema, kind, tally).parts(data)):
                 wave = self.plan(kind, parts, tally)
                 while under_way and (len(under_way) >= WAVES_MAX or any(wave.meets(other) for other in under_way)):
-                    await under_way.popleft().settle(self.written)
+                    await self.settle(under_way.popleft(), kind, timeout_s)
                 wave.send(self.tablets, timeout_s)
                 under_way.append(wave)
         finally:
             while under_way:
-                await under_way.popleft().settle(self.written)
+                await self.settle(under_way.popleft(), kind, timeout_s)
         return tally
 
     def plan(self, kind: OpKind, parts: Sequence[Part], tally: Tally) -> Wave:
-        """Split batches by partition and encode them; rows without a place fail."""
-        pieces = [piece for part in parts for piece in self._pieces(kind, part, tally)]
-        return Wave(self.schema, self._order, [part.rows for part in parts], tally, pieces)
+        """Split batches by partition and encode them; rows without a place are unfit."""
+        unfit: list[Unfit] = []
+        pieces = [piece for part in parts for piece in self._pieces(kind, part, tally, unfit)]
+        return Wave(self.partitioning, self._order, [part.rows for part in parts], tally, pieces, unfit)
 
-    def _pieces(self, kind: OpKind, part: Part, tally: Tally) -> Iterator[_Piece]:
+    def _pieces(self, kind: OpKind, part: Part, tally: Tally, unfit: list[Unfit]) -> Iterator[_Piece]:
         layout = self.schema.key_layout if kind in KEY_ONLY else self.schema.layout
         columns = None if part.rows.layout == layout else part.rows.layout.ids
         for share in self.partitioning.split(part.rows):
             whole = len(share.rows) == len(part.rows)
             places = part.places if whole else [part.places[place] for place in share.places]
             if share.partition == NOWHERE:
-                for row, place in enumerate(places):
-                    key = share.rows.slice(row, 1).select(self.schema.key_layout).to_rows()[0]
-                    reason = self.partitioning.explain_nowhere(key)
-                    tally.fail(place, NoPartition.code, reason, values_of(share.rows, row))
+                unfit.append(Unfit(Part(share.rows, places), NoPartition.code, self._why_nowhere(share.rows)))
                 continue
             for rows, start, encoded in _encoded(kind, columns, share.rows, 0):
                 mine = places[start : start + len(rows)]
@@ -202,6 +274,24 @@ class TableWriter:
                     tally.fail(mine[0], "TOO_LARGE", reason)
                 else:
                     yield _Piece(share.partition, rows, mine, encoded)
+
+    def _why_nowhere(self, rows: RowBatch) -> Callable[[int], str]:
+        partitioning = self.partitioning
+
+        def reason(row: int) -> str:
+            key = rows.slice(row, 1).select(partitioning.schema.key_layout).to_rows()[0]
+            return partitioning.explain_nowhere(key)
+
+        return reason
+
+
+def _numbers(column: Column, rows: RowBatch) -> Any:
+    """A column of some rows; dates and times as numbers, for Python's own end with the year 9999."""
+    import pyarrow as pa
+
+    array = rows.arrow.column(rows.layout.ids.index(column.id))
+    numbers = {"date": "int32", "timestamp": "int64"}.get(column.type)
+    return array.view(pa.type_for_alias(numbers)) if numbers else array
 
 
 def _gathered(parts: Iterator[Part]) -> Iterator[list[Part]]:

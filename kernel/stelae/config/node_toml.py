@@ -20,9 +20,11 @@ from stelae.host.hybrid_clock import ClockSettings
 from stelae.host.settings import LogSettings, MaintenanceSettings, NodeConfig, Picked, WorkerSettings
 from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
 from stelae.spi.ids import ClusterId, cluster_id
+from stelae.telemetry.settings import LoggingSettings, MetricsSettings, listen_address
 from stelae.wire.settings import WireSettings
 
 _SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers", "maintenance", "masters")
+_TELLING = {"metrics": MetricsSettings, "logging": LoggingSettings}
 _LIST = "See what is installed with: stelae plugins list"
 _PICKED = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
 
@@ -59,13 +61,14 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
         ConfigError: something in it cannot be used.
     """
     source = Source.parse(text, path)
-    extra = extra or {}
+    extra = {**_TELLING, **(extra or {})}
     source.check_keys((), (*_SECTIONS, *EngineKind, *extra))
     _check_registry(source, registry)
     node = read_node(source)
     wire = fill(source, ("wire",), WireSettings, leave_out=frozenset({"insecure_listen"}))
     wal, consensus, store = (_pick(source, registry, kind) for kind in _PICKED)
     masters = read_masters(source)
+    _check_metrics(source)
     return NodeConfig(
         node=dataclasses.replace(node, directory=_absolute(path, node.directory)),
         cluster_id=_cluster(source),
@@ -92,6 +95,16 @@ def _maintenance(source: Source) -> MaintenanceSettings:
         hint = "Let replica_memory_bytes_max be a few times flush_bytes."
         raise source.error(("maintenance", "replica_memory_bytes_max"), fact, hint)
     return found
+
+
+def _check_metrics(source: Source) -> None:
+    """Refuse an address for metrics that cannot be, or that anyone could reach."""
+    try:
+        listen_address(fill(source, ("metrics",), MetricsSettings))
+    except ConfigError as error:
+        if error.where:
+            raise
+        raise source.error(("metrics", "listen"), error.fact, error.hint) from error
 
 
 def _absolute(path: str, directory: str) -> str:

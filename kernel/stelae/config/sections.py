@@ -22,7 +22,7 @@ class EngineNames:
 
     wal: str = setting("segmented", reason="one directory per tablet, the source's layout")
     consensus: str = setting("raft", reason="the reference engine")
-    store: str = setting("memory", reason="rows in memory, rebuilt from the log at start")
+    store: str = setting("columnar", reason="rows in columnar blocks on disk; the log is collected behind them")
     policy: str = setting("placement", reason="of masters: by location, room and count; the reference engine")
 
 

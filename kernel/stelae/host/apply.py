@@ -19,6 +19,7 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.schema import Schema
+from stelae.spi.services import Metrics
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
 from stelae.spi.write import Answer, OpResult, refused
 
@@ -41,7 +42,7 @@ class ApplyGroup:
 
     def __init__(self, entries: Sequence[Entry], results: ResultsTable, schema: Schema) -> None:
         self.entries = entries
-        self.last = entries[-1].op_id
+        self.last, self.row_count = entries[-1].op_id, 0
         self.timestamp = max(entry.timestamp for entry in entries)
         self._results = results
         self._admissions: list[Admission] = []
@@ -54,6 +55,7 @@ class ApplyGroup:
                 admission = results.admit(payload, entry.timestamp)
                 self._admissions.append(admission)
                 self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, payload, admission.skip))
+                self.row_count += payload.row_count
             elif entry.kind is EntryKind.SCHEMA:
                 new, result = Schema.from_bytes(entry.body), OpResult(entry.timestamp)
                 if new.version == schema.version + 1:
@@ -89,6 +91,7 @@ class Applier:
     reader: LogReader
     writer: LogWriter
     pool: BlockingPool  #: Runs stores that do not apply inline.
+    metrics: Metrics
     on_answered: Callable[[Answered], None]  #: Gets the answers of each applied write or schema change,
     on_schema: Callable[[Schema], None]  #: the schema that holds from here on,
     on_applied: Callable[[OpId], None]  #: each advance,
@@ -182,6 +185,7 @@ class Applier:
 
     def _finish(self, group: ApplyGroup, applied: Sequence[ApplyResult]) -> None:
         answers = group.record(applied)
+        self.metrics.count("rows_applied", group.row_count)
         self.applied = group.last
         self.timestamp = max(self.timestamp, group.timestamp)
         for schema in group.schemas:

@@ -259,6 +259,7 @@ def _applier(
         reader=ports.reader,
         writer=ports.writer,
         pool=ports.pool,
+        metrics=ports.metrics,
         on_answered=writes.answered,
         on_schema=writes.schema_changed,
         on_applied=replica.entries_applied,

@@ -239,7 +239,7 @@ class ReadyExecutor:
             return entry
         return Entry(entry.op_id, entry.kind, self._ports.time.now(), entry.body)
 
-    def _resume(self) -> None:
+    def _resume(self, _room: None) -> None:
         self.stalled = False
         self._pump()
 

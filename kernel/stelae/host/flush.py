@@ -57,8 +57,7 @@ class Flusher:
 
     def consider(self) -> bool:
         """Flush if the store holds enough, as ``flush``. Cheap otherwise."""
-        able = self._able and not self.busy
-        return able and self.applier.store.memory_bytes() >= self.flush_bytes and self.flush()
+        return self._able and not self.busy and self.applier.store.memory_bytes() >= self.flush_bytes and self.flush()
 
     def flush(self) -> bool:
         """Flush now; False: work is under way, or the log is not durable that far yet."""
@@ -120,6 +119,7 @@ class Flusher:
             if isinstance(result, Exception):
                 self._fail(f"the superblock cannot be saved: {result}")
                 return
+            self.applier.metrics.count("compactions" if block.flushed == self.superblock.flushed else "flushes")
             self.superblock = block
             store = self.applier.store
             self.applier.between_groups(lambda: store.commit(edit), self._committed)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from stelae.spi.consensus import BeatException, Beats, Event, LeaderAlive, PeerAlive
+from stelae.spi.consensus import BeatException, Beats, Event, LeaderAlive, PeerAlive, PeerUnreachable
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 
@@ -49,10 +49,11 @@ class LocalTablets(Protocol):
 class _Outgoing:
     """What this node says to one peer."""
 
-    tablets: dict[TabletId, int] = field(default_factory=dict)
+    tablets: dict[TabletId, tuple[int, int]] = field(default_factory=dict)  #: Term; version that named it first.
     version: int = 1
     acked_version: int = 0
     heard_at_us: int = 0
+    incarnation_id: IncarnationId | None = None  #: Of the peer, when it answered last.
     refused: dict[TabletId, BeatRefusal] = field(default_factory=dict)
 
 
@@ -81,9 +82,9 @@ class HeartbeatService:
         """Say whom a local replica keeps alive from now on, and in which term."""
         for peer in beats.peers:
             out = self._out.setdefault(peer, _Outgoing())
-            if out.tablets.get(tablet_id) != beats.term:
-                out.tablets[tablet_id] = beats.term
+            if out.tablets.get(tablet_id, (0, 0))[0] != beats.term:
                 self._changed(out, tablet_id)
+                out.tablets[tablet_id] = (beats.term, out.version)
         for peer, out in self._out.items():
             if peer not in beats.peers and out.tablets.pop(tablet_id, None) is not None:
                 self._changed(out, tablet_id)
@@ -96,34 +97,36 @@ class HeartbeatService:
             if not out.tablets:
                 continue
             known = out.acked_version == out.version
-            tablets = None if known else tuple(sorted(out.tablets.items()))
+            tablets = None if known else tuple((name, out.tablets[name][0]) for name in sorted(out.tablets))
             due.append((peer, Beat(out.version, tablets)))
         return due
 
-    def acknowledged(self, peer: NodeId, ack: BeatAck, now_us: int) -> None:
-        """Take a peer's answer. Answers to an older version say nothing about this one."""
-        out = self._out.get(peer)
-        if out is None:
+    def acknowledged(self, peer: NodeId, incarnation_id: IncarnationId, ack: BeatAck, now_us: int) -> None:
+        """Take a peer's answer. One to an older version speaks for the tablets that have not changed since: elections
+        change a set faster than answers come, and the leaders of all others would be deposed for want of a newer."""
+        if (out := self._out.get(peer)) is None:
             return
-        if ack.version != out.version:
-            if ack.version == 0:
-                out.acked_version = 0
+        if out.incarnation_id not in (None, incarnation_id):  # It runs anew: what was under way to it is lost.
+            for tablet_id in out.tablets:
+                self._deliver(tablet_id, PeerUnreachable(peer))
+        out.incarnation_id = incarnation_id
+        if ack.version == 0:
+            out.acked_version = 0
+        if not 0 < ack.version <= out.version or ack.version < out.acked_version:
             return
-        out.acked_version = out.version
-        out.heard_at_us = now_us
+        out.acked_version, out.heard_at_us = ack.version, now_us
         out.refused = {refusal.tablet_id: refusal for refusal in ack.refusals}
         for refusal in ack.refusals:
-            if refusal.tablet_id in out.tablets:
-                event = BeatException(peer, refusal.term, refusal.reason)
-                self._deliver(refusal.tablet_id, event)
+            if 0 < out.tablets.get(refusal.tablet_id, (0, 0))[1] <= ack.version:
+                self._deliver(refusal.tablet_id, BeatException(peer, refusal.term, refusal.reason))
 
     def peers_alive(self, tablet_id: TabletId, term: int) -> list[PeerAlive]:
         """What a leader should know before its deadline: who acknowledged it, and when."""
         alive = []
         for peer in sorted(self._out):
             out = self._out[peer]
-            named = out.tablets.get(tablet_id) == term and out.acked_version == out.version
-            if named and tablet_id not in out.refused:
+            named_term, since = out.tablets.get(tablet_id, (0, 0))
+            if named_term == term and since <= out.acked_version and tablet_id not in out.refused:
                 alive.append(PeerAlive(peer, term, out.heard_at_us))
         return alive
 
@@ -144,9 +147,9 @@ class HeartbeatService:
         """When the leader last spoke; without a known one, whoever names the highest term."""
         best: LeaderAlive | None = None
         for node in (leader,) if leader is not None else sorted(self._in):
-            said = self._in.get(node) if node is not None else None
+            said = self._in.get(node)
             term = said.tablets.get(tablet_id) if said is not None else None
-            if node is None or said is None or term is None:
+            if said is None or term is None:
                 continue
             if best is None or term > best.term:
                 best = LeaderAlive(node, term, said.heard_at_us)
@@ -156,10 +159,8 @@ class HeartbeatService:
         refusals = []
         for tablet_id, term in said.tablets.items():
             local_term, reason = self._local.beat_state(tablet_id, leader)
-            if not reason and local_term != term:
-                reason = "term"
-            if reason:
-                refusals.append(BeatRefusal(tablet_id, local_term, reason))
+            if reason or local_term != term:
+                refusals.append(BeatRefusal(tablet_id, local_term, reason or "term"))
         return refusals
 
     @staticmethod

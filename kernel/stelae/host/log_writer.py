@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from stelae.spi.errors import CallerError, Overloaded, StelaeError, Unavailable
-from stelae.spi.ids import LogId, OpId
+from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Append, Durable, Failed, Outcome, WalEngine
 
@@ -34,6 +34,7 @@ class Slot:
     """A reserved place in a log; ``void`` is set when the log failed before it was filled."""
 
     log: LogId
+    state: "_Log"
     size_bytes: int
     entries: tuple[Entry, ...] | None = None
     replace_from: int | None = None
@@ -77,13 +78,12 @@ class LogWriter:
     queue_bytes_max: int  #: Beyond it ``reserve`` pushes back.
     group_bytes_max: int  #: Most bytes of a group, or one larger append.
     queued_bytes: int = 0
-    groups: int = 0
 
     def __post_init__(self) -> None:
         self._logs: dict[LogId, _Log] = {}
         self._jobs: deque[_Job] = deque()
-        self._ready: dict[LogId, None] = {}
-        self._on_room: list[Callable[[], None]] = []
+        self._ready: dict[LogId, _Log] = {}
+        self._on_room: list[Callable[[None], None]] = []
         self._closing = self._awake = False  # awake: the driver asks ``take_work`` until it says None
 
     # -- event loop side -------------------------------------------------------------------------
@@ -92,21 +92,25 @@ class LogWriter:
         """Accept appends to a log whose last durable op id is ``durable``."""
         self._logs[log] = _Log(durable)
 
+    def close_log(self, log: LogId) -> None:
+        """Forget a log; what waits for it still goes to the engine, which says what became of it."""
+        self._logs.pop(log, None)
+
     def durable(self, log: LogId) -> OpId:
-        """The last op id of a log that is known to be durable."""
-        return self._logs[log].durable
+        """The last op id of a log that is known to be durable; of a log that is not open nothing is."""
+        return self._logs[log].durable if log in self._logs else ZERO
 
     def has_room(self) -> bool:
         """Say whether ``reserve`` would be accepted now."""
         return self.queued_bytes < self.queue_bytes_max
 
-    def when_room(self, callback: Callable[[], None]) -> None:
-        """Call back once, on the event loop, after the queue has shrunk below its bound."""
+    def when_room(self, callback: Callable[[None], None]) -> None:
+        """Call back once, on the event loop and with ``None``, after the queue has shrunk below its bound."""
         with self.lock:
             if not self.has_room():
                 self._on_room.append(callback)
                 return
-        self.post([(_call, callback)])  # the queue has shrunk meanwhile
+        self.post([(callback, None)])  # the queue has shrunk meanwhile
 
     def reserve(self, log: LogId, size_bytes: int) -> Slot:
         """Fix the place of an append of ``size_bytes`` in its log. O(1).
@@ -118,7 +122,7 @@ class LogWriter:
         state = self._logs.get(log)
         if state is None:
             raise CallerError(f"log {log} is not open")
-        slot = Slot(log, size_bytes)
+        slot = Slot(log, state, size_bytes)
         with self.lock:
             if state.failed is not None:
                 raise state.failed.error
@@ -141,10 +145,10 @@ class LogWriter:
         with self.lock:
             slot.replace_from, slot.commit_hint = replace_from, commit_hint
             slot.done, slot.entries = done, entries
-            state = self._logs[slot.log]
+            state = slot.state
             wake = False
             if not state.committing and state.queue and state.queue[0].entries is not None:
-                self._ready[slot.log] = None
+                self._ready[slot.log] = state
                 wake, self._awake = not self._awake, True
             void = slot.void
         if void is not None:
@@ -162,10 +166,10 @@ class LogWriter:
 
     def repair(self, log: LogId, done: Callable[[object], None]) -> None:
         """Try to make a failed log usable; the result is its durable ``OpId`` or the error."""
+        state = self._logs[log]
 
         def finished(result: object) -> None:
             if isinstance(result, OpId):
-                state = self._logs[log]
                 state.failed = None
                 state.durable = result
             done(result)
@@ -206,15 +210,14 @@ class LogWriter:
         """Record the outcome of a group; return the callbacks that it owes, in slot order."""
         completions: list[Completion] = []
         with self.lock:
-            self.groups += 1
             for log, slots in group.slots.items():
-                state = self._logs[log]
+                state = slots[0].state
                 state.committing = False
                 self._settle(state, slots, outcomes[log], completions)
                 if state.queue and state.queue[0].entries is not None:
-                    self._ready[log] = None
+                    self._ready[log] = state
             if self._on_room and self.has_room():
-                completions.extend((_call, callback) for callback in self._on_room)
+                completions.extend((callback, None) for callback in self._on_room)
                 self._on_room.clear()
         return completions
 
@@ -223,14 +226,12 @@ class LogWriter:
     def _take_group(self) -> Group:
         group = Group({}, {})
         budget = self.group_bytes_max
-        for log in list(self._ready):
+        for log, state in list(self._ready.items()):
             if budget <= 0 and group.slots:
                 break
             del self._ready[log]
-            state = self._logs[log]
             slots = _drain(state.queue, budget)
-            for slot in slots:
-                budget -= slot.size_bytes
+            budget -= sum([slot.size_bytes for slot in slots])
             state.committing = True
             group.slots[log] = slots
             group.appends[log] = _merge(slots)
@@ -273,8 +274,3 @@ def _merge(slots: list[Slot]) -> Append:
         entries = tuple([entry for slot in slots for entry in slot.entries or ()])
         hint = max([slot.commit_hint for slot in slots])
     return Append(entries=entries, replace_from=first.replace_from, commit_hint=hint)
-
-
-def _call(callback: object) -> None:
-    assert callable(callback)
-    callback()

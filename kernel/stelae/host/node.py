@@ -193,7 +193,7 @@ class Node:
         peers, messenger = self.peers, self.messenger
         messenger.on_message(CONSENSUS, lambda m: peers.consensus_arrived(m.sender, m.body))
         messenger.on_message(BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body))
-        messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.body))
+        messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_peer_change(self._peer_changed)
         for factory in self._factories:
             service = factory(self)

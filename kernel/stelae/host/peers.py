@@ -127,10 +127,10 @@ class PeerTraffic:
         if self._link is not None:
             self._link.send(sender, BEAT_ACK, [self._encoder.encode(ack)])
 
-    def beat_ack_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
+    def beat_ack_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
         """Take the answer to a heartbeat; raises ``PeerError`` if it is malformed."""
         ack = _decode(self._acks, frames, BEAT_ACK)
-        self.heartbeats.acknowledged(sender, ack, self._turns.now_us())
+        self.heartbeats.acknowledged(sender, incarnation_id, ack, self._turns.now_us())
 
     def peer_lost(self, peer: NodeId) -> None:
         """The link to a peer went down: what was in flight to it may be lost."""
@@ -144,9 +144,7 @@ class PeerTraffic:
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return 0, "unknown"
-        if replica.failure:
-            return replica.status.term, "failed"
-        return replica.status.term, ""
+        return replica.status.term, "failed" if replica.failure else ""
 
     # -- beats -----------------------------------------------------------------------------------
 

@@ -255,13 +255,13 @@ class Replica:
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
         self.status = after
+        if after.peers != before.peers:
+            self._anchor_peers()
         was, now = _headline(before), _headline(after)
         if was == now:
             return
         pairs = [value for pair in zip(was, now, strict=True) for value in pair]
         log.info("replica tablet=%s role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s", self.tablet_id, *pairs)
-        if before.role != after.role and before.role is Role.LEADER:
-            self._ports.metrics.count("leaderships_lost")
         self._ports.observer.status_changed(self.tablet_id, before, after)
 
     def _arm_timer(self) -> None:
@@ -381,7 +381,6 @@ class Replica:
         self.reads.applied(applied.index)
         # Nothing waits for the core to know: it is told with its next events.
         self._events.append(Applied(applied.index))
-        self._anchor_peers()
         self.flusher.consider()
 
     def _anchor_peers(self) -> None:
@@ -421,7 +420,6 @@ class Replica:
         before = self.state.value
         self.failure = reason
         log.error("replica failed tablet=%s reason=%s", self.tablet_id, reason)
-        self._ports.metrics.count("replicas_failed")
         self._close_down(Unavailable(f"the replica has failed: {reason}"))
         self._ports.observer.replica_failed(self.tablet_id, before, reason)
 

@@ -41,6 +41,8 @@ class TabletLoader:
         self._crash = crash
         self.failed: dict[TabletId, str] = {}
         """Tablets that stay offline, and why; the node serves the others."""
+        self.lost: set[TabletId] = set()
+        """Tablets whose last op id is UNKNOWN, deleted since or not: they never vote again (rule 19)."""
 
     def create(self, tablet: TabletSettings) -> bool:
         """Create the configured tablet unless it exists or has failed; True if it was created.
@@ -99,10 +101,23 @@ class TabletLoader:
                 case Action.START:
                     recovered += [replica] if (replica := self.recover(one)) is not None else []
                 case Action.FAIL:
+                    # Each such row of the table means that log, superblock or consensus metadata cannot be read.
+                    self.lost.add(one.tablet_id)
                     self.fail(one.tablet_id, one.failure)
+                case Action.TOMBSTONE:
+                    self._remove_leftovers(one.tablet_id)
                 case Action.ROLL_FORWARD | Action.DELETE_SELF:
                     self._end_deletion(one)
         return recovered
+
+    def _remove_leftovers(self, tablet_id: TabletId) -> None:
+        """A tombstone owns neither log nor data: what there is was made by a restore that a crash took back."""
+        wal, directory = self._engines.wal, self._layout.data_of(tablet_id)
+        for log_id in [log_id for log_id in wal.logs() if log_id.tablet_id == tablet_id]:
+            wal.drop(log_id)
+        if self._files.exists(directory):
+            self._files.remove_tree(directory)
+            self._files.sync_directory(self._layout.data)
 
     def look(self, tablet_id: TabletId, logs: Mapping[LogId, LogState]) -> Found:
         """Look at one tablet, as at start."""

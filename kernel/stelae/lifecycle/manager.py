@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.host.hybrid_clock import physical_us
+from stelae.host.ports import BlockingPool
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.deletion import LastOpId, bury, set_data_aside, set_log_aside
+from stelae.lifecycle.hints import hint_again
 from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.quarantine import About
+from stelae.lifecycle.quarantine import About, purge, tablet_of
 from stelae.lifecycle.startup import Action, Found
 from stelae.lifecycle.steps import OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
@@ -66,7 +68,17 @@ class TabletManager:
         ``FenceMismatch``: another config was committed here. ``Unavailable``, ``StorageError`` as for ``create``."""
         self._run(tablet_id, "deleted", self._delete(tablet_id, reason, seen), done)
 
-    def _run(self, tablet_id: TabletId, what: str, steps: Steps[None], done: Done) -> None:
+    def purge(self, name: str, done: Done) -> None:
+        """Remove a directory of the quarantine for good, while nothing else happens to its tablet.
+
+        ``BadIdentifier``: it is no name of one. ``Unavailable``: the deletion that made it is not finished. Removing
+        much takes long, so it is done where scans are and keeps no vote waiting."""
+        tablet_id = tablet_of(name)
+        self._run(tablet_id, "purged", self._purge(tablet_id, name), done, pool=self._node.scans)
+
+    def _run(
+        self, tablet_id: TabletId, what: str, steps: Steps[None], done: Done, *, pool: BlockingPool | None = None
+    ) -> None:
         if tablet_id in self._under_way:
             done(Unavailable(f"tablet {tablet_id} is being {self._under_way[tablet_id]}"))
             return
@@ -80,7 +92,7 @@ class TabletManager:
             done(result)
 
         node = self._node
-        StepRunner(node.metadata_pool, node.writer, node.turns).run(f"tablet/{tablet_id}", steps, ended)
+        StepRunner(pool or node.metadata_pool, node.writer, node.turns).run(f"tablet/{tablet_id}", steps, ended)
 
     # -- the protocols ---------------------------------------------------------------------------
 
@@ -102,7 +114,10 @@ class TabletManager:
         recovered = yield OffLoop(lambda: self._loader.recover(found))
         if recovered is None:
             raise Unavailable(f"tablet {new.id} was created and has failed: {self._why_offline(found)}")
-        self._node.host(recovered, campaign=new.hinted_leader == self._node.node_id)
+        hinted = new.hinted_leader == self._node.node_id
+        self._node.host(recovered, campaign=hinted)
+        if hinted and (made := self._node.replicas.get(new.id)) is not None:
+            hint_again(made, self._node.turns)
 
     def _delete(self, tablet_id: TabletId, reason: str, seen: OpId | None) -> Steps[None]:
         replica = self._node.replicas.get(tablet_id)
@@ -115,15 +130,28 @@ class TabletManager:
             if found.decision.action is Action.TOMBSTONE:
                 return
             block, last = self._offline(found, seen)
+            if last == "UNKNOWN":
+                self._loader.lost.add(tablet_id)
         node = self._node
         about = About(
-            tablet_id=tablet_id, table_name=block.table_name, deleted_us=physical_us(node.time.last), reason=reason
+            tablet_id=tablet_id,
+            table_name=block.table_name,
+            deleted_us=physical_us(node.time.last),
+            reason=reason,
+            wal_engine=node.config.wal.name,
         )
         tombstone = yield OffLoop(lambda: bury(node.files, node.layout, block, last, about))
         yield OffLoop(lambda: set_data_aside(node.files, node.layout, tombstone))
         yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
+        node.writer.close_log(tombstone.log_id)
         self._loader.failed.pop(tablet_id, None)
         log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
+
+    def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
+        found = yield from self._look(tablet_id)
+        if found.decision.action is Action.ROLL_FORWARD:
+            raise Unavailable(f"the deletion of tablet {tablet_id} is not finished: its log is still to be set aside")
+        yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
 
     def _shut_down(self, replica: Replica) -> Steps[OpId]:
         """Step 1: nothing is appended, applied or flushed any more, and the store is closed."""

@@ -9,30 +9,56 @@ One directory per deletion, ``quarantine/<tablet-id>.<n>``::
     wals/           of the log engine
 
 A directory counts once the superblock of its tablet names it (the tombstone); one that nobody names and that holds
-neither data nor a log was begun by a deletion that a crash took back."""
+neither data nor a log was begun by a deletion that a crash took back. Beside them stand ``wals-<engine>.<n>``, logs
+that a conversion has set aside: they have no date, so they go for their size alone, and before what has one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from stelae.host.layout import Layout
 from stelae.host.metadata import Kind, MetadataMissing, load, save
+from stelae.lifecycle.sizes import bytes_below
 from stelae.spi.errors import BadIdentifier, StorageError
 from stelae.spi.ids import TabletId, tablet_id
 from stelae.spi.services import Files
+from stelae.spi.settings import setting
 
 CONTENTS = ("data", "wals")
+PARTS = {"about", "superblock", "consensus-meta", *CONTENTS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineSettings:
+    """Section ``[quarantine]``: how much a node keeps of what it has deleted, and for how long."""
+
+    bytes_max: int = setting(
+        64 << 30, unit="bytes", low=0, high=1 << 50, reason="above it the oldest goes; 0 keeps nothing"
+    )
+    age_s_max: int = setting(
+        604_800, unit="s", low=0, high=315_360_000, reason="a week: long enough to notice a table dropped by mistake"
+    )
+    free_bytes_min: int = setting(
+        1 << 30, unit="bytes", low=0, high=1 << 50, reason="with less space on the disk the oldest goes first"
+    )
+    interval_ms: int = setting(
+        60_000, unit="ms", low=50, high=86_400_000, reason="limits of days need no haste, a disk that fills does"
+    )
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a directory is there. ``deleted_us``: wall-clock microseconds, for people and for the limit on age."""
+    """Why a directory is there. ``deleted_us``: wall-clock microseconds, for people and for the limit on age.
+
+    ``wal_engine`` set the log aside, and can read it; empty: not said, by an older release."""
 
     tablet_id: TabletId
     table_name: str
     deleted_us: int
     reason: str
+    wal_engine: str = ""
 
 
 ABOUT = Kind("quarantine", b"STqu", 1, About)
@@ -42,8 +68,9 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     """One directory of the quarantine."""
 
     name: str  #: ``<tablet-id>.<n>``.
-    about: About | None  #: ``None``: it cannot be read.
+    about: About | None  #: ``None``: it cannot be read, or is of no deletion.
     size_bytes: int  #: Of all its files.
+    of_deletion: bool = True  #: Else a conversion of the log has set it aside.
 
 
 def make_place(files: Files, layout: Layout, tablet: TabletId) -> str:
@@ -65,24 +92,44 @@ def listed(files: Files, layout: Layout) -> list[Quarantined]:
     found = []
     for tablet, number in _names(files, layout):
         name = f"{tablet}.{number}"
-        place = f"{layout.quarantine}/{name}"
+        place = place_named(layout, name)
         try:
             about = load(files, ABOUT, f"{place}/about")
         except (StorageError, MetadataMissing):
             about = None
-        found.append(Quarantined(name=name, about=about, size_bytes=_size_of(files, place)))
+        size_bytes, of_deletion = bytes_below(files, place), about is not None or _of_deletion(files, place)
+        found.append(Quarantined(name=name, about=about, size_bytes=size_bytes, of_deletion=of_deletion))
     return sorted(found, key=lambda one: (one.about.deleted_us if one.about else 0, one.name))
 
 
 def purge(files: Files, layout: Layout, names: list[str]) -> None:
     """Remove directories for good. A tombstone that names one keeps its last op id and can vote on."""
     for name in names:
-        files.remove_tree(f"{layout.quarantine}/{name}")
+        files.remove_tree(place_named(layout, name))
     if names:
         files.sync_directory(layout.quarantine)
 
 
-def too_much(found: list[Quarantined], *, bytes_max: int, deleted_before_us: int) -> list[str]:
+def place_named(layout: Layout, name: str) -> str:
+    """Path of one directory of the quarantine."""
+    return f"{layout.quarantine}/{name}"
+
+
+def tablet_of(name: str) -> TabletId:
+    """The tablet of a directory; ``BadIdentifier``: it is no name of one."""
+    tablet, _, number = name.rpartition(".")
+    if not number.isdecimal():
+        raise BadIdentifier("directory of the quarantine", name, "<tablet-id>.<number>")
+    return tablet_id(tablet)
+
+
+def allowed_bytes(found: Sequence[Quarantined], settings: QuarantineSettings, free_bytes: int) -> int:
+    """How much may stay: what the settings allow, and less where the disk has less space left than it should have."""
+    present = sum(one.size_bytes for one in found)
+    return min(settings.bytes_max, max(0, present - max(0, settings.free_bytes_min - free_bytes)))
+
+
+def too_much(found: Sequence[Quarantined], *, bytes_max: int, deleted_before_us: int) -> list[str]:
     """Names of what is too old, and of the oldest of what is above ``bytes_max`` in all."""
     left = sum(one.size_bytes for one in found)
     names = []
@@ -98,11 +145,20 @@ def remove_unfinished(files: Files, layout: Layout, named: set[str | None]) -> N
     """Remove what deletions began before they had a tombstone; ``named`` are the places in superblocks."""
     orphans = []
     for tablet, number in _names(files, layout):
-        place = f"{layout.quarantine}/{tablet}.{number}"
+        place = place_named(layout, f"{tablet}.{number}")
         holds = any(files.exists(f"{place}/{part}") for part in CONTENTS)
-        if not holds and place.removeprefix(f"{layout.root}/") not in named:
+        if not holds and _of_deletion(files, place) and place.removeprefix(f"{layout.root}/") not in named:
             orphans.append(f"{tablet}.{number}")
     purge(files, layout, orphans)
+
+
+def _of_deletion(files: Files, place: str) -> bool:
+    """Whether a directory holds nothing that a deletion would not have put there, or begun to."""
+    try:
+        names = files.listdir(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return {name.removeprefix(".").removesuffix(".tmp") for name in names} <= PARTS
 
 
 def _names(files: Files, layout: Layout) -> Iterator[tuple[TabletId, int]]:
@@ -113,16 +169,3 @@ def _names(files: Files, layout: Layout) -> Iterator[tuple[TabletId, int]]:
                 yield tablet_id(tablet), int(number)
         except BadIdentifier:
             continue
-
-
-def _size_of(files: Files, place: str) -> int:
-    """Bytes of all files below a path; what is no directory is a file."""
-    try:
-        names = files.listdir(place)
-    except NotADirectoryError:
-        file = files.open(place)
-        try:
-            return file.size()
-        finally:
-            file.close()
-    return sum(_size_of(files, f"{place}/{name}") for name in names)

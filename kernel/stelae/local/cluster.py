@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.local.node_process import NodeProcess
+from stelae.local.ports import free_ports
 from stelae.spi.errors import CallerError, ConfigError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
@@ -100,15 +100,8 @@ class LocalCluster:
             ClusterExists: the folder is not empty.
             FormatFailed: with what ``stelae fs format`` said.
         """
-        registry = Registry.installed()
-        for place in range(options.node_count):
-            for kind, name in options.engines_of(place).items():
-                registry.engine(EngineKind(kind), name)
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise ClusterExists(
-                f"{directory} is not empty; choose a new folder, or remove it if its data are no longer wanted"
-            )
+        check_engines(options)
+        make_folder(directory)
         cluster_id = f"local-{secrets.token_hex(6)}"
         nodes = [
             NodeProcess(
@@ -145,7 +138,7 @@ class LocalCluster:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise NotACluster(
                 f"{directory} holds no local cluster ({CLUSTER_FILE} is missing or unreadable); "
-                "make one with: stelae demo --keep DIR"
+                "make one with: stelae cluster up DIR"
             ) from error
 
     @property
@@ -187,16 +180,21 @@ class LocalCluster:
         (self.directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; a node that finds its port taken says so and ends."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+def check_engines(options: ClusterOptions) -> None:
+    """See that every engine is there; ``PluginError``, ``ConfigError``: one is not, or no node is left for it."""
+    registry = Registry.installed()
+    for place in range(options.node_count):
+        for kind, name in options.engines_of(place).items():
+            registry.engine(EngineKind(kind), name)
+
+
+def make_folder(directory: Path) -> None:
+    """Make the folder of a new cluster; ``ClusterExists``: something is in it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise ClusterExists(
+            f"{directory} is not empty; choose a new folder, or remove it if its data are no longer wanted"
+        )
 
 
 def format_node(node: NodeProcess, uuid: NodeId | None = None) -> None:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import (
     CLUSTER_FILE,
-    ClusterExists,
     ClusterOptions,
     LocalCluster,
     NotACluster,
+    check_engines,
     format_node,
-    free_ports,
+    make_folder,
     sections_text,
 )
 from stelae.local.node_process import NodeProcess, Role
+from stelae.local.ports import free_ports
+from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 
 KIND = "masters"
 """How the cluster file says that there are masters."""
+
+POLL_S = 0.1
+ASK_S = 2.0
 
 
 class MasteredCluster:
@@ -34,18 +42,30 @@ class MasteredCluster:
         self.servers = list(servers)
 
     @classmethod
-    def create(cls, directory: Path, options: ClusterOptions, *, masters: int = 3) -> MasteredCluster:
-        """Format masters and tablet servers of a new cluster; nothing is started. ``options`` count the servers.
+    def create(
+        cls,
+        directory: Path,
+        options: ClusterOptions,
+        *,
+        masters: int = 3,
+        formatted: Callable[[NodeProcess, NodeId], None] = format_node,
+    ) -> MasteredCluster:
+        """Format masters and tablet servers of a new cluster; nothing is started.
+
+        Args:
+            directory: new, or empty.
+            options: of the tablet servers: how many, and what they are made of.
+            masters: how many; odd.
+            formatted: formats the directory of one node, under a uuid. The default is a process for each.
 
         Raises:
+            PluginError, ConfigError: an engine is not installed, or broken; or more are named than there are servers.
+                Nothing was written.
             ClusterExists: the folder is not empty.
             FormatFailed: with what ``stelae fs format`` said.
         """
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise ClusterExists(
-                f"{directory} is not empty; choose a new folder, or remove it if its data are no longer wanted"
-            )
+        check_engines(options)
+        make_folder(directory)
         ports = iter(free_ports(masters + options.node_count))
         cluster = cls(
             directory,
@@ -64,7 +84,7 @@ class MasteredCluster:
             if node.role == "tserver" and options.engines:
                 sections["engines"] = options.engines_of(place - masters)
             node.config_path.write_text(sections_text(sections, options.settings))
-            format_node(node, uuid=node.node_id)
+            formatted(node, node.node_id)
         found = {"cluster_id": cluster_id, KIND: _listed(cluster.masters), "servers": _listed(cluster.servers)}
         (directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
         return cluster
@@ -107,13 +127,45 @@ class MasteredCluster:
         for node in self.nodes:
             node.check()
 
-    def stop(self) -> None:
-        """Stop what this process started, tablet servers first; kills what does not stop in time."""
-        for group in (self.servers, self.masters):
-            for node in group:
-                node.ask_to_stop()
-            for node in group:
-                node.wait()
+    def kill(self) -> None:
+        """Kill what this process started, and wait until it is gone."""
+        for node in self.nodes:
+            node.kill()
+
+
+async def until_served(cluster: MasteredCluster, timeout_s: float) -> None:
+    """Wait until a leading master has heard of every tablet server, after this was called: not of a run before it.
+
+    Raises:
+        NodeExited: a process has ended.
+        Unavailable: not in time.
+    """
+    begun = time.monotonic()
+    deadline = begun + timeout_s
+    problem: object = "nobody answered"
+    while time.monotonic() < deadline:
+        cluster.check()
+        try:
+            async with await connect_async(cluster.addresses, timeout_s=ASK_S) as client:
+                heard = await _heard(client, begun)
+                missing = [node.name for node in cluster.servers if node.node_id not in heard]
+                if not missing:
+                    return
+                problem = f"not heard of: {', '.join(missing)}"
+        except StelaeError as error:
+            problem = error
+        await asyncio.sleep(POLL_S)
+    logs = cluster.masters[0].log_path
+    raise Unavailable(f"the cluster does not serve yet ({problem}); see the logs, for example {logs}")
+
+
+async def _heard(client: AsyncClient, since: float) -> set[str]:
+    """Tablet servers that the leading master has heard from since it leads, and since a time of our clock."""
+    if client.catalog is None:
+        return set()
+    elapsed_ms = (time.monotonic() - since) * 1000
+    servers = (await client.catalog.list_servers(timeout_s=ASK_S)).servers
+    return {server.node_id for server in servers if server.silent_ms is not None and server.silent_ms < elapsed_ms}
 
 
 def addresses_of(directory: Path) -> list[str]:

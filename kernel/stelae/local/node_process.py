@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -59,6 +60,11 @@ class NodeProcess:
         return self.directory / "node.log"
 
     @property
+    def _held_path(self) -> Path:
+        """Locked while a process that was started here runs; its content is the process id."""
+        return self.directory / "process.lock"
+
+    @property
     def pid(self) -> int | None:
         """Process id, while it is ours and runs."""
         return self._process.pid if self._process is not None else None
@@ -73,7 +79,11 @@ class NodeProcess:
         command.append(str(self.config_path))
         if not outlive:
             command.append("--until-stdin-closes")
-        with self.log_path.open("ab") as log:
+        with self.log_path.open("ab") as log, self._held_path.open("a+b") as held:
+            # The process inherits this lock and keeps it to its end: it is known to run before it says so itself.
+            with suppress(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.truncate(0)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL if outlive else subprocess.PIPE,
@@ -81,7 +91,9 @@ class NodeProcess:
                 stderr=log,
                 start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                pass_fds=(held.fileno(),),
             )
+            held.write(str(self._process.pid).encode())
 
     def check(self) -> None:
         """See that the process still runs.
@@ -118,18 +130,8 @@ class NodeProcess:
         return self._reap()
 
     def running_pid(self) -> int | None:
-        """Process id of the node that holds the directory, whoever started it; else ``None``."""
-        lock = self.directory / "data" / "lock"
-        try:
-            with lock.open("r+b") as file:
-                text = file.read().strip()
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    return int(text) if text.isdigit() else None
-        except OSError:
-            return None
-        return None
+        """Process id of the node that was started here or holds the directory, by whomever; else ``None``."""
+        return _holder(self._held_path) or _holder(self.directory / "data" / "lock")
 
     def log_tail(self) -> str:
         """The last lines that the process printed."""
@@ -147,3 +149,17 @@ class NodeProcess:
         if process.stdin is not None:
             process.stdin.close()
         return code
+
+
+def _holder(lock: Path) -> int | None:
+    """Process id in a file that some process has locked."""
+    try:
+        with lock.open("r+b") as file:
+            text = file.read().strip()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return int(text) if text.isdigit() else None
+    except OSError:
+        return None
+    return None

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae.client.client import Client, Tablet
-from stelae.local.cluster import LocalCluster
+from stelae.client import AsyncTable
+from stelae.client.catalog import SYSTEM_TABLET, Catalog
+from stelae.client.checkup import check
+from stelae.client.client import Client
 from stelae.local.sources import Source
-from stelae.spi.errors import RetryableError
+from stelae.spi.errors import RetryableError, StelaeError
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.rows import RowBatch
 
 AGREEMENT_TIMEOUT_S = 15.0
-POLL_S = 0.05
+HEALTH_TIMEOUT_S = 15.0
+POLL_S = 0.1
 EXAMPLES_MAX = 3
 
 
@@ -36,39 +41,71 @@ class Verdict:
     examples: list[str] = field(default_factory=list)
 
 
-async def wait_for_agreement(client: Client, cluster: LocalCluster, check: Callable[[], None]) -> Agreement:
-    """Wait until every replica has applied the same entries to the same effect.
+async def replicas_of(connection: Client, catalog: Catalog, table: str) -> dict[TabletId, list[NodeId]]:
+    """Members of every tablet of a table, and of the system tablet, in which the masters keep what they know."""
+    found = {tablet.tablet_id: tablet.members for tablet in (await catalog.get_table(table)).tablets}
+    found[SYSTEM_TABLET] = await connection.members(SYSTEM_TABLET)
+    return {tablet_id: [node_id for node_id, _ in members] for tablet_id, members in found.items()}
+
+
+async def wait_for_agreement(
+    client: Client, replicas: Mapping[TabletId, Sequence[NodeId]], check_nodes: Callable[[], None]
+) -> Agreement:
+    """Wait until all replicas of each tablet have applied the same entries to the same effect.
 
     Args:
-        check: raises if a node has ended.
+        replicas: the nodes of each tablet.
+        check_nodes: raises if a node has ended.
     """
     deadline = time.monotonic() + AGREEMENT_TIMEOUT_S
-    detail = "no replica answered"
-    while time.monotonic() < deadline:
-        check()
-        try:
-            found = {node.name: await client.checksum(node.node_id, cluster.tablet_id) for node in cluster.nodes}
-        except RetryableError as error:
-            detail = str(error)
-        else:
-            if len({(c.checksum, c.applied) for c in found.values()}) == 1:
-                return Agreement(True, "")
-            detail = ", ".join(f"{name} at {c.applied} has {c.checksum[:12]}" for name, c in found.items())
+    pending = dict(replicas)
+    while True:
+        check_nodes()
+        details = {tablet_id: await _difference(client, tablet_id, nodes) for tablet_id, nodes in pending.items()}
+        pending = {tablet_id: pending[tablet_id] for tablet_id, detail in details.items() if detail}
+        if not pending:
+            return Agreement(True, "")
+        if time.monotonic() > deadline:
+            return Agreement(False, "; ".join(f"tablet {tablet_id}: {details[tablet_id]}" for tablet_id in pending))
         await asyncio.sleep(POLL_S)
-    return Agreement(False, detail)
 
 
-async def read_back(
-    tablet: Tablet, source: Source, acked: bytearray, progress: Callable[[str, int, int], None]
-) -> Verdict:
-    """Scan everything and compare it with the source, row by row."""
+async def _difference(client: Client, tablet_id: TabletId, nodes: Sequence[NodeId]) -> str:
+    """In which the replicas of a tablet differ now; empty if in nothing."""
+    try:
+        found = await asyncio.gather(*(client.checksum(node, tablet_id) for node in nodes))
+    except RetryableError as error:
+        return str(error)
+    if len({(one.checksum, one.applied) for one in found}) == 1:
+        return ""
+    said = zip(nodes, found, strict=True)
+    return ", ".join(f"{node[:8]} at {one.applied} has {one.checksum[:12]}" for node, one in said)
+
+
+async def wait_for_health(connection: Client, catalog: Catalog, check_nodes: Callable[[], None]) -> Sequence[str]:
+    """Wait until ``stelae check`` would find nothing to say; return what it says at last."""
+    deadline = time.monotonic() + HEALTH_TIMEOUT_S
+    while True:
+        check_nodes()
+        try:
+            problems: Sequence[str] = (await check(connection, catalog)).problems
+        except StelaeError as error:
+            problems = [str(error)]
+        if not problems or time.monotonic() > deadline:
+            return problems
+        await asyncio.sleep(POLL_S)
+
+
+async def read_back(table: AsyncTable, source: Source, acked: bytearray, progress: Callable[[int], None]) -> Verdict:
+    """Scan everything and compare it with the source, row by row; ``progress`` is told how many were read."""
     verdict = Verdict()
-    expected = {source.key_of(row): number for number, row in enumerate(source.rows)}
+    expected = {key: number for number, key in enumerate(source.keys())}
+    places = [[column["name"] for column in source.columns].index(name) for name in source.key]
     seen = bytearray(len(source.rows))
-    async for batch in tablet.scan():
-        for row in batch.to_rows():
+    async for batch in table.scan():
+        for row in RowBatch(table.schema.layout, batch).to_rows():
             verdict.read += 1
-            number = expected.get(source.key_of(row))
+            number = expected.get(tuple(row[place] for place in places))
             if number is None or seen[number] or not _same(row, source.rows[number]):
                 verdict.wrong += 1
                 if len(verdict.examples) < EXAMPLES_MAX:
@@ -76,7 +113,7 @@ async def read_back(
                     verdict.examples.append(f"read {row!r} where {sent!r} was sent")
             if number is not None:
                 seen[number] = 1
-        progress("comparing every row with the source", verdict.read, len(source.rows))
+        progress(verdict.read)
     for number, is_acked in enumerate(acked):
         if is_acked and not seen[number]:
             verdict.lost += 1

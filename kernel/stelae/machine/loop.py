@@ -91,11 +91,12 @@ class LoopTurns:
 
 
 class LagProbe:
-    """Measures how late the loop runs its timers, as ``loop_lag_ms`` (last) and its maximum."""
+    """Measures how late the loop runs its timers: ``loop_lag_ms`` (last), its maximum, and all as a histogram."""
 
     def __init__(self, turns: LoopTurns, metrics: Metrics) -> None:
         self._turns = turns
         self._metrics = metrics
+        self._note_us = metrics.histogram("loop_lag_us")
         self._due_us = 0
         self._timer: Timer | None = None
         self.lag_ms_max = 0.0
@@ -111,7 +112,9 @@ class LagProbe:
             self._timer.cancel()
 
     def _measure(self) -> None:
-        lag_ms = max(0, self._turns.now_us() - self._due_us) / 1000
+        lag_us = max(0, self._turns.now_us() - self._due_us)
+        self._note_us(lag_us)
+        lag_ms = lag_us / 1000
         self.lag_ms_max = max(self.lag_ms_max, lag_ms)
         self._metrics.gauge("loop_lag_ms", lag_ms)
         self._metrics.gauge("loop_lag_ms_max", self.lag_ms_max)

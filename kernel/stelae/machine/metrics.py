@@ -1,6 +1,47 @@
-"""Counters and gauges of one node, kept in memory; whoever wants to publish them reads them."""
+"""Counters, gauges and histograms of one node, kept in memory; whoever wants to publish them reads them."""
 
-from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+BITS = 48
+"""Buckets of a histogram: values from 2^47 on, more than four years in microseconds, share the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a histogram held at one moment.
+
+    Attributes:
+        counts: how many values were at most ``2 ** place`` and above the bound before, by place.
+        total: the sum of all values.
+    """
+
+    counts: tuple[int, ...]
+    total: int
+
+
+class Histogram:
+    """Counts whole numbers, at least 0, by powers of two: a value costs two additions and no memory.
+
+    One thread adds; any thread reads."""
+
+    __slots__ = ("_counts", "_total")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (BITS + 1)
+        self._total = 0
+
+    def add(self, value: int) -> None:
+        """Add a value."""
+        self._total += value
+        try:
+            self._counts[value and (value - 1).bit_length()] += 1
+        except IndexError:
+            self._counts[BITS] += 1
+
+    def read(self) -> Reading:
+        """What was added so far. A value that is being added at this moment may be in one of the two, not in both."""
+        return Reading(tuple(self._counts), self._total)
 
 
 class NodeMetrics:
@@ -10,17 +51,37 @@ class NodeMetrics:
     are for people and never decide anything."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
         self._gauges: dict[str, float] = {}
+        self._histograms: dict[str, Histogram] = {}
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
-        self._counts[name] += amount
+        try:
+            self._counts[name] += amount
+        except KeyError:
+            self._counts[name] = amount
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
         self._gauges[name] = value
 
+    def histogram(self, name: str) -> Callable[[int], None]:
+        """Return what adds to the histogram of that name, which is made when first asked for."""
+        return self._histograms.setdefault(name, Histogram()).add
+
     def snapshot(self) -> dict[str, float]:
         """Every counter and gauge, by name."""
-        return {**dict(self._counts), **self._gauges}
+        return {**self._counts, **self._gauges}
+
+    def counts(self) -> Mapping[str, int]:
+        """Every counter, by name."""
+        return self._counts.copy()
+
+    def gauges(self) -> Mapping[str, float]:
+        """Every gauge, by name."""
+        return self._gauges.copy()
+
+    def histograms(self) -> Mapping[str, Reading]:
+        """Every histogram, by name."""
+        return {name: histogram.read() for name, histogram in self._histograms.copy().items()}

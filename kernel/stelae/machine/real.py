@@ -37,7 +37,8 @@ class RealMachine:
     def __init__(self, *, files: Files | None = None, clock: Clock | None = None) -> None:
         self.files: Files = RealFiles() if files is None else files
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.metrics: Metrics = NodeMetrics()
+        self.figures = NodeMetrics()
+        self.metrics: Metrics = self.figures
         self.pid = os.getpid()
         self.rng: random.Random = secrets.SystemRandom()
         self._pools: list[WorkerPool] = []
@@ -58,12 +59,19 @@ class RealMachine:
         self._pools.append(pool)
         return pool
 
+    @property
+    def pools(self) -> tuple[WorkerPool, ...]:
+        """All pools so far."""
+        return tuple(self._pools)
+
     def drive_log(self, engine: WalEngine, pool: Pool, *, queue_bytes_max: int, group_bytes_max: int) -> WalThread:
         """Give a log engine a thread of its own."""
         return WalThread(
             engine,
             pool,
             self._turns,
+            self.clock,
+            self.metrics,
             queue_bytes_max=queue_bytes_max,
             group_bytes_max=group_bytes_max,
             on_crash=self._on_defect,

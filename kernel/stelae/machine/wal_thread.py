@@ -5,12 +5,13 @@ import queue
 import threading
 from collections.abc import Callable
 
-from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.log_writer import Completion, Group, LogWriter, Work
 from stelae.host.ports import BlockingPool
 from stelae.machine.loop import LoopTurns
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
+from stelae.spi.services import Clock, Metrics
 from stelae.spi.wal import WalEngine
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ class WalThread:
         engine: the node's log engine, used by this thread alone from now on.
         pool: where reads that may block run beside it.
         turns: where completions run.
+        clock, metrics: each group is timed, and its entries and bytes are counted.
         queue_bytes_max, group_bytes_max: bounds of the writer.
         on_crash: called on the loop if the engine raised what its contract does not allow;
             nothing can be promised about the logs after that."""
@@ -32,6 +34,8 @@ class WalThread:
         engine: WalEngine,
         pool: BlockingPool,
         turns: LoopTurns,
+        clock: Clock,
+        metrics: Metrics,
         *,
         queue_bytes_max: int,
         group_bytes_max: int,
@@ -39,6 +43,10 @@ class WalThread:
     ) -> None:
         self._engine = engine
         self._turns = turns
+        self._now_us = clock.monotonic_us
+        self._committed_us = metrics.histogram("log_commit_us")
+        self._committed_entries = metrics.histogram("log_group_entries")
+        self._committed_bytes = metrics.histogram("log_group_bytes")
         self._on_crash = on_crash
         self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.writer = LogWriter(
@@ -72,11 +80,22 @@ class WalThread:
         try:
             while self._tokens.get():
                 while (work := self.writer.take_work()) is not None:
-                    self.writer.finish(self.writer.perform(work, self._engine))
+                    begun_us = self._now_us()
+                    completions = self.writer.perform(work, self._engine)
+                    took_us = self._now_us() - begun_us
+                    self.writer.finish(completions)
+                    self._note(work, took_us)
         except BaseException as error:
             log.exception("the log engine broke its contract")
             crash = error
             self._turns.post(lambda: self._on_crash(crash))
+
+    def _note(self, work: Work, took_us: int) -> None:
+        """Count a group when its callers have been told: nobody waits for a figure."""
+        if isinstance(work, Group):
+            self._committed_us(took_us)
+            self._committed_entries(sum([len(append.entries) for append in work.appends.values()]))
+            self._committed_bytes(sum([slot.size_bytes for slots in work.slots.values() for slot in slots]))
 
 
 class EngineReader:

@@ -26,6 +26,7 @@ class WorkerPool:
     ``queue_count_max`` pieces of work of ``submit`` may wait or run at once."""
 
     def __init__(self, threads_max: int, name: str, post: Post, *, queue_count_max: int = 10_000) -> None:
+        self.name = name
         self._executor = ThreadPoolExecutor(threads_max, thread_name_prefix=name)
         self._post = post
         self._lock = threading.Lock()
@@ -33,6 +34,11 @@ class WorkerPool:
         self._queue_count_max = queue_count_max
         self._keys: dict[str, deque[tuple[Work, Done]]] = {}
         self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Pieces of work that wait for a thread or have one."""
+        return self._pending + sum([len(works) for works in list(self._keys.values())])
 
     def submit(self, work: Work, done: Done | None = None) -> None:
         """Run ``work`` at any time, ``done(result)`` on the loop; ``Overloaded`` when full."""

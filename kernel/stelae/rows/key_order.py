@@ -48,6 +48,12 @@ class KeyOrder(ABC):
     def after(self, key: Comparable) -> Comparable:
         """Return the least comparable above a key."""
 
+    @abstractmethod
+    def before(self, key: Comparable, floor: Comparable | None) -> bytes | None:
+        """Return bytes below ``key``, as close to it as can be said, at or above ``floor`` if that is below it.
+
+        Whoever goes on behind them meets ``key``. ``None``: nothing is below it."""
+
 
 def key_order(schema: Schema) -> KeyOrder:
     """Return the order of a schema's keys."""
@@ -83,6 +89,9 @@ class _IntOrder(KeyOrder):
     def after(self, key: Comparable) -> Comparable:
         return key + 1
 
+    def before(self, key: Comparable, floor: Comparable | None) -> bytes | None:
+        return self.encode(key - 1) if key + self._offset > 0 else None
+
 
 class _BytesOrder(KeyOrder):
     """Text, bytes, decimals, and keys of several columns."""
@@ -111,6 +120,11 @@ class _BytesOrder(KeyOrder):
 
     def after(self, key: Comparable) -> Comparable:
         return key + b"\0"
+
+    def before(self, key: Comparable, floor: Comparable | None) -> bytes | None:
+        if not key or key[-1] == 0:
+            return bytes(key[:-1]) if key else None
+        return bytes(key[:-1]) + bytes((key[-1] - 1,)) + b"\xff" * (1 + len(floor or b""))
 
 
 def _column(rows: RowBatch, column_id: int) -> Any:

@@ -19,6 +19,7 @@ ROW_FORM_ROWS_LIMIT = 4096  #: Most rows that a server accepts in row form in on
 Rows = list[tuple[Any, ...]]
 
 _ENCODER = msgspec.msgpack.Encoder()
+_OPERATION = msgspec.msgpack.Decoder(Rows | bytes)
 _OPERATIONS = msgspec.msgpack.Decoder(list[Rows | bytes])
 
 
@@ -57,7 +58,9 @@ def decode_rows(run: WriteRun) -> list[Rows] | bytes:
 
     ``CallerError``: malformed, too many rows for the row form, or an Arrow message among others."""
     try:
-        found = _OPERATIONS.decode(_ENCODER.encode(run.ops))
+        # One alone is read where it lies: it may be an Arrow message of megabytes.
+        alone = len(run.ops) == 1
+        found = [_OPERATION.decode(run.ops[0])] if alone else _OPERATIONS.decode(_ENCODER.encode(run.ops))
     except (ValueError, RecursionError) as error:
         raise CallerError(f"malformed write operation: {error}") from error
     if len(found) == 1 and isinstance(found[0], bytes):

@@ -94,11 +94,11 @@ class Cluster:
         return found
 
     def is_level(self) -> bool:
-        """Say whether all live replicas hold the same, durably, and have applied all of it."""
+        """Say whether all live replicas serve and hold the same, durably, and have applied all of it."""
         replicas = [node.replica for node in self.nodes if not node.given_up]
         ends = set()
         for replica in replicas:
-            if replica is None:
+            if replica is None or not replica.status.serving:
                 return False
             status = replica.status
             ends.add((status.last, status.last.index - status.durable_index))

@@ -15,6 +15,7 @@ To crash at every operation of a scenario::
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 from stelae.sim.disk_contents import SECTOR_BYTES, Contents, Survival
 from stelae.sim.disk_faults import Faults, PowerLost
@@ -292,8 +293,9 @@ class VirtualDisk:
         return self._directory(parent), name
 
 
-def _parts(path: str) -> list[str]:
-    parts = [part for part in path.split("/") if part not in ("", ".")]
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if not path or "\0" in path or ".." in parts:
         raise BadIdentifier("path", path, "non-empty text without NUL and without '..'")
     return parts

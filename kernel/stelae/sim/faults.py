@@ -67,9 +67,8 @@ class Victim(Protocol):
         """End the process, and flip a bit of a closed segment of the replicated log."""
         ...
 
-    def jump_clock(self, by_us: int) -> None:
-        """Move the wall clock."""
-        ...
+    def jump_clock(self, by_us: int, *, seen: bool) -> None:
+        """Move the wall clock: under a node that doubts what it sees, or while it is down, so that it is believed."""
 
     def set_clock_right(self) -> None:
         """Undo all jumps."""
@@ -168,7 +167,7 @@ class FaultDriver:
                 node.fail_sync()
                 return lambda: None
             case FaultKind.CLOCK_JUMP:
-                node.jump_clock(fault.amount)
+                node.jump_clock(fault.amount, seen=fault.amount % 2 == 0)
                 return node.set_clock_right
             case (
                 FaultKind.PARTITION

@@ -170,10 +170,13 @@ class Node:
         self._lose_log()
         self._around.coverage.hit("node.log_damaged")
 
-    def jump_clock(self, by_us: int) -> None:
-        """Move the wall clock."""
+    def jump_clock(self, by_us: int, *, seen: bool) -> None:
+        """Move the wall clock: under a node that doubts what it sees, or while it is down, so that it is believed."""
         self._clock.jump(by_us)
         self.view.clock_ahead_us_max = self._clock.ahead_us_max
+        if not seen:
+            self.kill()
+            self.start()
 
     def set_clock_right(self) -> None:
         """Undo all jumps."""

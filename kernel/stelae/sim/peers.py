@@ -90,7 +90,7 @@ class Wire:
             elif parcel.kind == BEAT:
                 traffic.beat_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
             elif parcel.kind == BEAT_ACK:
-                traffic.beat_ack_arrived(parcel.sender, parcel.frames)
+                traffic.beat_ack_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
         except PeerError:
             self._coverage.hit("network.refused")
 

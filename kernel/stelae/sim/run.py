@@ -30,6 +30,9 @@ EVENTS_MAX = 200_000
 LIVENESS_US = 60_000_000
 """How long a healed cluster may take to become quiet: many election timeouts."""
 
+AWAY_US = 300_000
+"""How long a replica is away that is restarted while nobody writes: less than an election timeout."""
+
 LOAD_US = 2_000_000
 """How long clients go on after healing, so that progress is seen."""
 
@@ -125,6 +128,14 @@ class Simulation:
             self._run_until(self._scheduler.now_us + STEP_US)
         for client in self._clients:
             client.stopping = True
+        self._become_quiet("healing")
+        if self._watch.violation is None:
+            self._restart_one()
+        if self._watch.violation is None:
+            self._judge_end()
+
+    def _become_quiet(self, after: str) -> None:
+        """Run until every write is answered and all replicas serve and hold the same."""
         for node in self._cluster.nodes:
             if node.running is not None:
                 node.running.scribe.stopping = True
@@ -132,10 +143,21 @@ class Simulation:
         limit_us = self._scheduler.now_us + LIVENESS_US
         while self._watch.violation is None and not self._is_quiet():
             if self._scheduler.now_us > limit_us:
-                self._watch.report("liveness", self._describe_unrest())
+                self._watch.report("liveness", self._describe_unrest(after))
             self._run_until(self._scheduler.now_us + STEP_US)
-        if self._watch.violation is None:
-            self._judge_end()
+
+    def _restart_one(self) -> None:
+        """End a replica that does not lead while nobody writes: an idle tablet takes it back too."""
+        leader = self._cluster.leader()
+        others = [node for node in self._cluster.nodes if node.view.position != leader and node.up]
+        if not others:
+            return
+        node = others[self._seed % len(others)]
+        node.kill()
+        self._run_until(self._scheduler.now_us + AWAY_US)
+        node.start()
+        self._become_quiet("a restart while idle")
+        self._coverage.hit("restart.idle")
 
     def _hand_over(self) -> None:
         """Have the leader hand over under load, as before a stop; whether anybody leads by then depends on the run."""
@@ -152,10 +174,10 @@ class Simulation:
     def _is_quiet(self) -> bool:
         return all(client.idle for client in self._clients) and self._cluster.is_level()
 
-    def _describe_unrest(self) -> str:
+    def _describe_unrest(self, after: str) -> str:
         states = [node.describe() for node in self._cluster.nodes]
         waiting = unresolved(self._history.operations)
-        return f"not quiet {LIVENESS_US} us after healing; open writes {waiting[:9]}; {states}"
+        return f"not quiet {LIVENESS_US} us after {after}; open writes {waiting[:9]}; {states}"
 
     def _judge_end(self) -> None:
         self._watch.at_end()

@@ -22,6 +22,10 @@ class CountedMetrics:
     def gauge(self, name: str, value: float) -> None:
         """Gauges say nothing about a run as a whole; they are dropped."""
 
+    def histogram(self, name: str) -> Callable[[int], None]:
+        """Nor do durations in a world where nothing takes time by itself."""
+        return lambda _value: None
+
 
 class VirtualWorkers:
     """``Workers`` on a virtual pool: each piece of work is independent of the others."""

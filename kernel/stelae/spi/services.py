@@ -108,13 +108,16 @@ class Clock(Protocol):
 
 
 class Metrics(Protocol):
-    """Where counters and gauges go. Names are lower case with units last."""
+    """Where figures go, from any thread. Names are lower case with units last."""
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
+
+    def histogram(self, name: str) -> Callable[[int], None]:
+        """Return what adds a whole number, at least 0, to a histogram: to be asked for once and called often."""
 
 
 class Workers(Protocol):

@@ -103,8 +103,8 @@ class Cursor(ABC):
     @property
     @abstractmethod
     def resume_token(self) -> bytes | None:
-        """Encoded key behind which another scan goes on, on any replica and engine. ``None`` before the first row, or
-        when the order is ``ANY`` and the engine cannot say."""
+        """Encoded key behind which another scan goes on, on any replica and engine; it moves on with empty batches,
+        too. ``None`` before the first batch, or when the order is ``ANY`` and the engine cannot say."""
 
     @abstractmethod
     def close(self) -> None:

@@ -107,8 +107,8 @@ class WalSnapshot(ABC):
 
 
 class WalEngine(Engine):
-    """All logs of one node; registered through ``stelae_wal_engines``. Capabilities: ``files``: snapshots are made of
-    files; ``fake_files``: all I/O goes through ``Files``; ``snapshot``: supported. ``CallerError``: an unknown log."""
+    """All logs of a node; hook ``stelae_wal_engines``. Capabilities: ``snapshot``: supported; ``files``: made of files;
+    ``fake_files``: all I/O is by ``Files``; ``always_synced``: any commit survives. ``CallerError``: an unknown log."""
 
     contract_version: ClassVar[int] = WAL_CONTRACT_VERSION
 
@@ -116,7 +116,8 @@ class WalEngine(Engine):
     @abstractmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
         """Open the engine's directory, made when missing; recovery is complete on return. Only ``Locked``, ``Foreign``,
-        ``FutureVersion`` and ``Full`` are raised: ``logs`` lists a corrupt log with its damage; the others work."""
+        ``FutureVersion`` and ``Full`` are raised, and ``StorageError`` for a directory that cannot be used, as on a
+        read-only disk: ``logs`` lists a corrupt log with its damage; the others work."""
 
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:

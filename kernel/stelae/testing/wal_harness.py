@@ -7,13 +7,14 @@ process: what was written stays, synced or not.
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import PowerLost, Survival, VirtualDisk
@@ -47,6 +48,10 @@ class CountingMetrics:
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
         self.counts[name] = value
+
+    def histogram(self, name: str) -> Callable[[int], None]:
+        """Keep the sum of what a histogram got."""
+        return lambda value: self.count(name, value)
 
 
 class QueuedWorkers:
@@ -118,6 +123,10 @@ class WalHarness(ABC):
         """End the engine without closing it; un-synced changes are at the mercy of the disk."""
 
     @abstractmethod
+    def fork(self, seed: int = 0) -> Self:
+        """A harness of its own on a copy of the disk as it is now; crashes of a virtual one draw from ``seed``."""
+
+    @abstractmethod
     def tree(self) -> dict[str, bytes]:
         """Every file of the engine by its path, with its contents, in order."""
 
@@ -161,9 +170,9 @@ class VirtualHarness(WalHarness):
         """Lose power."""
         self.disk = self.disk.crash(self.rng, survival)
 
-    def fork(self, seed: int) -> VirtualHarness:
-        """A harness of its own on a copy of the disk as it is now."""
-        twin = VirtualHarness(self.engine_type, self.config, seed=seed, disk=self.disk.clone())
+    def fork(self, seed: int = 0) -> Self:
+        """A harness of its own on a copy of the disk."""
+        twin = type(self)(self.engine_type, self.config, seed=seed, disk=self.disk.clone())
         twin.workers.at_once = self.workers.at_once
         return twin
 
@@ -193,6 +202,7 @@ class RealHarness(WalHarness):
         super().__init__(engine_type, config)
         self._root = root
         self._life = 0
+        self._forks = 0
         self._files = RealFiles()
         self._files.make_directory(f"{root}/0")
 
@@ -211,6 +221,14 @@ class RealHarness(WalHarness):
         before = f"{self._root}/{self._life}"
         self._life += 1
         shutil.copytree(before, f"{self._root}/{self._life}")
+
+    def fork(self, seed: int = 0) -> Self:
+        """A harness of its own on a copy of the directory, below the same root."""
+        twin = copy.copy(self)
+        twin._root, twin._life, twin._forks = f"{self._root}/fork-{self._forks}", 0, 0
+        self._forks += 1
+        shutil.copytree(f"{self._root}/{self._life}", f"{twin._root}/0")
+        return twin
 
     def tree(self) -> dict[str, bytes]:
         """Files below the engine's directory."""

@@ -4,7 +4,7 @@ that exists."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,11 +36,11 @@ class TableDiffers(CallerError, code="TABLE_DIFFERS"):
 
 
 class TableMissing(NoSuchTable, code="TABLE_MISSING"):
-    """The table does not exist; the message has what would describe it."""
+    """The table does not exist; the message has what would describe it, and what has it made, if anything does."""
 
-    def __init__(self, name: str, known: Sequence[str], description: str) -> None:
+    def __init__(self, name: str, known: Sequence[str], description: str, next_step: str = "") -> None:
         super().__init__(name, known)
-        self.args = (f"{self}\nThis is the table that the file would make:\n\n{description}",)
+        self.args = (f"{self}\nThis is the table that the file would make{next_step}:\n\n{description}",)
 
 
 class Design(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,11 +133,25 @@ def read_hash(text: str) -> Mapping[str, Any]:
     return {"columns": names, "buckets": int(found[2])}
 
 
-async def open_or_create(client: AsyncClient, wanted: Design | None, name: str, timeout_s: float) -> AsyncTable:
+async def open_or_create(
+    client: AsyncClient,
+    wanted: Design | None,
+    name: str,
+    timeout_s: float,
+    *,
+    may_create: bool,
+    told: Callable[[Design], None],
+) -> AsyncTable:
     """Open the table, and make it first as ``wanted`` if it is missing and the cluster has masters.
 
+    Never by a guessed key: rows that have it in common would replace each other without a word.
+
+    Args:
+        may_create: whether a missing table may be made at all.
+        told: hears of a table that is about to be made.
+
     Raises:
-        TableMissing: there is none of that name, and nobody to make it; with how it would be described.
+        TableMissing: there is none of that name, and it may not be made; with how it would be described.
         Unavailable: it cannot be reached in time.
     """
     try:
@@ -145,12 +159,15 @@ async def open_or_create(client: AsyncClient, wanted: Design | None, name: str, 
     except NoSuchTable as error:
         if wanted is None:
             raise
-        if client.catalog is not None:
+        masters = client.catalog is not None
+        if client.catalog is not None and may_create and not wanted.key_is_guessed:
+            told(wanted)
             schema, scheme = wanted.schema().to_bytes(), wanted.partition_schema().to_bytes()
             made = CreateTable(name=name, schema=schema, partition_schema=scheme)
             await client.catalog.change(made, timeout_s=timeout_s)
             return await client.table(name, timeout_s=timeout_s)
-        raise TableMissing(name, await client.tables(), wanted.to_toml()) from error
+        next_step = "; say its key with --key to have it made" if masters and may_create else ""
+        raise TableMissing(name, await client.tables(), wanted.to_toml(), next_step) from error
 
 
 def check_fits(

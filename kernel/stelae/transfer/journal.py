@@ -43,7 +43,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     input_bytes: int
     input_digest: str  #: BLAKE2b of the file as it is on disk.
     table: str
-    members: tuple[str, ...]  #: Nodes of the table's tablets: another cluster has others.
+    members: tuple[str, ...]  #: Its tablets, or their nodes: another table of that name has others.
     mode: str
     columns: tuple[str, ...]
     reading: tuple[str, ...]  #: Format, compression, delimiter, text for null.
@@ -57,7 +57,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
             if mine != theirs:
                 found.append(f"{what}: it has {_shown(mine)}, this is {_shown(theirs)}")
         if not {*self.members} & {*other.members}:
-            found.append("the cluster: none of its nodes is known to the journal")
+            found.append("the table: none of its tablets or nodes is known to the journal")
         return found
 
 

@@ -26,8 +26,12 @@ async def _asked(client: AsyncClient, location: TabletLocation, timeout_s: float
 
 
 async def members_of(client: AsyncClient, table: str, timeout_s: float) -> tuple[str, ...]:
-    """Return the nodes that hold a table's tablets: they tell it from one of the same name elsewhere."""
+    """Return what tells a table from another of the same name: its tablets, whose ids masters draw anew for each table.
+
+    Without masters a file names the tablets, the same on every cluster: there it is the nodes that hold them."""
     location = await client.locations.find(table)
+    if client.catalog is not None:
+        return tuple(sorted(one.tablet_id for one in location.tablets))
     found: set[str] = set()
     for one in location.tablets:
         tablet = await client.connection.tablet(one.tablet_id, members=one.members, timeout_s=timeout_s)

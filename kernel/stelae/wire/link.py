@@ -212,7 +212,7 @@ class Link(Party):
 
     def _transmit(self, call: Call, now_us: int) -> StelaeError | None:
         if not self.up:
-            return Unavailable(f"not connected to {self.peer or self.address}")
+            return Unavailable(f"not connected to {self.peer or self.address}: {self.last_failure or 'not yet'}")
         if not self._credit.take(PARCEL_COST + sum(call.lengths)):
             return Overloaded(f"the link to {self.peer} has used up its byte credit")
         left_ms = max(1, (call.deadline_us - now_us) // 1000)

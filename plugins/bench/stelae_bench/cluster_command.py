@@ -70,7 +70,7 @@ def cluster(
     seed: Seed = 1,
     wal: _Wal = "segmented",
     consensus: _Consensus = "raft",
-    store: _Store = "memory",
+    store: _Store = "columnar",
     directory: Directory = None,
     plot: Plot = None,
     as_json: Json = False,

@@ -100,7 +100,8 @@ class Bench:
         found = {}
         for _ in range(AGREE_ATTEMPTS):
             self.cluster.check()
-            asked = [self.client.connection.checksum(node.node_id, tablet_id) for node in self.cluster.nodes]
+            ask = self.client.connection.checksum
+            asked = [ask(node.node_id, tablet_id, deadline_ms=AGREE_DEADLINE_MS) for node in self.cluster.nodes]
             found = dict(zip((node.name for node in self.cluster.nodes), await asyncio.gather(*asked), strict=True))
             if len({one.applied for one in found.values()}) == 1:
                 break
@@ -112,3 +113,5 @@ class Bench:
 
 AGREE_ATTEMPTS = 40
 AGREE_PAUSE_S = 0.1
+AGREE_DEADLINE_MS = 300_000
+"""Three replicas hash millions of rows at the same time."""

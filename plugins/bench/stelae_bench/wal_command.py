@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stelae.spi.errors import CallerError
 from stelae_bench.options import (
     EXIT_INTERRUPTED,
     ROUNDS_MIN,
@@ -58,6 +59,9 @@ _Sync = Annotated[
         metavar="MODES",
     ),
 ]
+_Markdown = Annotated[
+    Path | None, typer.Option("--markdown", help="Also write the tables into this file, as they stand in a page.")
+]
 _RestartBytes = Annotated[
     int, typer.Option(min=4096, max=1 << 40, help="Payload of the log that is restarted, read and collected.")
 ]
@@ -73,6 +77,7 @@ def wal(
     seed: Seed = 1,
     directory: Directory = None,
     plot: Plot = None,
+    markdown: _Markdown = None,
     as_json: Json = False,
 ) -> None:
     """Measure the log engines beside bare loops, RocksDB and SQLite; everybody syncs alike.
@@ -85,12 +90,10 @@ def wal(
 
     A node syncs always. The other modes are measured to show what that costs.
     """
-    from stelae_bench.plot import check
     from stelae_bench.wal_cases import Settings
     from stelae_bench.wal_run import run
 
-    if plot is not None:
-        check(plot)
+    _check_places(plot, markdown)
     settings = Settings(
         seed=seed,
         rounds=rounds,
@@ -106,8 +109,18 @@ def wal(
     except KeyboardInterrupt:
         note("interrupted; every process was stopped")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _show(report, plot, as_json)
+    _show(report, plot, markdown, as_json)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _check_places(plot: Path | None, page: Path | None) -> None:
+    """See, before anything is measured, that what is asked for can be written."""
+    from stelae_bench.plot import check
+
+    if plot is not None:
+        check(plot)
+    if page is not None and not page.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {page.parent}; make it first", param_hint="--markdown")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -135,15 +148,20 @@ def _modes(text: str) -> tuple[Sync, ...]:
     return tuple(Sync(name) for name in names)
 
 
-def _show(report: WalReport, plot: Path | None, as_json: bool) -> None:
+def _show(report: WalReport, plot: Path | None, page: Path | None, as_json: bool) -> None:
     from stelae_bench.wal_plot import draw
-    from stelae_bench.wal_table import lines
+    from stelae_bench.wal_table import lines, markdown
 
     document = report.document()
     if as_json:
         print_json(document)
     else:
         print("\n".join(lines(document)))
+    if page is not None:
+        try:
+            page.write_text(markdown(document), encoding="utf-8")
+        except OSError as error:
+            raise CallerError(f"--markdown {page} cannot be written: {error}") from error
     if plot is not None:
         draw(document, plot)
     for problem in report.problems:

@@ -105,7 +105,7 @@ class AppendLoop:
         slot = self._writer.reserve(log, count * (self._bodies.entry_bytes + ENTRY_OVERHEAD_BYTES))
         self._writer.append_async(slot, entries, done=partial(self._answered, log, count, began))
 
-    def _go_on(self) -> None:
+    def _go_on(self, _room: None) -> None:
         held, self._held = self._held, deque()
         for log, count, began in held:
             self._append(log, count, began)

@@ -12,6 +12,8 @@ from stelae_bench.wal_cases import Case
 from stelae_bench.wal_table import case_of, participants
 
 _WIDTH_IN, _ROW_IN, _TITLE_IN, _DPI = 13.0, 3.4, 1.1, 130
+_LEGEND_COLUMNS = 8
+"""So many names stand beside each other; more would be wider than the picture."""
 _SPREAD = 0.72
 """Share of a case's width over which its participants stand side by side."""
 
@@ -37,6 +39,14 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
     Raises:
         BadPlotFile: it cannot be written.
     """
+    try:
+        figure_of(document).savefig(path, dpi=_DPI)
+    except OSError as error:
+        raise BadPlotFile(f"--plot {path} cannot be written: {error}") from error
+
+
+def figure_of(document: Mapping[str, Any]) -> Any:
+    """The figure of a report's document: what it shows and the legend stand above the axes."""
     rows = document["rows"]
     sizes = list(dict.fromkeys((row["sync"], row["entry_bytes"]) for row in rows))
     figure = require("matplotlib.figure", extra="bench", wanted_by="--plot").Figure(
@@ -49,12 +59,15 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
         _points(throughput, of_size, "entries_per_s", f"Entries of {_size(size)} per second, {mode}")
         _points(latency, of_size, "p50_us", f"Latency of an entry of {_size(size)}, p50, us, {mode}")
     handles, labels = places[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.suptitle(_title(document["machine"]), fontsize=10)
-    try:
-        figure.savefig(path, dpi=_DPI)
-    except OSError as error:
-        raise BadPlotFile(f"--plot {path} cannot be written: {error}") from error
+    figure.legend(
+        handles,
+        labels,
+        title=_title(document["machine"]),
+        loc="outside upper center",
+        ncols=min(len(labels), _LEGEND_COLUMNS),
+        frameon=False,
+    )
+    return figure
 
 
 def _points(axes: Any, rows: Sequence[Mapping[str, Any]], name: str, title: str) -> None:

@@ -1,9 +1,9 @@
-"""A report of the log engines as tables for people."""
+"""A report of the log engines as tables: aligned for people at a terminal, or in Markdown for a page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from stelae_bench.table import aligned
 from stelae_bench.wal_cases import Case, Sync
@@ -16,6 +16,14 @@ RATIOS = {
     "vs_sqlite": "... of SQLite's",
     "latency_vs_raw": "1 x 4 KiB: p50, of the bare loop's",
     "tablets_100_vs_1": "4 KiB on each of 100 tablets, of the time of one",
+}
+AIMS = {
+    "vs_raw": "0.65 or more",
+    "vs_raw_crc": "0.80 or more",
+    "vs_rocksdb": "2 or more",
+    "vs_sqlite": "2 or more",
+    "latency_vs_raw": "2 or less",
+    "tablets_100_vs_1": "5 or less, shared",
 }
 LOGS = {
     "fill_mb_per_s": "filled, MB/s",
@@ -31,55 +39,82 @@ LOGS = {
 }
 
 
+Table: TypeAlias = list[list[str]]
+
+
 def lines(document: Mapping[str, Any]) -> list[str]:
     """Return the lines to print."""
-    machine, rows = document["machine"], document["rows"]
-    modes = dict.fromkeys(row["sync"] for row in rows)
+    modes = dict.fromkeys(row["sync"] for row in document["rows"])
     found = [f"log engines behind the kernel's writer, sync {' and '.join(modes)}", ""]
-    found += ["entries/s", *_pivot(rows, lambda row: f"{row['entries_per_s']:,.0f}"), ""]
-    found += ["p50 / p99, us", *_pivot(rows, lambda row: f"{row['p50_us']:,.0f} / {row['p99_us']:,.0f}"), ""]
-    found += ["ratios: median (least - most) of the rounds", *_ratios(document["ratios"]), ""]
+    for title, table in _tables(document):
+        found += [title, *aligned(table), ""]
+    return [*found, *_circumstances(document), "", "ok" if document["ok"] else "NOT OK"]
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """Return the same tables as they stand in a page, with the circumstances below."""
+    found = []
+    for title, (head, *rows) in _tables(document):
+        marked = [head[0], *[f"`{name}`" if name != "aim" else name for name in head[1:]]]
+        found += [f"{title}:", "", *[_marked(row) for row in (marked, ["---"] * len(head), *rows)], ""]
+    return "\n".join([*found, *[f"- {line}" for line in _circumstances(document)], ""])
+
+
+def _marked(row: Sequence[str]) -> str:
+    return f"| {' | '.join(row)} |"
+
+
+def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
+    rows = document["rows"]
+    yield "entries/s", _pivot(rows, lambda row: f"{row['entries_per_s']:,.0f}")
+    yield "p50 / p99, us", _pivot(rows, lambda row: f"{row['p50_us']:,.0f} / {row['p99_us']:,.0f}")
+    yield "ratios: median (least - most) of the rounds", _ratios(document["ratios"])
     if document["logs"]:
-        size = machine["settings"]["restart_bytes"] / 1e9
-        found += [f"one log of {size:g} GB in entries of 4 KiB", *_columns(document["logs"], LOGS, _short), ""]
-    found += [f"{name} is left out: {why}" for name, why in document["left_out"].items()]
+        size = document["machine"]["settings"]["restart_bytes"] / 1e9
+        yield f"one log of {size:g} GB in entries of 4 KiB", _columns(document["logs"], LOGS, _short)
+
+
+def _circumstances(document: Mapping[str, Any]) -> list[str]:
+    machine = document["machine"]
     return [
-        *found,
+        *[f"{name} is left out: {why}" for name, why in document["left_out"].items()],
         f"machine  {machine['cpu_count']} cores, {machine['cpu_model']}, Python {machine['python']}, "
         f"load {machine['load_average_1_min']}",
         f"method   medians of {machine['rounds']} interleaved rounds of "
         f"{machine['settings']['round_seconds']:g} s, seed {machine['seed']}",
-        "",
-        "ok" if document["ok"] else "NOT OK",
     ]
 
 
-def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> list[str]:
+def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> Table:
     """One line for each case, one column for each participant."""
     cells = {(case_of(row), row["engine"]): show(row) for row in rows}
     names = participants(rows)
     cases = list(dict.fromkeys(case_of(row) for row in rows))
     table = [["in flight", *names]]
     table += [[str(case), *[cells.get((case, name), "") for name in names]] for case in cases]
-    return aligned(table)
+    return table
 
 
-def _ratios(ratios: Sequence[Mapping[str, Any]]) -> list[str]:
+def _ratios(ratios: Sequence[Mapping[str, Any]]) -> Table:
+    """The quotients, each beside what it is to be."""
+
     def show(row: Mapping[str, Any], key: str) -> str:
         return f"{row[key]:.2f} ({row[f'{key}_min']:.2f} - {row[f'{key}_max']:.2f})"
 
-    return _columns(ratios, RATIOS, show)
+    head, *rows = _columns(ratios, RATIOS, show)
+    aims = {name: AIMS.get(key, "") for key, name in RATIOS.items()}
+    return [[head[0], "aim", *head[1:]], *[[row[0], aims[row[0]], *row[1:]] for row in rows]]
 
 
 def _columns(
     rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], show: Callable[[Mapping[str, Any], str], str]
-) -> list[str]:
+) -> Table:
     """One line for each figure, one column for each engine."""
     table = [["", *[row["engine"] for row in rows]]]
     for key, name in names.items():
         if any(key in row for row in rows):
             table.append([name, *[show(row, key) if key in row else "" for row in rows]])
-    return aligned(table)
+    return table
 
 
 def _short(row: Mapping[str, Any], key: str) -> str:

@@ -96,7 +96,8 @@ class Feeder:
 
     def _send_at(self, lead: Leadership, peer: Progress, index: int, *, quiet: bool) -> None:
         replica = self._replica
-        if not peer.in_flight_count:
+        # A peer that is probed for is asked again in time, however often it is asked to confirm a read meanwhile.
+        if not peer.in_flight_count and peer.state is not PeerState.PROBE:
             peer.sent_at_us = replica.now_us
         peer.commit_sent = max(peer.commit_sent, min(replica.commit, index))
         prev = replica.log.op_id_at(index)
@@ -116,11 +117,14 @@ class Feeder:
     # -- repeating what was not answered ---------------------------------------------------------
 
     def _owed(self, peer: Progress) -> bool:
-        """True if the peer lacks entries or news and an answer is expected from it."""
+        """True if the peer lacks entries or news and an answer is expected from it.
+
+        One in PROBE that has all entries is left alone until it is heard: asking a dead peer about every
+        idle tablet again and again would help nobody."""
         replica = self._replica
-        return peer.state is not PeerState.COPY and (
-            peer.match < replica.log.last_index or peer.commit_known < replica.commit
-        )
+        if peer.match < replica.log.last_index:
+            return peer.state is not PeerState.COPY
+        return peer.state is PeerState.REPLICATE and peer.commit_known < replica.commit
 
     def deadline_us(self, lead: Leadership) -> int | None:
         """When something unanswered is to be repeated next, or news may be told."""

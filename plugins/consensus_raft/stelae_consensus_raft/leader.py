@@ -200,10 +200,17 @@ class Leader:
     # -- what the driver says --------------------------------------------------------------------
 
     def on_peer_alive(self, event: PeerAlive) -> None:
-        """A peer acknowledged a heartbeat of this term."""
+        """A peer acknowledged a heartbeat of this term.
+
+        A probe that it has not answered all the same was lost. It is repeated even if the peer lacks
+        nothing: one that restarted learns from it what is committed, and an idle tablet sends nothing else."""
         peer = self._peer(event.peer)
-        if peer is not None and event.term == self._replica.term:
-            peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
+        if peer is None or event.term != self._replica.term:
+            return
+        peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
+        if peer.waiting and event.heard_at_us >= peer.retry_at_us(self._retry_us):
+            peer.retries += 1
+            peer.waiting = False
 
     def on_beat_exception(self, event: BeatException) -> None:
         """A peer does not follow: it is in a later term, or needs a real append."""
@@ -219,9 +226,12 @@ class Leader:
             peer.waiting = False
 
     def on_unreachable(self, node: NodeId) -> None:
-        """What was under way to a peer may be lost. It is probed when the next retry is due."""
+        """What was under way to a peer may be lost, and its commit index, which no log holds, forgotten.
+
+        It is probed when the next retry is due, or, if it lacks nothing, once it is heard again."""
         peer = self._peer(node)
         if peer is not None and peer.state is not PeerState.COPY:
+            peer.commit_known = 0
             probing = peer.state is PeerState.PROBE
             peer.to_probe(peer.next if probing else peer.match + 1, waiting=True)
             peer.sent_at_us = self._replica.now_us

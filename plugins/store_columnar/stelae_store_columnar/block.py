@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stelae.rows.key_order import KeyOrder
+from stelae.rows.parquet_rows import StoredChunk, StoredRows, footer_id
 from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Layout
@@ -58,6 +59,7 @@ class Block:
         self.index = index
         self._reader = reader
         self._metadata: Any = None
+        self._id: bytes | None = None
         self._kept: File | None = None
         self._lock = Lock()
         self._idle: list[tuple[VerifiedFile, Any]] = []
@@ -107,6 +109,34 @@ class Block:
             if len(self._idle) < _IDLE_MAX:
                 self._idle.append((source, parquet))
             return table
+
+    def stored(self, pieces: Sequence[int], ids: Sequence[int]) -> tuple[StoredRows, list[bytes]]:
+        """Return columns of row groups as they lie in the file, checked, and null where the file lacks them.
+
+        ``Corrupt``: the bytes are not those that were written."""
+        index = self.index
+        places = [index.places.get(column_id) for column_id in ids]
+        width = len(index.names)
+        wanted = [index.chunks[piece * width + place] for piece in pieces for place in places if place is not None]
+        with self._file() as file:
+            data = [read_chunk(file, chunk, self.path + ".parquet") for chunk in wanted]
+        chunks = tuple(StoredChunk(chunk.offset, chunk.size_bytes, chunk.crc) for chunk in wanted)
+        return StoredRows(self._file_id(), tuple(pieces), tuple(places), chunks), data
+
+    def decoded_bytes(self, piece: int, ids: Sequence[int]) -> int:
+        """Estimate what columns of a row group take once decoded, by their share of the file.
+
+        Texts of which a dictionary makes little are more than that: never less than an eighth of all columns."""
+        index, width = self.index, len(self.index.names)
+        sizes = [chunk.size_bytes for chunk in index.chunks[piece * width : (piece + 1) * width]]
+        mine = sum(sizes[index.places[i]] for i in ids if i in index.places)
+        whole = index.pieces[piece].size_bytes
+        return max(whole * mine // sum(sizes), whole // 8)
+
+    def footer(self) -> bytes:
+        """Return the end of the file, from its metadata on, checked."""
+        with self._file() as file:
+            return read_chunk(file, self.index.footer, self.path + ".parquet")
 
     def versions(self, piece: int, ids: Sequence[int]) -> Versions:
         """Return all versions of one row group with the columns that the block has of those asked for."""
@@ -193,6 +223,12 @@ class Block:
             schemas,
             {i: columns[i] for i in ids if i in columns},
         )
+
+    def _file_id(self) -> bytes:
+        found = self._id
+        if found is None:
+            found = self._id = footer_id(self.footer())
+        return found
 
     def _new_reader(self, file: File) -> tuple[VerifiedFile, Any]:
         source = VerifiedFile(self.index, self.path + ".parquet")

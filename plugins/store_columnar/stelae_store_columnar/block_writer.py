@@ -114,6 +114,7 @@ class _Encoder:
             self._sink,
             self._arrow,
             compression=config.compression,
+            store_decimal_as_integer=True,  # Where the precision allows it: read in half the time, and smaller.
             use_dictionary=[
                 name for name, array in zip(file_names(schema), arrays, strict=True) if _worth_a_dictionary(array)
             ],

@@ -1,13 +1,12 @@
 """Bloom filters over the keys of one row group: a key that is not there is mostly known without reading.
 
-A filter is a bitmap. Each key sets ``PROBES`` bits, at places made of two halves of a 64-bit hash. Few probes into many
-bits: setting bits is the one step of writing a block that Arrow has no function for. The hash and the places are part
-of the block format."""
+A filter is a bitmap. Each key sets ``PROBES`` bits, at places made of two halves of a 64-bit hash. The hash and the
+places are part of the block format."""
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import repeat
+import sys
+from array import array as words_of
 from typing import Any
 
 import mmh3
@@ -21,23 +20,24 @@ PROBES = 2
 _WORD = (1 << 64) - 1
 _HALF = (1 << 32) - 1
 _FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9)
-_TURN_KEYS = 8192  #: Keys whose bits are set at a time, holding the interpreter.
+_TURN_KEYS = 8192  #: Keys that are hashed at a time, holding the interpreter.
 
 
 def build(keys: Any) -> bytes:
     """Return the filter of some comparables."""
     bits = 8 * max(8, BITS_PER_KEY * len(keys) // 8)
-    marks = bytearray(bits)
+    places: list[Any] = []
     for start in range(0, len(keys), _TURN_KEYS):
         hashes = _hashes(keys.slice(start, _TURN_KEYS))
         step = pc.bit_wise_or(pc.shift_right(hashes, _u64(32)), _u64(1))
         place = pc.bit_wise_and(hashes, _u64(_HALF))
         for _ in range(PROBES):
-            bit = pc.shift_right(pc.multiply(place, _u64(bits)), _u64(32))
-            deque(map(marks.__setitem__, bit.to_pylist(), repeat(1)), maxlen=0)
+            places.append(pc.cast(pc.shift_right(pc.multiply(place, _u64(bits)), _u64(32)), pa.int64()))
             place = pc.bit_wise_and(pc.add(place, step), _u64(_HALF))
-    bitmap = pc.cast(pa.Array.from_buffers(pa.uint8(), bits, [None, pa.py_buffer(marks)]), pa.bool_())
-    return bytes(memoryview(bitmap.buffers()[1])[: bits // 8])
+    # What is not null in the inverse is the bitmap: Arrow sets a bit for each place that it comes by.
+    inverse = pc.inverse_permutation(pa.chunked_array(places, pa.int64()).combine_chunks(), bits - 1, pa.int32())
+    bitmap = inverse.buffers()[0]
+    return b"\xff" * (bits // 8) if bitmap is None else bytes(memoryview(bitmap)[: bits // 8])
 
 
 def may_hold(bitmap: bytes, key: Comparable) -> bool:
@@ -54,7 +54,11 @@ def may_hold(bitmap: bytes, key: Comparable) -> bool:
 
 def _hashes(keys: Any) -> Any:
     if keys.type != pa.int64():
-        return pa.array([mmh3.mmh3_x64_128_utupledigest(key)[0] for key in keys.to_pylist()], pa.uint64())
+        # As bytes: neither a tuple nor a number of Python is made of a key.
+        words = words_of("Q", b"".join(map(mmh3.mmh3_x64_128_digest, keys.to_pylist())))[::2]
+        if sys.byteorder == "big":
+            words.byteswap()
+        return pa.Array.from_buffers(pa.uint64(), len(keys), [None, pa.py_buffer(words)])
     mixed = keys.view(pa.uint64())
     for factor in _FACTORS:
         mixed = pc.multiply(pc.bit_wise_xor(mixed, pc.shift_right(mixed, _u64(31))), _u64(factor))

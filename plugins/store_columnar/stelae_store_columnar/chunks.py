@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from stelae.rows.key_order import Comparable
 from stelae_store_columnar.parts import Cut, Fence, Part
 from stelae_store_columnar.sorted_keys import SortedKeys
-from stelae_store_columnar.versions import STAMP_MAX, Versions, combined
+from stelae_store_columnar.versions import STAMP_MAX, Versions, combined, same_as_next
 
 GATHERED_BYTES_MAX = 256 << 20  #: Far below what the 32-bit offsets of one array of texts can hold.
+_NEVER = -1  #: In place of a timestamp.
 _FENCES = 8  #: Where several chunks overlap, each proposes so many cuts for the rows of one step.
 
 
@@ -23,7 +24,7 @@ class Chunk:
     ``ascending``: their keys never fall, so that log order is key order. Sorting is done by the first reader, on its
     thread; two readers at once do it twice and get the same."""
 
-    __slots__ = ("_keys", "_order", "ascending", "first", "last", "size_bytes", "versions")
+    __slots__ = ("_keys", "_order", "_plain_from", "ascending", "first", "last", "size_bytes", "versions")
 
     def __init__(
         self, versions: Versions, bounds: tuple[Comparable, Comparable], ascending: bool, size_bytes: int
@@ -34,6 +35,7 @@ class Chunk:
         self.size_bytes = size_bytes
         self._order: Any = None
         self._keys: SortedKeys | None = None
+        self._plain_from: int | None = None
 
     def __len__(self) -> int:
         return len(self.versions)
@@ -66,6 +68,20 @@ class Chunk:
         own = self.versions.select(ids)
         return own.slice(start, end - start) if self._order is None else own.take(self._order.slice(start, end - start))
 
+    def key_at(self, place: int) -> Comparable:
+        """Return the key at a place in key order."""
+        return self._sorted().at(place)
+
+    def plain(self, at: int | None) -> bool:
+        """Whether each version, read alone, is a row as of a time: none of them shares its key, says only a part of its
+        row, is a deletion, or is younger. Looked at by the first reader."""
+        since = self._plain_from
+        if since is None:
+            whole, keys = self.versions, self._sorted().array
+            hides = whole.deleted is not None or whole.partial is not None or pc.any(same_as_next(keys)).as_py()
+            since = self._plain_from = _NEVER if hides else pc.max(whole.stamps).as_py()
+        return since != _NEVER and (at is None or since <= at)
+
     def _sorted(self) -> SortedKeys:
         keys = self._keys
         if keys is None:
@@ -86,6 +102,13 @@ class ChunkPart(Part):
 
     def __init__(self, chunk: Chunk, start: int, end: int) -> None:
         self._chunk, self._start, self._end = chunk, start, end
+
+    @property
+    def bounds(self) -> tuple[Comparable, Comparable]:
+        return self._chunk.key_at(self._start), self._chunk.key_at(self._end - 1)
+
+    def plain(self, at: int | None) -> bool:
+        return self._chunk.plain(at)
 
     def read(self, ids: Sequence[int], *, again: bool) -> Versions:
         return self._chunk.read(self._start, self._end, ids)

@@ -27,7 +27,7 @@ class ColumnarConfig:
         128 << 20, unit="bytes", low=4096, high=1 << 31, reason="a block is encoded in memory before it is written"
     )
     compression: Literal["none", "snappy", "lz4", "zstd"] = setting(
-        "snappy", reason="every Parquet reader knows it, and it reads nearly as fast as none"
+        "lz4", reason="as small as snappy and read in two thirds of the time, nearly as fast as none"
     )
     fresh_blocks_min: int = setting(
         4, unit="count", low=1, high=1000, reason="so many overlapping flushed blocks are worth merging"

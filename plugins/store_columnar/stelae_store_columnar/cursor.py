@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+
+import pyarrow as pa
 
 from stelae.rows.key_order import Comparable
 from stelae.rows.keys import encode_keys
 from stelae.rows.matching import matching
+from stelae.rows.parquet_rows import StoredPiece
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Cursor
 from stelae_store_columnar.pruning import Pruner, key_range
 from stelae_store_columnar.view import StepReader, View
+
+_BATCH_BYTES = 8 << 20  #: Where texts are long, a batch has fewer rows than were asked for.
 
 
 class ColumnarCursor(Cursor):
@@ -42,19 +48,40 @@ class ColumnarCursor(Cursor):
             todo = view.steps(*key_range(schema, view.order, spec.predicates, low, high))
             self._steps = StepReader(view, self._read_layout, todo, self._backwards, prune)
         self._waiting: deque[RowBatch] = deque()
+        self._waiting_rows = 0
+        self._hands_on = False
 
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
         if self._left == 0:
             return None
+        # Nothing here visits a row in Python: a batch may be as large as whoever asks can take.
+        wanted = max(1, rows_max if self._left is None else min(rows_max, self._left))
+        more = self._fill(wanted)
         if not self._waiting:
-            if self._steps is None or not self._advance():
+            if not more or self._steps is None:
                 return None
-            if not self._waiting:
-                return RowBatch.from_equal_rows(self._layout, [])
-        rows = self._take(max(1, min(rows_max, BATCH_ROWS_MAX)))
-        if rows.num_rows:
-            self._token = encode_keys(self._schema, rows.slice(rows.num_rows - 1))[0]
+            # Nothing of many steps may be wanted, and a scan is cut into pages by what was looked at, too.
+            self._token = self._steps.passed or self._token
+            return RowBatch.from_equal_rows(self._layout, [])
+        rows = self._take(wanted)
+        self._token = encode_keys(self._schema, rows.slice(rows.num_rows - 1))[0]
         return rows.select(self._layout)
+
+    def next_stored(self, rows_max: int, bytes_max: int) -> StoredPiece | None:
+        """See ``StoredRowsCursor``. Once asked for, decoded rows end before row groups that can be handed on."""
+        self._hands_on = not self._backwards and not self._predicates
+        if not self._hands_on or self._waiting or self._steps is None or self._view is None or self._left == 0:
+            return None
+        parts = self._steps.take_plain(rows_max if self._left is None else min(rows_max, self._left), bytes_max)
+        if not parts:
+            return None
+        block, indexes = parts[0].piece.block, [part.piece.index for part in parts]
+        stored, data = block.stored([part.piece.number for part in parts], self._layout.ids)
+        row_count = sum(index.rows for index in indexes)
+        if self._left is not None:
+            self._left -= row_count
+        self._token = self._view.order.encode(indexes[-1].last)
+        return StoredPiece(row_count, stored, data, block.footer)
 
     @property
     def resume_token(self) -> bytes | None:
@@ -63,29 +90,52 @@ class ColumnarCursor(Cursor):
     def close(self) -> None:
         self._steps = self._view = None
         self._waiting.clear()
+        self._waiting_rows = 0
 
-    def _advance(self) -> bool:
-        """Read one more step; false at the end."""
-        assert self._steps is not None
-        found = self._steps.next()
-        if found is None:
-            return False
-        for rows in found[0]:
+    def _fill(self, wanted: int) -> bool:
+        """Read steps until so many rows wait, or so many or ``_BATCH_BYTES`` were read; false at the end."""
+        read = size_bytes = 0
+        while self._waiting_rows < wanted and size_bytes < _BATCH_BYTES:
+            begun = read or self._waiting  # Else there is no way on but to decode.
+            if begun and self._hands_on and self._steps is not None and self._steps.at_plain:
+                break
+            found = None if self._steps is None else self._steps.next()
+            if found is None:
+                return False
+            self._keep(found)
+            read += sum(map(len, found)) or BATCH_ROWS_MAX  # A step without rows may have been as dear as any.
+            if read >= wanted:
+                break  # Before the sum of bytes, which a point read is spared.
+            size_bytes += sum(rows.nbytes for rows in found)
+        return True
+
+    def _keep(self, found: Sequence[RowBatch]) -> None:
+        """Let rows wait that match."""
+        for rows in found:
             kept = matching(self._schema, self._predicates, rows)
             if kept.num_rows:
                 self._waiting.append(kept)
-        return True
+                self._waiting_rows += kept.num_rows
 
     def _take(self, count: int) -> RowBatch:
-        rows = self._waiting.popleft()
+        """Up to so many of the rows that wait, put together."""
+        taken: list[RowBatch] = []
+        while count and self._waiting:
+            rows = self._waiting.popleft()
+            if rows.num_rows > count:
+                self._waiting.appendleft(rows.slice(count))
+                rows = rows.slice(0, count)
+            count -= rows.num_rows
+            taken.append(rows)
+        found = sum(map(len, taken))
+        self._waiting_rows -= found
         if self._left is not None:
-            count = min(count, self._left)
-        if rows.num_rows > count:
-            self._waiting.appendleft(rows.slice(count))
-            rows = rows.slice(0, count)
-        if self._left is not None:
-            self._left -= rows.num_rows
-        return rows
+            self._left -= found
+        if len(taken) == 1:
+            return taken[0]
+        # The C library keeps what is freed for the next batch; Arrow's allocator gives it back, and that is dear.
+        pool = pa.system_memory_pool()
+        return RowBatch(taken[0].layout, pa.concat_batches([rows.arrow for rows in taken], memory_pool=pool))
 
 
 def _bounds(view: View, spec: ScanSpec, backwards: bool) -> tuple[Comparable | None, Comparable | None]:

@@ -134,6 +134,10 @@ class PiecePart(Part):
     def stamp_max(self) -> int:  # type: ignore[override]
         return self.piece.index.stamp_max
 
+    @property
+    def bounds(self) -> tuple[Comparable, Comparable]:
+        return self.piece.first, self.piece.index.last
+
     def plain(self, at: int | None) -> bool:
         index = self.piece.index
         seen = at is None or index.stamp_max <= at

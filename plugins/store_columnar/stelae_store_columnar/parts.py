@@ -45,9 +45,14 @@ class Part(ABC):
 
         ``again``: somebody will soon read close by, so that it pays to keep what was decoded."""
 
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[Comparable, Comparable]:
+        """The keys of its first and its last version, or some below and above."""
+
+    @abstractmethod
     def plain(self, at: int | None) -> bool:
-        """Whether, read alone, each version is a row as of a time."""
-        return False
+        """Whether, read alone, each version is a row as of a time (``None``: of now)."""
 
 
 class Source(Protocol):

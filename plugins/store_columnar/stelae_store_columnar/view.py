@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -14,7 +16,8 @@ from stelae_store_columnar.levels import PiecePart
 from stelae_store_columnar.parts import Cut, Interval, Part, Source, steps
 from stelae_store_columnar.state import State
 
-_AHEAD_ROWS = 1 << 16  #: Rows of neighbouring row groups that are decoded in one call.
+_AHEAD_ROWS = 1 << 16  #: Rows of neighbouring row groups that are decoded in one call,
+_AHEAD_BYTES = 64 << 20  #: and their bytes, once decoded.
 
 
 class View:
@@ -43,17 +46,36 @@ class View:
         """Return what the sources have in a step, oldest first."""
         return [part for source in self._sources for part in source.parts(*step)]
 
-    def rows(self, parts: Sequence[Part], layout: Layout, *, again: bool = False) -> RowBatch:
-        """Return the visible rows of a step in key order."""
-        found = [part.read(layout.ids, again=again) for part in parts]
-        return self.state.fitting.batch(layout, self.state.resolver(layout.ids).visible(found, self.at))
+    def rows(self, parts: Sequence[Part], layout: Layout, *, again: bool = False) -> list[RowBatch]:
+        """Return the visible rows of a step in key order.
 
-    def is_plain(self, parts: Sequence[Part], layout: Layout) -> bool:
-        """Whether a step is one row group whose rows are just what a reader sees."""
-        if len(parts) != 1 or not parts[0].plain(self.at):
-            return False
-        part = parts[0]
-        return isinstance(part, PiecePart) and self.state.fitting.as_it_stands(layout, part.piece.index.schemas)
+        Parts that are plain and do not overlap are handed on one behind the other, as they are: neither sorted nor
+        copied, as long as they are in memory."""
+        apart = self._apart(parts)
+        found = [part.read(layout.ids, again=again) for part in apart or parts]
+        if not apart:
+            found = [self.state.resolver(layout.ids).visible(found, self.at)]
+        return [self.state.fitting.batch(layout, versions) for versions in found]
+
+    def _apart(self, parts: Sequence[Part]) -> list[Part]:
+        """The parts by key, if each of them is plain and none shares keys with another; else none."""
+        if not all(part.plain(self.at) for part in parts):
+            return []
+        if len(parts) == 1:
+            return [*parts]
+        ordered = sorted(parts, key=attrgetter("bounds"))
+        meets = any(one.bounds[1] >= other.bounds[0] for one, other in pairwise(ordered))
+        return [] if meets else ordered
+
+    def plain_pieces(self, parts: Sequence[Part], layout: Layout) -> list[PiecePart]:
+        """Return the parts of a step by key, if they are row groups of one block whose rows as they are stored are what
+        a reader sees; else none."""
+        pieces = [part for part in self._apart(parts) if isinstance(part, PiecePart)]
+        if not pieces or len(pieces) < len(parts):
+            return []
+        alone = len({id(part.piece.block) for part in pieces}) == 1
+        fits = all(self.state.fitting.as_it_stands(layout, part.piece.index.schemas) for part in pieces)
+        return pieces if alone and fits else []
 
     def plain_rows(self, parts: Sequence[PiecePart], layout: Layout) -> Iterator[RowBatch]:
         """Return the rows of plain neighbours in one block, decoded together."""
@@ -87,41 +109,56 @@ class StepReader:
         self._prune = prune
         self._again = len(todo) <= 2
 
-    def next(self) -> tuple[list[RowBatch], Interval] | None:
-        """Return the next step; ``None``: there is none."""
+    @property
+    def passed(self) -> bytes | None:
+        """Bytes behind which, in the order of the scan, lies all that is left and as little else as can be said.
+
+        ``None``: nothing was passed yet, or all."""
+        if not self._at:
+            return None
+        low, high = self._todo[self._at - 1]
+        if self._backwards:
+            return None if low is None else self._view.order.encode(low)
+        return None if high is None else self._view.order.before(high, low)
+
+    @property
+    def at_plain(self) -> bool:
+        """Whether plain row groups come next."""
+        return bool(self._plain_at(self._at))
+
+    def take_plain(self, rows_max: int, bytes_max: int) -> list[PiecePart]:
+        """Pass over steps of plain row groups of one block that come next; return the row groups in key order.
+
+        They have no more rows and decoded bytes together than is said: none are returned where already the first step
+        has, or is not plain."""
+        found: list[PiecePart] = []
+        while pieces := self._plain_at(self._at):
+            rows_max -= sum(part.piece.index.rows for part in pieces)
+            bytes_max -= sum(part.piece.block.decoded_bytes(part.piece.number, self._layout.ids) for part in pieces)
+            if rows_max < 0 or bytes_max < 0 or (found and pieces[0].piece.block is not found[0].piece.block):
+                break
+            found = [*pieces, *found] if self._backwards else [*found, *pieces]
+            self._at += 1
+        return found
+
+    def next(self) -> list[RowBatch] | None:
+        """Return the rows of the next step, or of several; ``None``: there is none."""
         if self._at >= len(self._todo):
             return None
-        step = self._todo[self._at]
-        parts = self._prune(self._view.parts(step))
-        self._at += 1
-        if not parts:
-            return [], step
-        if self._again or not self._view.is_plain(parts, self._layout):
-            rows = self._view.rows(parts, self._layout, again=self._again)
-            return ([_reversed(rows)] if self._backwards else [rows]), step
-        together, step = self._neighbours(parts[0], step)
-        found = list(self._view.plain_rows(together, self._layout))
-        if self._backwards:
-            return [_reversed(rows) for rows in reversed(found)], step
-        return found, step
-
-    def _neighbours(self, part: Part, step: Interval) -> tuple[list[PiecePart], Interval]:
-        """Return a plain part with those that follow it in its block, and the range that they make up."""
-        assert isinstance(part, PiecePart)
-        found = [part]
-        rows = part.piece.index.rows
-        low, high = step
-        while rows < _AHEAD_ROWS and self._at < len(self._todo):
-            step = self._todo[self._at]
-            parts = self._prune(self._view.parts(step))
-            following = parts[0] if self._view.is_plain(parts, self._layout) else None
-            if not isinstance(following, PiecePart) or following.piece.block is not part.piece.block:
-                break
-            found.append(following)
-            rows += following.piece.index.rows
-            low, high = (step[0], high) if self._backwards else (low, step[1])
+        together = self.take_plain(_AHEAD_ROWS, _AHEAD_BYTES)
+        if together:
+            found = list(self._view.plain_rows(together, self._layout))
+        else:
+            parts = self._prune(self._view.parts(self._todo[self._at]))
             self._at += 1
-        return (found[::-1] if self._backwards else found), (low, high)
+            found = self._view.rows(parts, self._layout, again=self._again) if parts else []
+        return [_reversed(rows) for rows in reversed(found)] if self._backwards else found
+
+    def _plain_at(self, place: int) -> list[PiecePart]:
+        """The row groups that are all of a step, if they are plain and read as a whole."""
+        if self._again or place >= len(self._todo):
+            return []
+        return self._view.plain_pieces(self._prune(self._view.parts(self._todo[place])), self._layout)
 
 
 def _reversed(rows: RowBatch) -> RowBatch:

@@ -19,11 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from stelae.lmdb_support.environment import DATA_NAME
+from stelae.lmdb_support.marker import Left, Marker, Owner
 from stelae.spi.errors import Corrupt, FutureVersion
 from stelae.spi.services import Files
 from stelae_store_lmdb.child import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
-from stelae_store_lmdb.environment import DATA_NAME, Environment
+from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import (
     HEADER_KEY,
     PIECES,
@@ -37,10 +39,10 @@ from stelae_store_lmdb.format import (
     piece_key,
     split_piece_key,
 )
-from stelae_store_lmdb.marker import Left, Marker
 from stelae_store_lmdb.tree import RowTree
 
 ENV_NAME = "env"
+OWNER = Owner(b"stelslmm", "store")
 _REMOVAL_BYTES = 256  #: What taking a version back may copy besides pages of the tree.
 
 
@@ -65,7 +67,7 @@ class Place:
     @property
     def marker(self) -> Marker:
         """How the environment was left."""
-        return Marker(self.files, self.directory, self.data_path)
+        return Marker(self.files, self.directory, self.data_path, OWNER)
 
 
 def discard(place: Place) -> None:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from threading import Lock
 from typing import Any, ClassVar, Self
 
+from stelae.lmdb_support.library import EXTRA, MODULE, library
 from stelae.rows.operations import rows_of
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
@@ -29,8 +30,8 @@ from stelae.spi.store import (
 from stelae_store_lmdb.applying import Applier, readable
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.cursor import LmdbCursor
+from stelae_store_lmdb.environment import WANTED_BY
 from stelae_store_lmdb.exchange import changes, export_versions, import_piece, logical_checksum
-from stelae_store_lmdb.library import EXTRA, MODULE, library
 from stelae_store_lmdb.manifest import Manifest, decode_manifest, known_schemas
 from stelae_store_lmdb.memory import MemoryPart
 from stelae_store_lmdb.opening import Place
@@ -75,7 +76,7 @@ class LmdbStore(TabletStore):
         config: Any,
         services: EngineServices,
     ) -> Self:
-        library()
+        library(WANTED_BY)
         found = decode_manifest(manifest, directory)
         known = known_schemas(found, schemas)
         if not known or (found.schema_version and found.schema_version not in known):

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from stelae.lmdb_support.marker import Left
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
@@ -16,7 +17,6 @@ from stelae_store_lmdb.compacting import compact_piece
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.flushing import Flush
 from stelae_store_lmdb.manifest import Manifest, decode_manifest, encode_manifest
-from stelae_store_lmdb.marker import Left
 from stelae_store_lmdb.memory import MemoryPart
 from stelae_store_lmdb.opening import Place, created, discard, opened, read_header
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import ClassVar, Self
 
+from stelae.lmdb_support.library import EXTRA, MODULE
+from stelae.lmdb_support.marker import Left
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Corrupt, Full, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
@@ -16,13 +18,11 @@ from stelae_wal_lmdb.append import Fit, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.directories import prepare, remove_spools, spool_path
 from stelae_wal_lmdb.environment import Environment
-from stelae_wal_lmdb.export import ExportSnapshot, write_export
+from stelae_wal_lmdb.export import ExportSnapshot, read_export, read_record, write_export
 from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, Record, encode_header, encode_record, key
-from stelae_wal_lmdb.library import EXTRA, MODULE
 from stelae_wal_lmdb.log import Log
-from stelae_wal_lmdb.marker import LOCK_NAME, Left
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
-from stelae_wal_lmdb.startup import Opened, Place, fresh, open_all
+from stelae_wal_lmdb.startup import LOCK_NAME, Opened, Place, fresh, open_all
 
 
 class LmdbWal(WalEngine):
@@ -187,6 +187,22 @@ class LmdbWal(WalEngine):
         files.rename(f"{path}.new", path)
         files.sync_directory(directory)
         self.drop(log)
+
+    @classmethod
+    @contextmanager
+    def opened_aside(
+        cls, directory: str, log: LogId, config: LmdbConfig, services: EngineServices
+    ) -> Iterator[tuple[LogState, Iterator[Entry]]]:
+        """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
+
+        ``StorageError``: it is not there, or cannot be read."""
+        path = f"{directory}/{log.tablet_id}.{log.generation}.log"
+        if not services.files.exists(path):
+            raise StorageError(f"there is no log {log} here", path=directory)
+        with closing(services.files.open(path)) as file:
+            record = read_record(file, path)
+            state = LogState(base=record.base, last=record.last, commit_hint=record.commit_hint)
+            yield state, read_export(file, path)
 
     def cool(self, log: LogId) -> None:
         """Nothing to do: a log holds nothing while it is idle."""

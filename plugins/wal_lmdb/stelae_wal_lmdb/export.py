@@ -15,7 +15,7 @@ from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.log import Entry
 from stelae.spi.services import Buffer, File
 from stelae.spi.wal import SnapshotUnit, WalSnapshot
-from stelae_wal_lmdb.format import RECORD_BYTES, Record, decode_entry, encode_record, key
+from stelae_wal_lmdb.format import RECORD_BYTES, Record, decode_entry, decode_record, encode_record, key
 
 EXPORT_MAGIC = b"stelwlmx"
 EXPORT_VERSION = 1
@@ -43,6 +43,17 @@ def write_export(file: File, number: int, record: Record, values: Iterable[tuple
             batch, pending = [], 0
     file.pwritev(batch, end - pending)
     return end
+
+
+def read_record(file: File, path: str) -> Record:
+    """Return what a file that ``write_export`` wrote says of its log; ``Corrupt``: it is not what was written."""
+    head = file.pread(_HEADER.size + RECORD_BYTES, 0)
+    whole = len(head) == _HEADER.size + RECORD_BYTES and head[: len(EXPORT_MAGIC)] == EXPORT_MAGIC
+    number = int(_HEADER.unpack_from(head)[4]) if whole else 0
+    record = decode_record(number, head[_HEADER.size :]) if whole else None
+    if record is None:
+        raise Corrupt(f"the file begins with {head[:8]!r}: not an exported log", path=path, offset=0)
+    return record
 
 
 def read_export(file: File, path: str) -> Iterator[Entry]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stelae.lmdb_support.environment import DATA_NAME
+from stelae.lmdb_support.marker import Left, Marker, Owner
 from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import Files
@@ -12,15 +14,16 @@ from stelae.spi.wal import Damage
 from stelae_wal_lmdb.check import Report
 from stelae_wal_lmdb.child import check_in_child
 from stelae_wal_lmdb.config import LmdbConfig
-from stelae_wal_lmdb.environment import DATA_NAME, Environment
+from stelae_wal_lmdb.environment import Environment
 from stelae_wal_lmdb.format import HEADER_KEY, Use, decode_header, encode_header
 from stelae_wal_lmdb.log import Log, lost
-from stelae_wal_lmdb.marker import Left, Marker
 from stelae_wal_lmdb.names import Names
 from stelae_wal_lmdb.walk import Flaw, Found, walk
 
 ENV_NAME = "env"
 NAMES_NAME = "names"
+LOCK_NAME = "lock"
+OWNER = Owner(b"stelwlmm", "log", (LOCK_NAME,))
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ class Place:
     @property
     def marker(self) -> Marker:
         """How the environment was left."""
-        return Marker(self.files, self.directory, self.data_path)
+        return Marker(self.files, self.directory, self.data_path, OWNER)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ superfluous, so an emptied log knows its base op id (durability rule 4), and an 
 is finished at the next start.
 
 It also says which segment is the newest one. That is written when a segment takes its first group,
-before the group: nothing is acknowledged in a segment whose loss would not be noticed."""
+before the group: nothing is acknowledged in a segment whose loss would not be noticed. Once a log is
+closed or cooled, the file says how long that segment is: what is cut from it later is noticed, too."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ BASE_MAGIC = b"stelwalb"
 BASE_VERSION = 1
 SLOT_BYTES = 512
 
-_BASE = struct.Struct("<8sHHIQQQQQQQQ64s")
+_BASE = struct.Struct("<8sHHIQQQQQQQQQ64s")
 _CRC = struct.Struct("<I")
 _USED_BYTES = _BASE.size + _CRC.size
 
@@ -55,6 +56,7 @@ class Base:
         first_sequence: number of the first segment that still counts.
         newest_sequence: number of the newest segment that took entries; it must be there unless it
             is below ``first_sequence``. 0: none did.
+        newest_end: everything before this offset of that segment is durable, for ever. 0: unknown.
         use: see ``LogUse``.
         durable: last durable op id when a sync failed; else zero.
         version: counts the changes; the higher of the two slots is valid.
@@ -64,6 +66,7 @@ class Base:
     base: OpId
     first_sequence: int = 1
     newest_sequence: int = 0
+    newest_end: int = 0
     use: LogUse = LogUse.LIVE
     durable: OpId = ZERO
     version: int = 1
@@ -74,15 +77,19 @@ class Base:
         base: OpId | None = None,
         first_sequence: int | None = None,
         newest_sequence: int | None = None,
+        newest_end: int | None = None,
         use: LogUse | None = None,
         durable: OpId | None = None,
     ) -> Base:
-        """The next version, with these fields changed."""
+        """The next version, with these fields changed. Of another newest segment no end is known yet."""
+        if newest_end is None:
+            newest_end = self.newest_end if newest_sequence is None else 0
         return Base(
             log=self.log,
             base=self.base if base is None else base,
             first_sequence=self.first_sequence if first_sequence is None else first_sequence,
             newest_sequence=self.newest_sequence if newest_sequence is None else newest_sequence,
+            newest_end=newest_end,
             use=self.use if use is None else use,
             durable=self.durable if durable is None else durable,
             version=self.version + 1,
@@ -129,6 +136,7 @@ def _encode(base: Base) -> bytes:
         base.base.index,
         base.first_sequence,
         base.newest_sequence,
+        base.newest_end,
         base.durable.term,
         base.durable.index,
         base.version,
@@ -150,11 +158,12 @@ def _decode(data: bytes, path: str, offset: int) -> Base | None:
         fact = f"use {fields[2]} of a log is unknown here; known are 0 to {max(LogUse):d}"
         raise FutureVersion(fact, path=path, offset=offset + 10)
     return Base(
-        log=LogId(tablet_of(fields[12], path), fields[4]),
+        log=LogId(tablet_of(fields[13], path), fields[4]),
         base=OpId(fields[5], fields[6]),
         first_sequence=fields[7],
         newest_sequence=fields[8],
+        newest_end=fields[9],
         use=LogUse(fields[2]),
-        durable=OpId(fields[9], fields[10]),
-        version=fields[11],
+        durable=OpId(fields[10], fields[11]),
+        version=fields[12],
     )

@@ -54,7 +54,7 @@ class Found(Enum):
     BAD_FOOTER = Row("L", "has a successor; more behind its end than a footer", Verdict.DAMAGE)
     UNCUT_FOOTER = Row("M", "last; a whole footer where the data end, more behind it", Verdict.CUT)
     UNFIT = Row("N", "last; a valid group that does not fit what precedes it", Verdict.DAMAGE)
-    BEFORE_SYNCED = Row("O", "last; invalid before a recorded synced offset", Verdict.DAMAGE)
+    BEFORE_SYNCED = Row("O", "last; ends or is invalid before an offset that is recorded as synced", Verdict.DAMAGE)
     CHANGED = Row("P", "last; invalid, though all of it was written", Verdict.DAMAGE)
     TORN = Row("Q", "last; invalid, and part of it was never written", Verdict.CUT)
     CLEAN = Row("R", "last; the end of the file, or only zeros follow", Verdict.OPEN)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, Self
 
 from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageError
@@ -10,6 +11,7 @@ from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
 from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
+from stelae_wal_segmented.aside import open_aside
 from stelae_wal_segmented.base import Base, create_base
 from stelae_wal_segmented.compression import compressor_of
 from stelae_wal_segmented.config import SegmentedConfig
@@ -150,6 +152,16 @@ class SegmentedWal(WalEngine):
         if found is not None:
             set_aside(found, directory)
             del self._logs[log]
+
+    @classmethod
+    @contextmanager
+    def opened_aside(
+        cls, directory: str, log: LogId, config: SegmentedConfig, services: EngineServices
+    ) -> Iterator[tuple[LogState, Iterator[Entry]]]:
+        """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
+
+        ``StorageError``: it is not there, or cannot be read."""
+        yield open_aside(directory, log, config, services)
 
     def cool(self, log: LogId) -> None:
         """Keep no buffer, handle, index or spare space for an idle log."""

@@ -143,6 +143,7 @@ class TabletLog:
             return
         try:
             self.end.seal(self.chain)
+            self._note_end()
         except OSError as error:
             raise self._fail(error).error from error
         except StorageError as error:
@@ -175,6 +176,20 @@ class TabletLog:
         """
         if sequence > self.base.newest_sequence:
             self.write_base(self.base.changed(newest_sequence=sequence))
+
+    def _note_end(self) -> None:
+        """Have the base file say how long the newest segment is: all of it is durable, and stays so.
+
+        Without that, a closed segment that is cut later would look like one whose tail a crash left.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        newest = self.chain.segments[-1] if self.chain.segments else None
+        if newest is None or newest.header.sequence != self.base.newest_sequence:
+            return
+        if newest.end > self.base.newest_end:
+            self.write_base(self.base.changed(newest_end=newest.end))
 
     def _before(self, path: str) -> OpId:
         """Op id of the last entry before the segment of this path."""

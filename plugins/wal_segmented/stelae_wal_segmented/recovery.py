@@ -153,11 +153,15 @@ class _Recovery:
             return False
         with closing(self.files.open(path)) as file:
             summary = read_summary(file, header.nonce)
+        base = self.result.base
+        recorded = base.newest_end if header.sequence == base.newest_sequence else 0
         if summary is not None:
-            return self._add(Found.FOOTER, path, header, summary)
+            found = Found.FOOTER if summary.end >= recorded else Found.BEFORE_SYNCED
+            return self._add(found, path, header, summary, summary.end)
         limit = successor.previous_end if successor is not None else None
         with closing(self.files.open(path, writable=True)) as file:
             scan = scan_segment(file, header, limit)
+            scan.synced = max(scan.synced, recorded)
             found = judge_last(scan) if limit is None else judge_sealed(scan, file.size() == limit)
             if last and found.value.verdict is not Verdict.DAMAGE:
                 _prove(file, header, scan)
@@ -189,7 +193,7 @@ class _Recovery:
         result.last = self._op_id_at(index.next - 1)
         result.commit_hint = min(max(result.commit_hint, index.commit_hint), result.last.index)
         if verdict is Verdict.DAMAGE:
-            self.damage(found, path, at, f"segment {header.sequence} is invalid")
+            self.damage(found, path, at, f"segment {header.sequence} is cut short or invalid")
             return False
         result.found.append(found)
         return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, Self
 
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, StorageError
@@ -25,6 +26,9 @@ from stelae_wal_shared.tablet_log import TabletLog
 from stelae_wal_shared.tail import Tail
 from stelae_wal_shared.upkeep import Upkeep
 
+ASIDE_BATCH_BYTES = 4 << 20
+"""Bytes of entries that reading a log back holds at a time."""
+
 
 class SharedWal(WalEngine):
     """One log for the node. Created by ``open`` only."""
@@ -43,7 +47,7 @@ class SharedWal(WalEngine):
         try:
             marker = claim(files, directory, beside_others=beside_others)
             self._book = Book(files, directory, config.indexes_max)
-            recover(self._book, marker.newest)
+            recover(self._book, marker.newest, marker.newest_end)
         except BaseException:
             self._lock.release()
             raise
@@ -134,6 +138,31 @@ class SharedWal(WalEngine):
         finally:
             target.close()
         self._upkeep.drop(known)
+
+    @classmethod
+    @contextmanager
+    def opened_aside(
+        cls, directory: str, log: LogId, config: SharedConfig, services: EngineServices
+    ) -> Iterator[tuple[LogState, Iterator[Entry]]]:
+        """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
+
+        ``StorageError``: it is not there, or cannot be read."""
+        aside = SharedWal(directory, config, services, beside_others=True)
+        try:
+            state = aside.logs().get(log)
+            if state is None:
+                raise StorageError(f"there is no log {log} here", path=directory)
+            yield state, aside._entries_behind(log, state)
+        finally:
+            aside.close()
+
+    def _entries_behind(self, log: LogId, state: LogState) -> Iterator[Entry]:
+        """Every entry of a log behind its base."""
+        first = state.base.index + 1
+        while first <= state.last.index:
+            found = self.read(log, first, state.last.index + 1, ASIDE_BATCH_BYTES)
+            yield from found
+            first += len(found)
 
     def cool(self, log: LogId) -> None:
         """Make durable what was not synced. A log has no handle or space of its own to give back."""

@@ -26,30 +26,34 @@ from stelae_wal_shared.scan import Stop, Valid, scan
 from stelae_wal_shared.segment import UNBORN_SUFFIX, Segment, number_of, segment_path
 
 
-def recover(book: Book, newest_known: int) -> list[Found]:
+def recover(book: Book, newest_known: int, newest_end: int) -> list[Found]:
     """Fill an empty book from the files of its directory; return the rows that applied.
 
     Args:
         book: of the engine.
         newest_known: number of the newest segment that the marker tells of.
+        newest_end: so much of it is durable, as far as the marker knows.
 
     Raises:
         Foreign: there are files of ours, and nothing tells what was in them.
         FutureVersion: a newer release wrote them.
     """
-    recovery = _Recovery(book)
-    recovery.run(newest_known)
+    recovery = _Recovery(book, newest_known, newest_end)
+    recovery.run()
     return recovery.found
 
 
 class _Recovery:
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, newest_known: int, newest_end: int) -> None:
         self.book = book
+        self.newest_known = newest_known
+        self.newest_end = newest_end
         self.files = book.files
         self.found: list[Found] = []
 
-    def run(self, newest_known: int) -> None:
+    def run(self) -> None:
         """Do all steps."""
+        newest_known = self.newest_known
         numbers = self._list()
         self.book.newest = max([newest_known, *numbers])
         if not numbers:
@@ -124,14 +128,15 @@ class _Recovery:
         segment = Segment(head.number, head.nonce, path, head.start, head.start)
         assert head.image is not None
         self._adopt(Restored(self.book.directory, read_image(head.image)), segment)
+        recorded = self.newest_end if head.number == self.newest_known else 0
         with closing(self.files.open(path, writable=settle)) as file:
-            if self._closed(file, segment):
+            if self._closed(file, segment, recorded):
                 return
             trail = read_trail(file, segment.nonce)
             end = file.size() if trail is None else trail[0]
             data = file.pread(end - segment.start, segment.start)
             replay = Replay(self.book.logs, self.book.next_log, segment)
-            replay.run(data)
+            replay.run(data, recorded)
             self.book.next_log = replay.next_log
             self.found.extend(replay.found)
             attested = trail is not None or replay.stop is Stop.FOOTER
@@ -148,11 +153,11 @@ class _Recovery:
         book.logs = restored.logs
         book.segments = {**restored.segments, own.number: own}
 
-    def _closed(self, file: File, segment: Segment) -> bool:
-        """Take over the image behind the records, if there is one."""
+    def _closed(self, file: File, segment: Segment, recorded: int) -> bool:
+        """Take over the image behind the records, if there is one, and they are as long as is known."""
         contents = read_footer(file, segment.nonce)
         trail = read_trail(file, segment.nonce)
-        if contents is None or trail is None or not contents.image:
+        if contents is None or trail is None or not contents.image or trail[0] < recorded:
             return False
         segment.end, segment.entries, segment.footer = trail[0], contents.entries, True
         self._adopt(Restored(self.book.directory, read_image(contents.image), segment), segment)

@@ -62,10 +62,10 @@ class Replay:
         self.stop = Stop.CLEAN
         self.synced = segment.start
 
-    def run(self, data: bytes) -> None:
-        """Replay ``data``, everything from the segment's first record on."""
+    def run(self, data: bytes, synced: int = 0) -> None:
+        """Replay ``data``, everything from the segment's first record on, which once was durable up to ``synced``."""
         segment = self._segment
-        for found in scan(data, segment.start, segment.nonce):
+        for found in scan(data, segment.start, segment.nonce, synced):
             if isinstance(found, Valid):
                 self._record(found)
             elif isinstance(found, Invalid):

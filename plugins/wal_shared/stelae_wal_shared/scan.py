@@ -67,25 +67,26 @@ class End(NamedTuple):
 Found: TypeAlias = Valid | Invalid | End
 
 
-def scan(data: bytes, start: int, nonce: int) -> Iterator[Found]:
+def scan(data: bytes, start: int, nonce: int, synced: int = 0) -> Iterator[Found]:
     """Yield the records of a segment, damage included; the last one is the ``End``.
 
     Args:
         data: of the segment, from offset ``start`` of the file on, where its records begin.
         nonce: of the segment.
+        synced: the file is known to have been durable up to there.
     """
-    return _Scan(data, start, nonce).run()
+    return _Scan(data, start, nonce, synced).run()
 
 
 class _Scan:
-    def __init__(self, data: bytes, start: int, nonce: int) -> None:
+    def __init__(self, data: bytes, start: int, nonce: int, synced: int) -> None:
         self.data = data
         self.start = start
         self.nonce = nonce
         self.salt = salt_of(nonce)
         self.mark = group_mark_of(nonce)
         self.written = len(data.rstrip(b"\0"))
-        self.synced = start
+        self.synced = max(start, synced)
 
     def run(self) -> Iterator[Found]:
         at = 0
@@ -104,7 +105,7 @@ class _Scan:
             if stop is not None:
                 yield End(self.start + at, stop, self.synced)
                 return
-            yield Invalid(self.start + at, None, "the header of a group fails its checksum")
+            yield Invalid(self.start + at, None, "the header of a group is missing or fails its checksum")
             behind = self._next_group(at + 1)
             if behind is None:
                 yield End(self.start + at, Stop.LOST, self.synced)

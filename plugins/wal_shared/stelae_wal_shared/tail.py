@@ -103,6 +103,8 @@ class Tail:
             segment = writer.segment
             if writer.seal(self.footer_of(segment, closing=closing)):
                 self._book.sealed(segment)
+        if closing:
+            self._note_end()
 
     def footer_of(self, segment: Segment, *, closing: bool) -> bytes:
         """The footer of a segment whose index is in memory."""
@@ -124,6 +126,14 @@ class Tail:
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.give_up()
+
+    def _note_end(self) -> None:
+        """Have the marker say how long the newest segment is: what is cut from it later is no tail."""
+        newest = max(self._book.segments.values(), key=lambda one: one.number, default=None)
+        known = self._marker.newest, self._marker.newest_end
+        if newest is not None and (newest.number, newest.end) > known:
+            with suppress(StorageError):  # As with a footer: without it the older statement stands.
+                self._marker.note_newest(newest.number, newest.end)
 
     # -- one segment after another ---------------------------------------------------------------
 

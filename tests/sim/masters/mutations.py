@@ -100,8 +100,8 @@ def replace_beside_the_old(original: Any, view: Any, tablet: Any) -> Any:
     return msgspec.structs.replace(tablet, since_us=view.wall_us), fresh
 
 
-def leave_one_partition_out(original: Any, table_id: Any, partitions: Any, context: Any) -> Any:
-    tablets = original(table_id, partitions, context)
+def leave_one_partition_out(original: Any, table_id: Any, partitions: Any, *rest: Any) -> Any:
+    tablets = original(table_id, partitions, *rest)
     return tablets[:-1] if len(tablets) > 1 else tablets
 
 

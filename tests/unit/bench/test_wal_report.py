@@ -10,10 +10,10 @@ import pytest
 
 from stelae_bench import machine
 from stelae_bench.wal_cases import OTHERS, Case, Settings
-from stelae_bench.wal_plot import draw
+from stelae_bench.wal_plot import draw, figure_of
 from stelae_bench.wal_report import HUNDRED, MANY, ONE, WalReport
 from stelae_bench.wal_samples import Round, Sample, round_of
-from stelae_bench.wal_table import lines
+from stelae_bench.wal_table import lines, markdown
 
 FULL = Settings(seed=1, rounds=5, seconds=1.0, quick=False, restart_bytes=1, directory=None)
 
@@ -110,6 +110,23 @@ def test_the_table_shows_what_was_left_out_and_what_became_of_a_large_log() -> N
     assert "sqlite" not in text.split("ratios")[0]
 
 
+def test_the_tables_for_a_page_hold_what_those_for_a_terminal_do() -> None:
+    report = whole_report()
+    report.lives["segmented"] = [{"restart_after_kill_s": 0.25}]
+    document = report.document()
+    page = markdown(document)
+    assert "| in flight | `segmented` | `lmdb` |" in page and "| ratio" not in page
+    assert "|  | aim | `segmented` | `lmdb` | `shared` |" in page
+    ratio = next(line for line in page.splitlines() if "64 x 4 KiB" in line)
+    assert ratio.split(" | ")[1] == "0.65 or more" and ratio.endswith("0.50 (0.40 - 0.60) |")
+    figures = [line.split()[-1] for line in lines(document) if line.startswith(("4 KiB", "restart"))]
+    assert len(figures) == 8 and all(f" {figure} |" in page for figure in figures)
+    assert "- machine " in page and "- method " in page
+    for block in page.split("\n\n"):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({row.count(" | ") for row in rows}) <= 1, "every row has every column"
+
+
 @pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
 def test_a_picture_is_drawn_whatever_participants_there_are(tmp_path: Path, name: str, begins: bytes) -> None:
     document: dict[str, Any] = whole_report().document()
@@ -117,6 +134,20 @@ def test_a_picture_is_drawn_whatever_participants_there_are(tmp_path: Path, name
     assert (tmp_path / name).read_bytes().startswith(begins)
     document["rows"] = [row for row in document["rows"] if row["engine"] != "rocksdb"]
     draw(document, tmp_path / name)
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_the_legend_of_a_picture_stands_above_the_axes_and_within_it(more: int) -> None:
+    document: dict[str, Any] = whole_report().document()
+    own = [row for row in document["rows"] if row["engine"] == "segmented"]
+    document["rows"] += [{**row, "engine": f"another_engine_{number}"} for number in range(more) for row in own]
+    figure = figure_of(document)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    covered = legend.get_window_extent()
+    assert covered.y0 >= max(axes.get_tightbbox().y1 for axes in figure.axes)
+    assert figure.bbox.x0 <= covered.x0 and covered.x1 <= figure.bbox.x1 and covered.y1 <= figure.bbox.y1
+    assert len(legend.get_texts()) == len({row["engine"] for row in document["rows"]})
 
 
 def test_the_full_list_holds_every_size_and_load_and_the_cases_of_the_ratios() -> None:

@@ -112,7 +112,7 @@ def test_words_of_a_name_stay_apart_in_every_form_of_it() -> None:
         ("timeline", "store", "no template yet; known: wal"),
         ("timeline", "consensus", "no template yet; known: wal"),
         ("timeline", "copy", "version 0 and may still change; known: wal"),
-        ("timeline", "policy", "version 0 and may still change; known: wal"),
+        ("timeline", "policy", "with a suite, but no template yet; known: wal"),
         ("timeline", "cli", "no kind 'cli' to make an engine of; known: wal"),
         ("timeline", "", "known: wal"),
     ],

@@ -151,6 +151,16 @@ def test_node_toml_names_the_directory_and_the_engine_to_be(root: str, tmp_path:
     assert document("convert", "--config", config, "--to", "lmdb")["from"] == "shared"
 
 
+def test_convert_says_where_the_old_log_is_and_what_node_toml_still_has_to_say(root: str, tmp_path: Path) -> None:
+    config = node_toml(tmp_path, root, "")
+    said = invoke("convert", "--config", config)[1]
+    assert f"remove {root}/quarantine/wals-segmented.1 once" in said and "before you start" not in said
+    said = invoke("convert", "--config", config, "--to", "segmented")[1]
+    assert "node.toml picks 'shared': write wal = \"segmented\" below [engines] before you start" in said
+    assert f"remove {root}/quarantine/wals-shared.1 once" in said
+    assert "wals-shared.2 once" in [invoke("convert", root, "--to", to)[1] for to in ("shared", "segmented")][1]
+
+
 def test_the_settings_of_the_engine_that_still_owns_the_log_are_read_from_node_toml(root: str, tmp_path: Path) -> None:
     config = node_toml(tmp_path, root, "[wal.segmented]\nsegment_bytes_first = 5\n")
     with pytest.raises(ConfigError, match=r"node\.toml:9: segment_bytes_first = 5 is out of bounds"):

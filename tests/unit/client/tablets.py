@@ -10,6 +10,7 @@ import msgspec
 
 from stelae.client.locations import TableLocation, TabletLocation
 from stelae.client.messages import ScanPage
+from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import timestamp
 from stelae.host.results import ResultsTable
@@ -107,8 +108,8 @@ class MemoryTablet:
         self.store.apply([ApplyEntry(OpId(1, self._applied), self.clock.now(), schema)])
 
     async def page(
-        self, spec: ScanSpec, *, at: int | None, at_least: int | None, timeout_s: float
-    ) -> tuple[ScanPage, RowBatch | None]:
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
+    ) -> tuple[ScanPage, asyncio.Future[RowBatch | None]]:
         self.pages.append((spec, at, at_least))
         await asyncio.sleep(0)
         if self.error is not None:
@@ -119,7 +120,9 @@ class MemoryTablet:
             rows = cursor.next_batch(PAGE_ROWS)
             after = cursor.resume_token if rows is not None else None
         count = 0 if rows is None else len(rows)
-        return ScanPage(chosen, self.schema.version, count, after), rows if count else None
+        coming: asyncio.Future[RowBatch | None] = asyncio.get_running_loop().create_future()
+        coming.set_result(rows if count else None)
+        return ScanPage(chosen, self.schema.version, count, after), coming
 
 
 SCHEMA = schema_from_plain(

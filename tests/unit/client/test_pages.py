@@ -11,6 +11,7 @@ from stelae.client.messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest, de
 from stelae.host.replica import ReplicaState
 from stelae.rows.building import build_batch
 from stelae.server.tserver import pages
+from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.service import TabletService
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
@@ -57,8 +58,9 @@ def serving(rows: list[tuple[int, str]]) -> TabletService:
     replica = SimpleNamespace(state=ReplicaState.RUNNING, applier=applier)
     pool = SimpleNamespace(run=lambda _key, work, done: done(outcome(work)))
     turns = SimpleNamespace(now_us=lambda: 0, call_at=lambda _when, _call: SimpleNamespace(cancel=lambda: None))
-    node: Any = SimpleNamespace(replicas={T: replica}, failed_tablets={}, scans=pool, turns=turns)
-    return TabletService(node)
+    metrics = SimpleNamespace(count=lambda _name, _amount=1: None, histogram=lambda _name: lambda _us: None)
+    node: Any = SimpleNamespace(replicas={T: replica}, failed_tablets={}, scans=pool, turns=turns, metrics=metrics)
+    return TabletService(node, LoadMeter())
 
 
 def outcome(work: Any) -> Any:
@@ -116,3 +118,38 @@ def test_a_page_of_too_many_rows_is_refused(rows_max: int) -> None:
     request: Any = Request(ScanRequest(T, ScanSpec(), AT, rows_max))
     with pytest.raises(CallerError, match="rows_max"):
         serving([(1, "x")])._scan(request)
+
+
+class Wandering:
+    """A cursor that looks at much before it finds a row; ``moves``: its token says how far it is."""
+
+    def __init__(self, empty: int, *, moves: bool) -> None:
+        self.empty, self.moves = empty, moves
+        self.looked = 0
+
+    def next_batch(self, rows_max: int) -> RowBatch | None:
+        self.looked += 1
+        if self.looked > self.empty + 1:
+            return None
+        return build_batch(SCHEMA.layout, [(self.looked, "x")] if self.looked > self.empty else [])
+
+    @property
+    def resume_token(self) -> bytes | None:
+        return b"%05d" % self.looked if self.moves or self.looked > self.empty else None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_page_ends_without_rows_only_where_its_token_leads_on(moves: bool) -> None:
+    """Without a token it would be taken for the last one, and the rows behind it would be lost to the reader."""
+    cursor = Wandering(40, moves=moves)
+    store: Any = SimpleNamespace(schema=SCHEMA, scan=lambda _spec, _at: cursor)
+    reader, found, ended = pages.PageReader(store, ScanSpec(order=Order.KEY), AT, 100), 0, 0
+    while reader.more:
+        page = decode(reader.next()[0], ScanPage)
+        found += page.row_count
+        ended += page.after is None
+    assert (found, ended) == (1, 1)
+    assert cursor.looked == 42

@@ -151,6 +151,11 @@ def test_failures_that_were_taken_away_are_not_raised() -> None:
         await session.flush()
         result = session.take_failures()
         assert (result.rows, result.failed, result.timestamp > 0) == (2, 1, True)
+        await session.insert([(2, 2), (3, 3), (3, 3)])
+        assert session.take_failures().rows == 0, "nothing was answered since"
+        await session.flush()
+        again = session.take_failures()
+        assert (again.rows, again.written, again.failed) == (3, 2, 1), "what was told before is not told again"
         await session.close()
 
     in_session(work)

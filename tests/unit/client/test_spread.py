@@ -9,6 +9,7 @@ from typing import Any
 
 from stelae.client.aio import SpreadTablet
 from stelae.client.leader import LeaderTracker
+from stelae.client.page_rows import PageRows
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.scan import ScanSpec
 
@@ -28,7 +29,7 @@ def asked(*reads: tuple[ScanSpec, int | None, int | None]) -> list[LeaderTracker
 
     async def read() -> None:
         for spec, at, at_least in reads:
-            await spread.page(spec, at=at, at_least=at_least, timeout_s=1.0)
+            await spread.page(spec, at=at, at_least=at_least, reader=PageRows(spec), timeout_s=1.0)
 
     asyncio.run(read())
     return found

@@ -10,6 +10,8 @@ import pytest
 from stelae.client import writes
 from stelae.client.failures import Tally
 from stelae.client.writes import Wave
+from stelae.partition.partitioning import Partitioning
+from stelae.partition.schema import PartitionSchema
 from stelae.rows.building import build_batch
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import operation
@@ -29,7 +31,7 @@ def schema(kind: str) -> Schema:
 def wave(kind: str, *batches: list[tuple[Any, ...]]) -> Wave:
     found = schema(kind)
     rows = [build_batch(found.layout, batch) for batch in batches]
-    return Wave(found, key_order(found), rows, Tally("t", OpKind.UPSERT), [])
+    return Wave(Partitioning(found, PartitionSchema()), key_order(found), rows, Tally("t", OpKind.UPSERT), [], [])
 
 
 @pytest.mark.parametrize(
@@ -60,8 +62,16 @@ def test_zero_and_minus_zero_are_one_key() -> None:
 
 
 def test_of_waves_in_key_order_no_key_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes.Wave, "_keys", property(lambda _: pytest.fail("keys were encoded")))
+    monkeypatch.setattr(writes.Wave, "_keys", lambda *_: pytest.fail("keys were encoded"))
     assert not wave("int64", [(1, 1), (5, 1)]).meets(wave("int64", [(6, 1), (9, 1)]))
+
+
+def test_of_waves_that_share_one_value_of_the_first_column_only_its_rows_are_looked_at() -> None:
+    """As of an order whose lines are cut apart: looking at all keys cost a load a tenth of its time."""
+    mine, other = wave("int64", [(1, 1), (4, 1), (5, 1)], [(5, 2)]), wave("int64", [(5, 3), (6, 1), (9, 1)])
+    assert not mine.meets(other)
+    assert (len(mine._keys(5, 5)), len(other._keys(5, 5))) == (2, 1)
+    assert mine.meets(wave("int64", [(5, 3), (5, 2), (9, 1)]))
 
 
 def test_a_wave_without_rows_meets_nothing() -> None:

@@ -37,6 +37,7 @@ class Schedule:
             (4, self.start),
             (1, self.fail_persist),
             (2, self.partition),
+            (2, self.strand),
             (2, self.heal),
             (2, self.stop_clock),
             (3, self.start_clocks),
@@ -166,6 +167,20 @@ class Schedule:
         self.cluster.isolate(number)
         if self.up(number) and self.cluster.nodes[number].status.role is Role.LEADER:
             self.seen.add("leader cut off")
+
+    def strand(self, number: int) -> None:
+        """Cut off whoever leads with a clock that stands, so that it believes on while another writes."""
+        stranded = self.cluster.leader()
+        if stranded is None:
+            return
+        self.cluster.isolate(stranded.number)
+        self.cluster.clocks_stopped.add(stranded.number)
+        stranded.holds = self.random.random() < 0.5
+        self.propose(stranded.number)
+        self.cluster.advance(self.random.randrange(3 * T_US))
+        self.propose(number)
+        self.cluster.deliver_all()
+        self.read(stranded.number)
 
     def heal(self, _number: int) -> None:
         self.cluster.heal()

@@ -225,6 +225,23 @@ def test_an_unreachable_peer_is_probed_again_after_a_while() -> None:
     assert solo.ranges(A) == [(OpId(2, 2), OpId(2, 3))]
 
 
+def test_a_lost_probe_of_a_peer_that_lacks_nothing_is_repeated_once_the_peer_is_heard() -> None:
+    solo = Solo().serve()
+    for peer in (A, B):
+        solo.ack(peer)
+    solo.step(PeerUnreachable(A))
+    solo.step(Tick(RETRY_US * 4))
+    assert solo.to(A) == [], "a dead peer is not asked about an idle tablet again and again"
+    solo.step(PeerAlive(A, 2, RETRY_US - 1))
+    assert solo.to(A) == [], "the probe may still be answered"
+    solo.step(PeerAlive(A, 2, RETRY_US))
+    (asked,) = solo.to(A)
+    assert isinstance(asked, AppendEntries)
+    assert (asked.prev, asked.commit, asked.quiet) == (OpId(2, 2), 2, False)
+    solo.ack(A)
+    assert peer_of(solo, A).state == "REPLICATE"
+
+
 def test_a_range_that_was_shortened_is_continued_from_where_it_ended() -> None:
     solo = Solo().serve()
     propose(solo, 8)

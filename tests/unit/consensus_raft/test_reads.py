@@ -91,3 +91,16 @@ def test_learners_do_not_confirm() -> None:
     assert ready_reads(solo) == []
     solo.ack(A, round_number=1)
     assert ready_reads(solo) == [ReadReady(1, 2)]
+
+
+def test_a_peer_that_was_away_is_probed_though_reads_are_confirmed_all_the_time() -> None:
+    """Masters confirm a read five times a second. Each round counted as something sent, so that the probe of a peer
+    that had come back was never due: its catalog stayed as old as it was."""
+    solo = Solo().serve()
+    probed = []
+    for number in range(1, 21):
+        solo.step(Tick(number * 200_000), ReadRequest(number))
+        probed += solo.ranges(B)
+        solo.ack(A, round_number=number)
+        solo.ack(B, match=0, round_number=number)
+    assert probed and set(probed) == {(OpId(1, 1), OpId(2, 2))}

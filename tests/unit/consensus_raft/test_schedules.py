@@ -50,7 +50,7 @@ def test_a_schedule_of_faults_loses_nothing_and_ends_on_one_log(seed: int) -> No
 def test_the_schedules_reach_every_fault_and_nearly_every_transition() -> None:
     seen: Counter[str] = Counter()
     met: Counter[tuple[Role, Any]] = Counter()
-    for seed in range(SEEDS, SEEDS + 8):
+    for seed in range(SEEDS, SEEDS + 24):
         schedule = run(seed)
         seen.update(schedule.seen)
         met.update(schedule.transitions())

@@ -103,6 +103,9 @@ class FakeMetrics:
     def gauge(self, name: str, value: float) -> None:
         pass
 
+    def histogram(self, name: str) -> Callable[[int], None]:
+        return lambda _value: None
+
 
 class FakeTurns:
     """Runs what was deferred in the loop's next turn; timers never run."""

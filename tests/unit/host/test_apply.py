@@ -62,6 +62,7 @@ class World:
             reader=MagicMock(),
             writer=writer,
             pool=self.pool,
+            metrics=MagicMock(),
             on_answered=self.answered,
             on_schema=lambda _: None,
             on_applied=lambda _: None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -47,10 +48,14 @@ SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key":
 CONFIG = TabletConfig(op_id=ZERO, members=())
 
 
-class Counters:
-    def count(self, name: str, amount: int = 1) -> None: ...
+class Counters(Counter[str]):
+    def count(self, name: str, amount: int = 1) -> None:
+        self[name] += amount
 
     def gauge(self, name: str, value: float) -> None: ...
+
+    def histogram(self, name: str) -> Callable[[int], None]:
+        return lambda _value: None
 
 
 class AtOnce:
@@ -121,6 +126,7 @@ class Node:
             services=services,
         )
         self.failures: list[str] = []
+        self.metrics = Counters()
         self.schema_at: frozenset[int] = frozenset()  #: Where the log has schema changes.
         self.noop_at: frozenset[int] = frozenset()  #: Where it has entries that no store sees.
         self.memory_bytes_max = 1 << 40
@@ -161,6 +167,7 @@ class Node:
             reader=self,
             writer=writer,
             pool=AtOnce(),
+            metrics=self.metrics,
             on_answered=lambda _answered: None,
             on_schema=lambda _schema: None,
             on_applied=lambda _applied: None,
@@ -219,6 +226,7 @@ def test_a_flush_moves_rows_and_results_into_the_superblock_and_lets_the_log_go(
     assert answered == block.results != b""
     assert 0 < node.wal.logs()[LOG].base.index <= 40, "collected, and never beyond the flush"
     assert node.disk.listdir(LAYOUT.data_of(TABLET)) == ["rows-40"]
+    assert node.metrics == {"rows_applied": 60, "flushes": 2}
     again = Node(node.disk.clone())
     assert ids(again.recovered()) == list(range(1, 61))
 

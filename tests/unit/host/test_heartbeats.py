@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal, HeartbeatService
-from stelae.spi.consensus import BeatException, Beats, Event, LeaderAlive, PeerAlive
+from stelae.spi.consensus import BeatException, Beats, Event, LeaderAlive, PeerAlive, PeerUnreachable
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 LEADER, PEER, OTHER = NodeId("a" * 32), NodeId("b" * 32), NodeId("c" * 32)
@@ -29,11 +29,13 @@ class Node:
         return dict(self.service.beats_due())[peer]
 
 
-def exchange(leader: Node, follower: Node, now_us: int, run: IncarnationId = FIRST_RUN) -> tuple[Beat, BeatAck]:
+def exchange(
+    leader: Node, follower: Node, now_us: int, run: IncarnationId = FIRST_RUN, peer_run: IncarnationId = FIRST_RUN
+) -> tuple[Beat, BeatAck]:
     """One beat and its answer, without delay."""
     beat = leader.beat_to(PEER)
     ack = follower.service.received(LEADER, run, beat, now_us)
-    leader.service.acknowledged(PEER, ack, now_us)
+    leader.service.acknowledged(PEER, peer_run, ack, now_us)
     return beat, ack
 
 
@@ -100,14 +102,51 @@ def test_the_answer_names_each_exception_and_the_leaders_core_hears_of_it() -> N
     assert heard == {t: BeatException(PEER, term, reason) for t, (term, reason) in told.items()}
 
 
-def test_an_answer_to_an_older_version_says_nothing() -> None:
+def test_a_peer_that_runs_anew_has_lost_what_was_under_way_to_it_even_if_no_link_was_seen_to_break() -> None:
+    leader, follower = Node(), Node(red=(3, ""), blue=(7, ""))
+    leader.leads(RED, 3, PEER)
+    leader.leads(BLUE, 7, PEER)
+    exchange(leader, follower, 10)
+    assert leader.events == [], "the first answer says nothing about an earlier run"
+    exchange(leader, Node(red=(3, ""), blue=(7, "")), 20, peer_run=SECOND_RUN)
+    assert leader.events == [(RED, PeerUnreachable(PEER)), (BLUE, PeerUnreachable(PEER))]
+    exchange(leader, follower, 30, peer_run=SECOND_RUN)
+    assert len(leader.events) == 2
+
+
+def test_an_answer_to_an_older_version_says_nothing_about_what_has_changed_since() -> None:
     leader, follower = Node(), Node(red=(3, ""))
     leader.leads(RED, 3, PEER)
     late = follower.service.received(LEADER, FIRST_RUN, leader.beat_to(PEER), 10)
     leader.leads(RED, 4, PEER)
-    leader.service.acknowledged(PEER, late, 20)
+    leader.service.acknowledged(PEER, FIRST_RUN, late, 20)
     assert leader.service.peers_alive(RED, 4) == []
     assert leader.beat_to(PEER).tablets == ((RED, 4),)
+
+
+def test_leaders_stay_known_as_alive_while_elections_elsewhere_change_the_set_faster_than_answers_come() -> None:
+    leader, follower = Node(), Node(red=(3, ""), blue=(7, "failed"))
+    leader.leads(RED, 3, PEER)
+    leader.leads(BLUE, 7, PEER)
+    for round_number in range(1, 9):
+        late = follower.service.received(LEADER, FIRST_RUN, leader.beat_to(PEER), round_number)
+        leader.leads(GREEN, round_number, PEER)  # Elected again while the answer was under way.
+        leader.service.acknowledged(PEER, FIRST_RUN, late, round_number)
+        assert leader.service.peers_alive(RED, 3) == [PeerAlive(PEER, 3, round_number)]
+        assert leader.service.peers_alive(BLUE, 7) == leader.service.peers_alive(GREEN, round_number) == []
+    assert set(leader.events) == {(BLUE, BeatException(PEER, 7, "failed"))}, (
+        "what was said of an older term of green is not passed on"
+    )
+
+
+def test_an_answer_that_was_overtaken_by_a_newer_one_changes_nothing() -> None:
+    leader, follower = Node(), Node(red=(3, ""))
+    leader.leads(RED, 3, PEER)
+    first = follower.service.received(LEADER, FIRST_RUN, leader.beat_to(PEER), 10)
+    leader.leads(BLUE, 7, PEER)
+    exchange(leader, follower, 20)
+    leader.service.acknowledged(PEER, FIRST_RUN, first, 30)
+    assert leader.service.peers_alive(RED, 3) == [PeerAlive(PEER, 3, 20)]
 
 
 def test_an_answer_about_a_tablet_that_is_led_no_more_reaches_nobody() -> None:
@@ -115,14 +154,14 @@ def test_an_answer_about_a_tablet_that_is_led_no_more_reaches_nobody() -> None:
     leader.leads(RED, 3, PEER)
     version = leader.beat_to(PEER).version
     ack = BeatAck(version, (BeatRefusal(BLUE, 5, "term"),))
-    leader.service.acknowledged(PEER, ack, 10)
+    leader.service.acknowledged(PEER, FIRST_RUN, ack, 10)
     assert leader.events == []
 
 
 def test_an_answer_of_a_stranger_changes_nothing() -> None:
     leader = Node()
     leader.leads(RED, 3, PEER)
-    leader.service.acknowledged(OTHER, BeatAck(2, ()), 10)
+    leader.service.acknowledged(OTHER, FIRST_RUN, BeatAck(2, ()), 10)
     assert leader.service.peers_alive(RED, 3) == []
 
 

@@ -165,7 +165,7 @@ def test_the_queue_pushes_back_and_says_when_there_is_room() -> None:
     with pytest.raises(Overloaded, match=r"164 bytes wait .* bound is 100"):
         driver.writer.reserve(A, 10)
     room: list[bool] = []
-    driver.writer.when_room(lambda: room.append(True))
+    driver.writer.when_room(lambda _: room.append(True))
     driver.succeed(driver.take())
     assert room == [True]
     driver.writer.reserve(A, 10)
@@ -178,7 +178,7 @@ def test_room_that_came_before_anybody_asked_is_told_at_once() -> None:
         driver.writer.reserve(A, 10)
     driver.succeed(driver.take())
     room: list[bool] = []
-    driver.writer.when_room(lambda: room.append(True))
+    driver.writer.when_room(lambda _: room.append(True))
     assert room == [True], "the group that made room is over; no other may come"
 
 
@@ -236,6 +236,45 @@ def test_repair_reopens_a_log_at_its_durable_op_id() -> None:
     assert results == [OpId(1, 1)]
     assert driver.writer.durable(A) == OpId(1, 1)
     driver.writer.reserve(A, 10)
+
+
+def test_a_log_that_is_closed_takes_no_more_and_everybody_who_waits_for_it_is_told_once() -> None:
+    driver = Driver()
+    driver.append(A, "under way", entries(1))
+    group = driver.take()
+    driver.append(A, "behind it", entries(2))
+    unfilled = driver.writer.reserve(A, 74)
+    driver.append(B, "of another log", entries(1))
+    driver.writer.close_log(A)
+    with pytest.raises(CallerError, match="not open"):
+        driver.writer.reserve(A, 10)
+    assert driver.writer.durable(A) == OpId(0, 0)
+    driver.succeed(group)
+    group = driver.take()
+    assert set(group.appends) == {A, B}
+    dropped = Failed(CallerError("the log does not exist"), OpId(0, 0))
+    driver._post(driver.writer.complete(group, {A: dropped, B: Durable(OpId(1, 1))}))
+    driver.writer.append_async(unfilled, entries(3), done=lambda outcome: driver.outcomes.append(("late", outcome)))
+    assert sorted(driver.outcomes, key=lambda told: told[0]) == [
+        ("behind it", dropped),
+        ("late", dropped),
+        ("of another log", Durable(OpId(1, 1))),
+        ("under way", Durable(OpId(1, 1))),
+    ]
+    assert driver.writer.take_work() is None
+    assert driver.writer.queued_bytes == 0
+
+
+def test_logs_that_come_and_go_leave_nothing_behind() -> None:
+    driver = Driver()
+    for generation in range(2, 50):
+        log = LogId(TabletId("a"), generation)
+        driver.writer.open_log(log, OpId(0, 0))
+        driver.append(log, "one", entries(1))
+        driver.succeed(driver.take())
+        driver.writer.close_log(log)
+    driver.writer.close_log(LogId(TabletId("never"), 1))
+    assert set(driver.writer._logs) == {A, B} and not driver.writer._ready
 
 
 def test_closing_waits_for_every_filled_append_and_takes_no_more() -> None:

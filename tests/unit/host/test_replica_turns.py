@@ -8,7 +8,8 @@ from unittest.mock import MagicMock
 import msgspec
 
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Applied, PeerAlive, Persisted, Role, StepDown, Tick
+from stelae.spi.consensus import Applied, PeerAlive, PeerProgress, Persisted, Role, StepDown, Tick
+from stelae.spi.ids import NodeId
 from tests.unit.host.test_replica_failure import LAST, LOG, STATUS
 
 NOW_US = 7
@@ -146,3 +147,25 @@ def test_a_turn_that_overtakes_the_timer_hears_the_peers_before_it_tells_the_tim
     turns.replica._ports.heartbeats.peers_alive.return_value = [PeerAlive("b", 2, 3)]
     turns.replica.deliver(StepDown())
     assert turns.run() == [[PeerAlive("b", 2, 3), Tick(NOW_US), StepDown()]]
+
+
+def test_the_log_is_let_go_once_the_slowest_peer_has_it_though_nothing_is_applied() -> None:
+    """Who comes late to a tablet that nobody writes to catches up after the last entry was applied here."""
+    turns = Turns()
+    anchor = turns.replica._retention.anchor
+    for match_index in (0, 9):
+        peer = PeerProgress(
+            node_id=NodeId("b" * 32), match_index=match_index, next_index=10, state="REPLICATE", in_flight=0
+        )
+        turns.core.status.return_value = msgspec.structs.replace(STATUS, peers=(peer,))
+        turns.replica.deliver(StepDown())
+        turns.run()
+        anchor.assert_called_once_with("peers", match_index + 1)  # type: ignore[attr-defined]
+        anchor.reset_mock()  # type: ignore[attr-defined]
+        turns.replica.deliver(StepDown())
+        turns.run()
+        anchor.assert_not_called()  # type: ignore[attr-defined]
+    turns.core.status.return_value = STATUS
+    turns.replica.deliver(StepDown())
+    turns.run()
+    turns.replica._retention.release.assert_called_once_with("peers")  # type: ignore[attr-defined]

@@ -44,7 +44,7 @@ def consensus(name: str = "raft") -> type[ConsensusEngine]:
     return type(f"Consensus_{name}", (ConsensusEngine,), body)
 
 
-def store(name: str = "memory") -> type[Any]:
+def store(name: str = "columnar") -> type[Any]:
     """Make a tablet store class."""
     base = importlib.import_module("stelae.spi.store").TabletStore
     return type(f"Store_{name}", (base,), {"name": name, **_complete(base)})

@@ -97,7 +97,7 @@ def test_the_first_member_is_the_hinted_leader_and_the_config_is_sorted() -> Non
 def test_a_small_file_takes_every_default() -> None:
     config = parse(SMALL)
     assert config.tablet is None
-    assert (config.wal.name, config.consensus.name, config.store.name) == ("segmented", "raft", "memory")
+    assert (config.wal.name, config.consensus.name, config.store.name) == ("segmented", "raft", "columnar")
     assert config.log.queue_bytes_max == 64 << 20
     assert config.clock.clock_error_ms_max == 10_000
     assert config.wire.insecure_listen is False
@@ -203,7 +203,7 @@ def test_every_form_of_loopback_is_accepted(host: str) -> None:
 
 def _registry(point: Point) -> Registry:
     registry = Registry([point])
-    for engine in ("raft", "memory"):
+    for engine in ("raft", "columnar"):
         kind = "consensus" if engine == "raft" else "store"
         made = working().engine(_kind(kind), engine)
         registry.register(offering(f"stelae_{kind}_engines", made), engine)

@@ -43,6 +43,9 @@ class NoService:
 
     def gauge(self, name: str, value: float) -> None: ...
 
+    def histogram(self, name: str) -> Callable[[int], None]:
+        return lambda _value: None
+
     def monotonic_us(self) -> int:
         return 0
 

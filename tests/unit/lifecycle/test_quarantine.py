@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from stelae.lifecycle.quarantine import About, Quarantined, listed, purge, too_much
+import pytest
+
+from stelae.lifecycle.quarantine import (
+    About,
+    Quarantined,
+    QuarantineSettings,
+    allowed_bytes,
+    listed,
+    purge,
+    tablet_of,
+    too_much,
+)
+from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import TabletId
 from tests.unit.lifecycle.disk_node import LAYOUT, OTHER, TABLET, DiskNode
 
@@ -40,3 +52,28 @@ def test_a_listing_says_when_why_and_how_large_and_a_purge_is_for_good() -> None
     purge(node.disk, LAYOUT, ["t.1"])
     assert listed(node.disk, LAYOUT) == []
     assert TABLET not in DiskNode(node.disk.clone()).recovered(), "still a tombstone"
+
+
+@pytest.mark.parametrize(("free_bytes", "allowed"), [(100, 20), (50, 20), (45, 15), (0, 0)])
+def test_a_disk_that_fills_takes_from_what_may_stay(free_bytes: int, allowed: int) -> None:
+    settings = QuarantineSettings(bytes_max=20, free_bytes_min=50)
+    assert allowed_bytes([one("a", 10, 1), one("b", 10, 5)], settings, free_bytes) == allowed
+
+
+def test_a_log_that_a_conversion_has_set_aside_is_no_deletion_and_survives_a_start() -> None:
+    node = DiskNode.with_rows(TABLET, OTHER)
+    place = f"{LAYOUT.quarantine}/wals-segmented.1"
+    node.disk.make_directory(f"{place}/t")
+    node.disk.replace(f"{place}/t/1.log", b"entries")
+    node.disk.make_directory(f"{LAYOUT.quarantine}/t.1")
+    found = {one.name: (one.of_deletion, one.about) for one in listed(node.disk, LAYOUT)}
+    assert found == {"wals-segmented.1": (False, None), "t.1": (True, None)}
+    again = DiskNode(node.disk.clone())
+    again.recovered()
+    assert [one.name for one in listed(again.disk, LAYOUT)] == ["wals-segmented.1"], "an unfinished deletion goes"
+
+
+@pytest.mark.parametrize("name", ["t", "t.", "t.x", ".1", "a/b.1", ""])
+def test_a_name_that_no_deletion_gives_is_refused(name: str) -> None:
+    with pytest.raises(BadIdentifier):
+        tablet_of(name)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TypeVar
 
 from stelae.client.master_requests import Change, ChangeRequest, CreateTable, Question, ReadRequest
-from stelae.partition.schema import HashLevel, PartitionSchema
+from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
 from stelae.server.master.actions import Action
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.core import MasterCore
 from stelae.server.master.events import (
     Applied,
+    AskPolicy,
     ChangeAsked,
+    CompareMasters,
     Confirm,
     Confirmed,
     Decided,
@@ -21,6 +24,8 @@ from stelae.server.master.events import (
     Event,
     HeartbeatHeard,
     LeaderChanged,
+    MastersCompared,
+    Planned,
     ReadAsked,
     Refuse,
     Replicate,
@@ -30,6 +35,7 @@ from stelae.server.master.events import (
 )
 from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
 from stelae.server.master.operations import Outcome
+from stelae.server.master.proposals import propose
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import MemberType, Role, TabletConfig
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId, TabletId
@@ -58,14 +64,14 @@ def place_on_the_least_loaded(snapshot: PolicySnapshot, rng: random.Random) -> t
     )
 
 
-def create(name: str = "readings", buckets: int = 2, replication_factor: int = 3) -> CreateTable:
-    """A request for a table of so many tablets."""
+def create(name: str = "readings", buckets: int = 2, replication_factor: int = 3, ranges: int = 1) -> CreateTable:
+    """A request for a table of so many tablets: buckets in each range."""
     levels = (HashLevel((1,), buckets),) if buckets > 1 else ()
+    edges = [b"", *(b"%05d" % n for n in range(1, ranges)), None]
+    cut = [KeyRange(lower or b"", upper) for lower, upper in pairwise(edges)]
+    scheme = PartitionSchema(levels, (1,), tuple(cut)) if ranges > 1 else PartitionSchema(levels)
     return CreateTable(
-        name=name,
-        schema=SCHEMA.to_bytes(),
-        partition_schema=PartitionSchema(levels).to_bytes(),
-        replication_factor=replication_factor,
+        name=name, schema=SCHEMA.to_bytes(), partition_schema=scheme.to_bytes(), replication_factor=replication_factor
     )
 
 
@@ -75,7 +81,9 @@ class Company:
     def __init__(self, settings: MasterSettings = SETTINGS, planner: object = place_on_the_least_loaded) -> None:
         self.now_us = 1_000_000
         self.settings = settings
-        self._planner = planner
+        self.planner = planner
+        self.policy_answers = True  #: At once; else the test says ``plan``.
+        self.masters_object: str | None = ""  #: What comparing their lists finds; ``None``: no answer.
         self.log: list[Applied] = []
         self.core = self._new(Catalog.empty())
         self.proposed: list[Replicate] = []
@@ -85,9 +93,7 @@ class Company:
         self.term = 0
 
     def _new(self, catalog: Catalog) -> MasterCore:
-        planner = self._planner
-        assert callable(planner)
-        return MasterCore(ME, ClusterId("one"), self.settings, planner, random.Random(1), catalog, self._tick())
+        return MasterCore(ME, ClusterId("one"), self.settings, random.Random(1), catalog, self._tick())
 
     def _tick(self) -> Tick:
         return Tick(self.now_us, WALL_US + self.now_us)
@@ -100,7 +106,16 @@ class Company:
         effects = list(self.core.take_effects())
         self.proposed += [e for e in effects if isinstance(e, Replicate)]
         self.effects += effects
+        if only(effects, CompareMasters) and self.masters_object is not None:
+            effects += self.step(MastersCompared(self.masters_object))
+        for asked in only(effects, AskPolicy) if self.policy_answers else ():
+            effects += self.step(self.plan(asked))
         return effects
+
+    def plan(self, asked: AskPolicy) -> Planned:
+        """What the policy answers."""
+        assert callable(self.planner)
+        return Planned(asked.token, propose(asked.snapshot, self.planner, random.Random(asked.seed)))
 
     def pass_ms(self, ms: int) -> list[Effect]:
         """Let time pass."""
@@ -178,14 +193,16 @@ class Company:
         self.pass_ms(self.settings.scan_interval_ms)
         self.commit()
 
-    def create_running(self, change: CreateTable | None = None) -> list[TabletId]:
-        """Create a table and bring its tablets up to RUNNING; returns their ids."""
+    def create_running(
+        self, change: CreateTable | None = None, reporting: Iterable[NodeId] = SERVERS
+    ) -> list[TabletId]:
+        """Create a table and bring its tablets up to RUNNING, by reports of some servers; returns their ids."""
         self.ask(change or create())
         self.commit()
         self.pass_ms(self.settings.policy_interval_ms)
         self.commit()
         tablets = [t for t in self.core.catalog.tablets.values() if not t.terminal]
-        for server in SERVERS:
+        for server in reporting:
             mine = [t for t in tablets if t.config is not None and t.config.member(server) is not None]
             if mine:
                 self.heartbeat(

@@ -32,11 +32,21 @@ from stelae.client.master_requests import (
 )
 from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.server.master.actions import DeleteReplica
-from stelae.server.master.events import CaughtUp, Confirm, Confirmed, LeaderChanged, ReadAsked, Refuse, Replicate, Reply
+from stelae.server.master.events import (
+    AskPolicy,
+    CaughtUp,
+    Confirm,
+    Confirmed,
+    LeaderChanged,
+    ReadAsked,
+    Refuse,
+    Replicate,
+    Reply,
+)
 from stelae.server.master.operations import Outcome
 from stelae.server.master.records import RequestRecord
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.schema import Schema
 from tests.unit.master.company import (
     ME,
@@ -147,7 +157,7 @@ def test_a_change_that_does_not_fit_one_batch_is_refused_with_both_sizes() -> No
     company = Company(MasterSettings(batch_bytes_max=64 << 10))
     company.lead(1)
     company.hear()
-    found = refused(company, create(buckets=1024))
+    found = refused(company, create(buckets=1000))
     assert found.code == "TOO_LARGE"
     assert str(64 << 10) in found.detail and "several steps" in found.detail
 
@@ -161,6 +171,36 @@ def test_a_table_of_the_most_tablets_fits_one_batch_and_so_does_its_end() -> Non
     (gone,) = only(company.ask(DeleteTable(table="second"), 5), Replicate)
     most = SETTINGS.tablets_per_table_max / 1024
     assert max(made.batch.size_bytes, gone.batch.size_bytes) * most < SETTINGS.batch_bytes_max
+
+
+def test_more_tablets_than_servers_can_take_at_once_are_refused_with_how_many_they_can(company: Company) -> None:
+    found = refused(company, create(buckets=1000, ranges=10))
+    assert found.code == "BAD_CHANGE" and "10000 on each of 3 live tablet servers" in found.detail
+    assert "may bring 1000" in found.detail and "up to 1000 tablets now" in found.detail
+
+
+def test_a_tablet_that_does_not_run_says_what_it_waits_for(company: Company) -> None:
+    company.policy_answers = False
+    company.ask(create(buckets=1))
+    asked = only(company.commit(), AskPolicy)
+    assert "3 live tablet servers to be placed on" in describe(company).tablets[0].waits_for
+    company.step(company.plan(asked[-1]))
+    company.commit()
+    (place,) = describe(company).tablets
+    assert all(f"host-{n}:7051 (LIVE)" in place.waits_for for n in (1, 2, 3))
+    tablet = company.core.catalog.tablets[place.tablet_id]
+    for server in SERVERS[:3]:
+        company.heartbeat(server, full(status(tablet.tablet_id, tablet.config, op_id=OpId(0, 0))))
+    assert describe(company).tablets[0].waits_for == "its replicas to elect a leader"
+
+
+def test_a_tablet_for_which_there_are_too_few_servers_by_now_says_how_many_to_start(company: Company) -> None:
+    company.policy_answers = False
+    company.ask(create(buckets=1))
+    company.commit()
+    company.now_us += (SETTINGS.server_silent_ms + 1) * 1000
+    company.heartbeat(SERVERS[0])
+    assert "1 are live: start 2 more, or drop the table" in describe(company).tablets[0].waits_for
 
 
 def test_two_tables_of_one_name_at_once_are_one_table(company: Company) -> None:

@@ -20,36 +20,25 @@ from stelae.server.master.actions import (
     Terminal,
     TransferLeadership,
 )
+from stelae.server.master.events import AskPolicy
 from stelae.server.master.heartbeats import DataState
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
-from tests.unit.master.company import (
-    SERVERS,
-    SETTINGS,
-    Company,
-    changes,
-    create,
-    full,
-    place_on_the_least_loaded,
-    sent,
-    status,
+from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, create, full, only, sent, status
+from tests.unit.master.planned import (
+    FIFTH,
+    FOURTH,
+    LEADER,
+    SECOND,
+    THIRD,
+    Planner,
+    config_of,
+    report,
+    the_tablet,
+    with_a_tablet,
 )
-
-LEADER, SECOND, THIRD, FOURTH, FIFTH = SERVERS
-
-
-class Planner:
-    """Places new tablets; proposes what a test wants of others; remembers what it was shown."""
-
-    def __init__(self) -> None:
-        self.proposed: tuple[Action, ...] = ()
-        self.shown: PolicySnapshot | None = None
-
-    def __call__(self, snapshot: PolicySnapshot, rng: random.Random) -> tuple[Action, ...]:
-        self.shown = snapshot
-        return (*place_on_the_least_loaded(snapshot, rng), *self.proposed)
 
 
 @pytest.fixture
@@ -59,31 +48,7 @@ def planner() -> Planner:
 
 @pytest.fixture
 def company(planner: Planner) -> Company:
-    """A leader that hears five servers, and a table of one tablet on the first three."""
-    led = Company(planner=planner)
-    led.lead(1)
-    led.hear(SERVERS)
-    led.create_running(create(buckets=1))
-    return led
-
-
-def the_tablet(company: Company) -> TabletId:
-    return next(t.tablet_id for t in company.core.catalog.tablets.values() if t.state is TabletState.RUNNING)
-
-
-def config_of(company: Company) -> TabletConfig:
-    config = company.core.catalog.tablets[the_tablet(company)].config
-    assert config is not None
-    return config
-
-
-def report(company: Company, server: NodeId, upto: int = 2, **more: Any) -> list[Any]:
-    """A server reports its replica anew; returns the actions that follow."""
-    company.effects.clear()
-    more = {"op_id": config_of(company).op_id, "leads": server == LEADER, **more}
-    company.heartbeat(server, changes(status(the_tablet(company), config_of(company), **more), since=1, upto=upto))
-    company.commit()
-    return sent(company.effects)
+    return with_a_tablet(planner)
 
 
 def propose(company: Company, planner: Planner, kind: ActionKind, node: NodeId, **more: Any) -> list[Any]:
@@ -402,6 +367,14 @@ def test_the_same_state_gives_the_same_plan(company: Company) -> None:
     assert sent(first) == sent(second)
 
 
+def of_a_look(company: Company, first: list[Any]) -> list[set[TabletId]]:
+    """Step until nothing is left over; returns which tablets were created in each step."""
+    turns = [{a.tablet_id for a in sent(first, CreateReplica)}]
+    while company.core.is_behind:
+        turns.append({a.tablet_id for a in sent(company.step(), CreateReplica)})
+    return turns
+
+
 def test_a_large_catalog_is_looked_over_in_turns_and_none_is_left_out() -> None:
     company = Company(MasterSettings(scan_tablets_max=4))
     company.lead(1)
@@ -409,12 +382,28 @@ def test_a_large_catalog_is_looked_over_in_turns_and_none_is_left_out() -> None:
     for number in range(5):
         company.ask(create(f"t{number}", buckets=2), number + 1)
         company.commit()
-    created: set[str] = set()
-    for _ in range(3):
-        company.now_us += SETTINGS.action_retry_ms * 1000
-        for server in SERVERS[:3]:
-            company.heartbeat(server)
-        turn = {a.tablet_id for a in sent(company.pass_ms(SETTINGS.scan_interval_ms), CreateReplica)}
-        assert len(turn) <= 4
-        created |= turn
-    assert len(created) == 10
+    while company.core.is_behind:
+        company.step()
+    company.commit()
+    for server in SERVERS[:3]:
+        company.heartbeat(server)
+    company.policy_answers = False
+    turns = of_a_look(company, company.pass_ms(SETTINGS.action_retry_ms))
+    assert [len(turn) for turn in turns if turn] == [4, 4, 2]
+    assert len(set().union(*turns)) == 10
+
+
+def test_the_policy_is_asked_once_all_that_it_is_shown_is_up_to_date_some_tablets_in_a_step() -> None:
+    company = Company(MasterSettings(scan_tablets_max=4))
+    company.policy_answers = False
+    company.lead(1)
+    company.hear()
+    (first,) = only(company.effects, AskPolicy)
+    company.step(company.plan(first))
+    asked = only([*company.ask(create(buckets=10)), *company.commit()], AskPolicy)
+    steps = 0
+    while company.core.is_behind:
+        assert asked == []
+        asked = only(company.step(), AskPolicy)
+        steps += 1
+    assert steps == 2 and len(asked[0].snapshot.tablets) == 10

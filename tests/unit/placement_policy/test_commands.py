@@ -96,6 +96,13 @@ def test_a_file_that_is_no_snapshot_is_refused_with_the_reason(text: str | None,
     assert done.stderr.startswith("error: ") and fact in done.stderr and str(path) in done.stderr
 
 
+def test_a_cluster_and_a_file_are_not_both_asked(tmp_path: Path) -> None:
+    done = run("policy", "explain", written(cluster(""), tmp_path), "--connect", "127.0.0.1:1")
+    assert done.returncode == 2 and "not both" in done.stderr
+    none = run("policy", "explain")
+    assert none.returncode == 2 and "--connect HOST:PORT, or --dir DIR" in none.stderr
+
+
 def test_an_unknown_policy_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     done = run("policy", "explain", written(cluster(""), tmp_path), "--policy", "chaos")
     assert done.returncode == 2

@@ -68,3 +68,20 @@ def test_what_comes_after_a_key_is_above_it_and_not_above_the_next(types: tuple[
     rows = [(True, *(n if t != "string" else "a" * n for t in types)) for n in (1, 2)]
     one, two = order.array(RowBatch.from_equal_rows(schema.layout, rows)).to_pylist()
     assert one < order.after(one) <= two
+
+
+@given(st.data())
+def test_who_goes_on_behind_what_is_before_a_key_meets_it_and_nothing_below_a_floor(data: st.DataObject) -> None:
+    types = data.draw(st.lists(st.sampled_from([*VALUES]), min_size=1, max_size=3))
+    schema = schema_of(*types)
+    value = [st.one_of(VALUES[t], st.sampled_from(SPECIAL[t])) if t in SPECIAL else VALUES[t] for t in types]
+    rows = data.draw(st.lists(st.tuples(st.booleans(), *value), min_size=2, max_size=2))
+    order = key_order(schema)
+    low, high = sorted(order.array(RowBatch.from_equal_rows(schema.layout, rows)).to_pylist())
+    found = order.before(high, low if low < high else None)
+    if found is None:
+        assert low == high
+    else:
+        assert found < order.encode(high)
+        assert low == high or order.encode(low) <= found
+        assert order.bound(found + b"\0") <= high

@@ -101,3 +101,10 @@ def test_a_table_with_columns_of_our_names_keeps_them(tmp_path: Path) -> None:
     (path,) = (path for path in replica.disk.tree() if path.endswith(".parquet"))
     names = pq.read_schema(pa.BufferReader(replica.disk.tree()[path])).names
     assert names == ["_stelae_deleted", "a", "a.b", "_stelae_timestamp", "_stelae_deleted_", "_stelae_schema"]
+
+
+def test_decimals_are_stored_as_integers_which_are_read_in_half_the_time(readings: Replica, tmp_path: Path) -> None:
+    blocks = sorted(tmp_path.rglob("*.parquet"))
+    columns = [pq.read_metadata(path).row_group(0).column(2) for path in blocks]
+    assert {(column.path_in_schema, column.physical_type) for column in columns} == {("celsius", "INT32")}
+    assert {pq.read_schema(path).field("celsius").type for path in blocks} == {pa.decimal128(6, 2)}

@@ -376,6 +376,16 @@ def test_batches_are_never_longer_than_a_step_may_hold_the_interpreter(replica: 
         big.flush()
 
 
+def test_a_batch_is_as_long_as_was_asked_for_if_its_rows_lie_together(replica: Replica) -> None:
+    big = StoreHarness(ColumnarStore).replica()
+    rows_max = 2 * BATCH_ROWS_MAX
+    for start in range(0, 2 * rows_max, 4096):
+        big.insert(*((n, "a", n) for n in range(start, start + 4096)))
+    big.flush()
+    with big.store.scan(ScanSpec()) as cursor:
+        assert [len(batch) for batch in iter(lambda: cursor.next_batch(rows_max), None)] == [rows_max, rows_max]
+
+
 def test_a_batch_that_ends_where_the_next_begins_is_no_duplicate(replica: Replica) -> None:
     assert replica.insert((1, "a", 1), (2, "b", 2)) == []
     assert replica.write(insert((2, "x", 0), (3, "c", 3))) == [(0, 1)]

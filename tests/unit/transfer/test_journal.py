@@ -77,7 +77,7 @@ def test_an_import_that_is_done_leaves_no_journal(tmp_path: Path) -> None:
         ({"mode": "insert"}, "--mode"),
         ({"columns": ("id", "x")}, "the columns"),
         ({"reading": ("csv", "gzip", "", "")}, "how the file is read"),
-        ({"members": ("c",)}, "none of its nodes is known"),
+        ({"members": ("c",)}, "none of its tablets or nodes is known"),
     ],
 )
 def test_the_journal_of_another_import_is_refused_with_what_differs(

@@ -28,7 +28,8 @@ ME, OTHER = NodeId("me"), NodeId("other")
 
 
 class Store(MemoryStore):
-    """Counts cursors, those that are open and those that were opened; may refuse to go on."""
+    """Counts cursors, those that are open and those that were opened; may refuse to go on, or give what it has in steps
+    of so many rows, none of which a batch crosses."""
 
     opened = 0
     refuse: Exception | None = None
@@ -37,6 +38,7 @@ class Store(MemoryStore):
         super().__init__({1: SCHEMA})
         self.open: set[int] = set()
         self.asked: list[int] = []
+        self.steps_of: int | None = None
         batch = build_batch(SCHEMA.layout, [(n, f"row {n}") for n in range(rows)])
         payload = WritePayload(
             1,
@@ -50,13 +52,16 @@ class Store(MemoryStore):
         self.opened += 1
         number, cursor = self.opened, super().scan(spec, at)
         self.open.add(number)
-        next_batch, close = cursor.next_batch, cursor.close
+        next_batch, close, given = cursor.next_batch, cursor.close, 0
 
         def following(rows_max: int = 0) -> RowBatch | None:
+            nonlocal given
             self.asked.append(rows_max)
             if self.refuse is not None:
                 raise self.refuse
-            return next_batch(rows_max)
+            rows = next_batch(min(rows_max, self.steps_of - given % self.steps_of) if self.steps_of else rows_max)
+            given += 0 if rows is None else len(rows)
+            return rows
 
         def closing() -> None:
             self.open.discard(number)
@@ -246,6 +251,27 @@ def test_a_scan_whose_rows_are_large_stays_near_pages_of_the_right_size(monkeypa
     assert world.store.asked[0] == 90
     assert max(world.store.asked[3:]) < 40
     assert world.store.opened < 12
+
+
+def test_pages_grow_while_rows_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(rows=100)
+    monkeypatch.setattr(pages, "FIRST_PAGE_ROWS_MAX", 5)
+    assert world.scan(ScanSpec(), rows_max=30) == [*range(100)]
+    assert world.store.asked == [5, 10, 20, 30, 30, 30, 30]
+
+
+def test_a_page_that_the_engine_ended_early_does_not_make_the_next_one_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Small as it was, it once let the page behind it grow beyond all bounds, which was then read again from its
+    beginning with a cursor of its own: half of all row groups were decoded twice."""
+    world = World(rows=200)
+    world.store.steps_of = 48
+    monkeypatch.setattr(pages, "FIRST_PAGE_ROWS_MAX", 5)
+    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1000)
+    assert world.scan(ScanSpec(), rows_max=150) == [*range(200)]
+    assert world.store.opened == 1
+    assert 15 <= max(world.store.asked) <= 50
 
 
 def test_stopping_lets_go_of_everything() -> None:

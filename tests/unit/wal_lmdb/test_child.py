@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stelae.lmdb_support import child as support
 from stelae.spi.errors import Corrupt, FutureVersion
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append
@@ -152,7 +153,7 @@ def test_an_environment_of_a_newer_release_is_refused_and_not_called_damaged(
 
 
 def test_what_the_compacting_copy_meets_is_a_report(crashed: RealHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "verified", lambda path: None)
+    monkeypatch.setattr(support, "verified", lambda path: None)
     assert check.check(f"{crashed.directory}/env") == Report()
     data_of(crashed).write_bytes(b"\0" * 65536)
     assert check.check(f"{crashed.directory}/env").broken

@@ -14,6 +14,8 @@ from typing import Any
 import lmdb
 import pytest
 
+from stelae.lmdb_support.gate import Gate
+from stelae.lmdb_support.library import library, typed
 from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError, SyncFailed
 from stelae.spi.extras import MissingExtra
 from stelae.spi.ids import ZERO
@@ -21,8 +23,7 @@ from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import RealHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit, entries
 from stelae_wal_lmdb import LmdbConfig, LmdbWal
-from stelae_wal_lmdb.gate import Gate
-from stelae_wal_lmdb.library import library, typed
+from stelae_wal_lmdb.environment import WANTED_BY
 
 MIB = 1 << 20
 
@@ -233,7 +234,7 @@ def test_the_library_is_imported_when_the_engine_is_opened_and_its_absence_named
     assert LmdbWal.optional_modules == {"lmdb": "lmdb"}
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(MissingExtra, match=r"stelae\[lmdb\]"):
-        library()
+        library(WANTED_BY)
     with pytest.raises(MissingExtra):
         harness(tmp_path).open()
 

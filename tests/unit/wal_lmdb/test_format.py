@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stelae.lmdb_support.marker import Left, Marker
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId
@@ -14,7 +15,7 @@ from stelae.testing.wal_model import LOG, entries, entry
 from stelae_wal_lmdb import format
 from stelae_wal_lmdb.export import read_export, write_export
 from stelae_wal_lmdb.format import Record, Use, decode_entry, decode_head, decode_record, encode_record, key
-from stelae_wal_lmdb.marker import MARKER_MAGIC, Left, Marker, _encode
+from stelae_wal_lmdb.startup import OWNER
 
 AT = key(3, 1 << 40)
 
@@ -79,7 +80,7 @@ def test_a_newer_header_is_refused_and_a_damaged_one_corrupt(monkeypatch: pytest
 
 def test_a_marker_says_how_the_environment_was_left(tmp_path: Path) -> None:
     files, data = RealFiles(), tmp_path / "data.mdb"
-    marker = Marker(files, str(tmp_path), str(data))
+    marker = Marker(files, str(tmp_path), str(data), OWNER)
     assert marker.claim() is Left.OPEN
     data.write_bytes(b"x" * 9000)
     for left in (Left.CLEAN, Left.DISTRUSTED, Left.OPEN, Left.CLEAN):
@@ -90,15 +91,15 @@ def test_a_marker_says_how_the_environment_was_left(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_somebody_else_or_of_a_newer_release_is_refused(tmp_path: Path) -> None:
-    marker = Marker(RealFiles(), str(tmp_path), str(tmp_path / "data.mdb"))
+    marker = Marker(RealFiles(), str(tmp_path), str(tmp_path / "data.mdb"), OWNER)
     (tmp_path / "photos").mkdir()
     with pytest.raises(Foreign, match="photos"):
         marker.claim()
     (tmp_path / "lmdb").write_bytes(b"something else")
     with pytest.raises(Foreign):
         marker.claim()
-    data = bytearray(_encode(Left.CLEAN, 0, 0))
-    data[len(MARKER_MAGIC)] = 99
+    data = bytearray(marker._encoded(Left.CLEAN, 0, 0))
+    data[len(OWNER.magic)] = 99
     (tmp_path / "lmdb").write_bytes(data)
     assert marker.claim() is Left.OPEN  # fails its checksum: the environment is checked
     raw = bytes(data[:-4])

@@ -205,23 +205,6 @@ def test_a_directory_of_another_running_node_is_locked_and_stays_as_it_is() -> N
     engine.close()
 
 
-def test_a_read_only_directory_is_an_error_that_names_it_and_the_lock_is_given_back() -> None:
-    harness = small_harness()
-    filled(harness).close()
-    before = harness.tree()
-
-    def read_only(operation: str, path: str) -> None:
-        raise StorageError("cannot use it: Read-only file system", path=path)
-
-    harness.disk.faults.hook = read_only
-    for _ in range(2):
-        with pytest.raises(StorageError, match=r"/node.*Read-only"):
-            harness.open()
-    harness.disk.faults.hook = None
-    assert harness.tree() == before
-    assert_opens_with(harness, Model(ZERO, list(ALL)))
-
-
 def test_a_disk_that_becomes_read_only_fails_the_logs_that_write_and_reads_go_on() -> None:
     harness = small_harness()
     engine = filled(harness)

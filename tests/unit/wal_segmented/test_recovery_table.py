@@ -343,6 +343,42 @@ def test_row_o_holds_for_any_byte_before_the_last_group(harness: VirtualHarness)
         assert recovered(twin).found == [Found.BEFORE_SYNCED], offset
 
 
+def test_row_o_what_is_cut_from_the_newest_segment_of_a_closed_log_is_missed(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    path = f"{PLACE}/g1-{max(sequences_of(harness.disk, PLACE, 1)):012d}.seg"
+    end, size = read_base(harness.disk, BASE).newest_end, len(harness.disk.read_bytes(path))
+    assert SEGMENT_HEADER_BYTES < end < size
+    for cut in range(SEGMENT_HEADER_BYTES, size, 7):
+        twin = harness.fork(0)
+        twin.disk.cut(path, cut)
+        found = recovered(twin)
+        if cut < end:
+            assert_damage(found, Found.BEFORE_SYNCED, path, found.last)
+        else:
+            assert (found.damage, found.last) == (None, ALL[-1].op_id), "only the footer is not whole"
+
+
+def test_row_o_an_older_copy_of_the_newest_segment_is_noticed_although_it_is_whole(harness: VirtualHarness) -> None:
+    engine = filled(harness, 5)
+    engine.cool(LOG)
+    older = harness.disk.read_bytes(FIRST)
+    commit(engine, Append(entries=ALL[5:10]))
+    engine.close()
+    assert recovered(harness).found == [Found.FOOTER]
+    harness.write(FIRST, older)
+    assert_damage(recovered(harness), Found.BEFORE_SYNCED, FIRST, ALL[4].op_id)
+
+
+def test_a_log_that_was_closed_and_killed_later_has_a_tail_that_may_be_torn(harness: VirtualHarness) -> None:
+    filled(harness, 5).close()
+    engine = harness.open()
+    commit(engine, Append(entries=ALL[5:10]))
+    harness.crash(engine, Survival.KEPT)
+    harness.disk.cut(FIRST, data_end_of(harness) - 1)
+    assert recovered(harness).found == [Found.TORN]
+    assert_opens_with(harness, Model(ZERO, list(ALL[:9])))
+
+
 def test_row_p_a_changed_byte_in_the_last_group_is_damage(harness: VirtualHarness) -> None:
     end = opened(harness)
     second_group = (end - SEGMENT_HEADER_BYTES) // 2 + SEGMENT_HEADER_BYTES

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Full
 from stelae.spi.ids import ZERO
-from stelae.spi.services import Buffer
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
-from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries, entry
+from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal, spare
 
 PLACE = "/node/wals/tablet-a"
@@ -141,108 +139,3 @@ def test_a_spare_that_goes_by_itself_does_not_disturb_the_end_of_its_log(
     engine.create(LOG, ZERO)
     assert isinstance(engine.commit({LOG: Append(entries=entries(1, 1))}, sync=True)[LOG], Durable)
     engine.close()
-
-
-class Zeros:
-    """Notes every write into a file that has no name yet."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.writes: list[tuple[int, int, bool]] = []
-        original = VirtualFile.pwritev
-
-        def noting(file: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-            data = b"".join(buffers)
-            if file.path.endswith(".new") and not data.strip(b"\0"):
-                self.writes.append((offset, len(data), dsync))
-            return original(file, buffers, offset, dsync=dsync)
-
-        monkeypatch.setattr(VirtualFile, "pwritev", noting)
-
-    @property
-    def bytes(self) -> int:
-        """How much was written, without a gap and durably."""
-        end = 0
-        for offset, size, dsync in self.writes:
-            assert dsync
-            assert size <= 1 << 20
-            assert offset in (0, end)
-            end = offset + size
-        return sum(size for _, size, _ in self.writes)
-
-
-def test_the_space_of_a_large_segment_is_written_before_it_is_used_and_that_of_a_small_one_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    zeros = Zeros(monkeypatch)
-    config = SegmentedConfig(segment_bytes_first=1 << 16, segment_bytes_max=1 << 20, prewrite_bytes_min=1 << 20)
-    harness = VirtualHarness(SegmentedWal, config)
-    engine = harness.open()
-    engine.create(LOG, ZERO)
-    segments = 1
-    for index in range(1, 200):
-        commit(engine, Append(entries=(entry(index, 1, 1 << 14),)))
-        if zeros.writes:
-            break
-        segments = sum(name.endswith(".seg") for name in harness.disk.listdir(PLACE))
-    assert segments == 2, "64 KiB, 256 KiB; the third has a mebibyte"
-    assert zeros.bytes == 1 << 20
-    assert (
-        harness.disk.read_bytes(f"{PLACE}/{next(n for n in harness.disk.listdir(PLACE) if n.endswith('.new'))}").count(
-            0
-        )
-        == 1 << 20
-    )
-    engine.close()
-
-
-def test_a_disk_that_is_full_while_space_is_written_beforehand_costs_the_spare_and_no_append(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A file system that copies on write may find no space for zeros within space that it has reserved."""
-    original = VirtualFile.pwritev
-    refused: list[str] = []
-
-    def full(file: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        if file.path.endswith(".new") and offset == 0 and len(refused) < 2 and not b"".join(buffers).strip(b"\0"):
-            refused.append(file.path)
-            raise Full("no space", path=file.path)
-        return original(file, buffers, offset, dsync=dsync)
-
-    monkeypatch.setattr(VirtualFile, "pwritev", full)
-    harness = VirtualHarness(
-        SegmentedWal, SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=4096, prewrite_bytes_min=4096)
-    )
-    engine = harness.open()
-    engine.create(LOG, ZERO)
-    for index in range(1, 90):
-        commit(engine, Append(entries=(entry(index, 1, 200),)))
-    assert len(refused) == 2
-    assert not [path for path in refused if harness.disk.exists(path)]
-    harness.crash(engine)
-    engine = harness.open()
-    check_holds(engine, Model(ZERO, [entry(index, 1, 200) for index in range(1, 90)]))
-    engine.close()
-
-
-def test_a_spare_that_was_given_up_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    zeros = Zeros(monkeypatch)
-    config = SegmentedConfig(
-        segment_bytes_first=1 << 16, segment_bytes_max=4 << 20, segment_growth=64, prewrite_bytes_min=4 << 20
-    )
-    harness = VirtualHarness(SegmentedWal, config)
-    harness.workers.at_once = False
-    engine = harness.open()
-    engine.create(LOG, ZERO)
-    commit(engine, Append(entries=(entry(1, 1, 50_000),)))
-    commit(engine, Append(entries=(entry(2, 1, 100),)))
-    noting = VirtualFile.pwritev
-
-    def closing(file: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        if file.path.endswith(".new") and offset == 1 << 20:
-            engine.close()
-        return noting(file, buffers, offset, dsync=dsync)
-
-    monkeypatch.setattr(VirtualFile, "pwritev", closing)
-    assert harness.workers.run() == 1
-    assert zeros.bytes == 2 << 20
-    assert not [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")]

@@ -53,7 +53,8 @@ def recovered(harness: VirtualHarness) -> tuple[Book, list[Found]]:
     """Recover a copy of the disk; return what the engine would know, and the rows that applied."""
     disk = harness.disk.clone()
     book = Book(disk, PLACE, 16)
-    found = recover(book, claim(disk, PLACE).newest)
+    marker = claim(disk, PLACE)
+    found = recover(book, marker.newest, marker.newest_end)
     return book, found
 
 

@@ -274,6 +274,52 @@ def test_row_k_bad_bytes_in_the_last_group_are_not_taken_for_a_tail(harness: Vir
     assert_damage(book, C, Found.BAD_RECORD, path, ZERO)
 
 
+def test_row_k_what_is_cut_from_the_newest_segment_of_a_closed_log_damages_every_log(harness: VirtualHarness) -> None:
+    lived(harness, crash=False).close()
+    end, at = newest(harness).end, place_of(harness, C, 1)
+    (path,) = segments(harness.disk)
+    size = len(harness.disk.read_bytes(path))
+    for cut in range(newest(harness).start, size, 5):
+        twin = harness.fork(0)
+        twin.disk.cut(path, cut)
+        book, _ = recovered(twin)
+        bad = {log for log, one in book.logs.items() if one.damage is not None}
+        if cut >= end:
+            assert not bad, "only the footer is not whole"
+        elif cut < at - GROUP_BYTES:
+            assert bad == set(book.logs), cut
+        elif cut < at + RECORD_BYTES:
+            assert bad == {A, B, C}, "nothing says whose record was cut"
+        else:
+            assert bad == {C}, "whose it was stands before its body"
+        engine = twin.open()
+        assert {log for log, state in engine.logs().items() if state.damage is not None} == bad
+        engine.close()
+        assert {log for log, one in recovered(twin)[0].logs.items() if one.damage is not None} == bad, "remembered"
+
+
+def test_row_k_an_older_copy_of_the_newest_segment_is_noticed_although_it_is_whole(harness: VirtualHarness) -> None:
+    engine = lived(harness, crash=False)
+    (path,) = segments(harness.disk)
+    older = harness.disk.read_bytes(path)
+    extend(engine, [C])
+    engine.close()
+    harness.write(path, older)
+    book, _ = recovered(harness)
+    assert all(log.damage is not None for log in book.logs.values())
+
+
+def test_a_log_that_was_closed_and_killed_later_has_a_tail_that_may_be_torn(harness: VirtualHarness) -> None:
+    lived(harness, crash=False).close()
+    engine = harness.open()
+    extend(engine, [A])
+    harness.crash(engine, Survival.KEPT)
+    path = segments(harness.disk)[-1]
+    harness.disk.cut(path, place_of(harness, A, 5) + RECORD_BYTES + 9)
+    assert recovered(harness)[1] == [Found.TORN]
+    assert_whole(harness, {A: 4, B: 4, C: 1})
+
+
 def test_row_l_a_log_of_which_records_are_missing_is_damaged(harness: VirtualHarness) -> None:
     lived(harness)
     (path,) = segments(harness.disk)

@@ -33,6 +33,9 @@ class Metrics(Counter[str]):
     def gauge(self, name: str, value: float) -> None:
         self[name] = int(value)
 
+    def histogram(self, name: str) -> Callable[[int], None]:
+        return lambda _value: None
+
 
 class RealClock:
     def monotonic_us(self) -> int:

@@ -10,12 +10,17 @@ What its driver promises
     4. ``Confirm`` is a read index of the system tablet: ``Confirmed`` with ``ok`` comes only after everything that was
        acknowledged before ``Confirm`` has been ``Applied`` here.
     5. ``Send`` may be lost, repeated and overtaken. The server judges it by ``fences.judge`` under the tablet's lock.
+    6. ``CompareMasters`` is answered by ``MastersCompared``, however late.
+    7. ``AskPolicy`` is answered by ``Planned``, however late; there is one at a time. ``propose`` says how.
+    8. While ``is_behind``, steps follow each other as fast as the loop's other work allows.
 
 What the core promises
     1. Replies to changes come after the change is committed and applied here; refusals that are not retryable, too.
     2. Nothing is planned before an entry of this leadership's term is applied (``durability.md`` rule 26).
     3. Effects stand in the order in which they are to be begun; none waits for the completion of another.
-    4. No event raises. Replication that fails is an ordinary outcome (KUDU-495)."""
+    4. No event raises. Replication that fails is an ordinary outcome (KUDU-495).
+    5. A cluster that is not on record yet begins only once all of its masters name the same ones.
+    6. A step looks at a bounded number of tablets, however many there are; what is left comes with the next."""
 
 from __future__ import annotations
 
@@ -24,11 +29,12 @@ import random
 from collections.abc import Sequence
 from typing import assert_never
 
-from stelae.client.master_names import TableId, TabletState
+from stelae.client.master_names import TableId, TableState, TabletState
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.changing import Changing
 from stelae.server.master.events import (
     Applied,
+    AskPolicy,
     CaughtUp,
     ChangeAsked,
     Confirmed,
@@ -37,6 +43,8 @@ from stelae.server.master.events import (
     Event,
     HeartbeatHeard,
     LeaderChanged,
+    MastersCompared,
+    Planned,
     ReadAsked,
     Refuse,
     Replicate,
@@ -44,17 +52,21 @@ from stelae.server.master.events import (
     Send,
     Tick,
 )
+from stelae.server.master.founding import Founding
 from stelae.server.master.heartbeats import HeartbeatReply
 from stelae.server.master.leadership import Leadership, MasterStatus
 from stelae.server.master.reading import Reading
 from stelae.server.master.reconcile import Plan, View, reconcile, scan, settle
 from stelae.server.master.records import TableRecord, TabletRecord
-from stelae.server.master.repairs import Planner, Refused, repair
+from stelae.server.master.repairs import Refused, repair
 from stelae.server.master.servers import Servers
 from stelae.server.master.settings import MasterSettings
 from stelae.server.master.upkeep import expired_tables, new_cluster, new_servers, old_answers
 from stelae.spi.errors import NotLeader
-from stelae.spi.ids import ClusterId, NodeId, TabletId
+from stelae.spi.ids import ClusterId, NodeId
+
+_PLANNING_REST = 9
+"""Plans that take long are made less often: so many times as long as one took pass before the next."""
 
 
 class MasterCore:
@@ -63,8 +75,7 @@ class MasterCore:
     Args:
         node_id: of this node, as ``LeaderChanged`` names it.
         cluster_id: of this node; the first leader puts it on record.
-        planner: the policy, its config filled in.
-        rng: for ids and for the policy.
+        rng: for ids, and for the policy's seeds.
         catalog: what the system tablet held when this process started; later entries come as ``Applied``.
         now: the time of the start.
     """
@@ -74,7 +85,6 @@ class MasterCore:
         node_id: NodeId,
         cluster_id: ClusterId,
         settings: MasterSettings,
-        planner: Planner,
         rng: random.Random,
         catalog: Catalog,
         now: Tick,
@@ -85,15 +95,14 @@ class MasterCore:
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._settings = settings
-        self._planner = planner
         self._rng = rng
         self._time = now
         self._term = 0
         self._leader: NodeId | None = None
         self._leadership: Leadership | None = None
-        self._strangers = 0
         self._tokens = itertools.count(1)
         self._effects: list[Effect] = []
+        self._founding = Founding()
         self._reading = Reading(settings)
         self._changing = Changing(settings, rng, self._tokens)
 
@@ -107,6 +116,8 @@ class MasterCore:
         if leadership is not None:
             self._effects += self._changing.retry(self._view(), leadership)
             self._reconcile(leadership)
+        elif self._awaits_masters:
+            self._effects += self._founding.ask(self._time.now_us)
 
     def take_effects(self) -> tuple[Effect, ...]:
         """Return what has accumulated, in order."""
@@ -116,7 +127,16 @@ class MasterCore:
     def next_deadline(self) -> int | None:
         """Return the ``now_us`` at which a step is due though nothing happens; ``None``: none is."""
         leadership = self._serving
-        return None if leadership is None else leadership.scan_due_us
+        return None if leadership is None else self._time.now_us if self.is_behind else leadership.scan_due_us
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last step has left something to the next one, which is due at once."""
+        leadership = self._serving
+        if leadership is None:
+            return False
+        planning = leadership.asked is None and self._time.now_us >= leadership.policy_due_us
+        return leadership.is_looking or (planning and not leadership.views.is_fresh)
 
     def status(self) -> MasterStatus:
         """Return how this master stands."""
@@ -127,14 +147,22 @@ class MasterCore:
             serving=self._serving is not None,
             operations=0 if leadership is None else len(leadership.operations),
             waiting=0 if leadership is None else len(leadership.waiting),
-            strangers=self._strangers,
+            strangers=0 if leadership is None else leadership.strangers,
         )
 
     # -- events ------------------------------------------------------------------------------------
 
     @property
     def _serving(self) -> Leadership | None:
-        """The leadership, once an entry of its own term is applied."""
+        """The leadership, once an entry of its own term is applied, and all masters are known to be of one cluster."""
+        return None if self._awaits_masters else self._begun
+
+    @property
+    def _awaits_masters(self) -> bool:
+        return self._begun is not None and not self._founding.is_over(self.catalog)
+
+    @property
+    def _begun(self) -> Leadership | None:
         leadership = self._leadership
         return leadership if leadership is not None and self._has_begun(leadership) else None
 
@@ -168,6 +196,10 @@ class MasterCore:
                 self._reading.caught_up(event)
             case HeartbeatHeard():
                 self._hear(event)
+            case MastersCompared():
+                self._founding.compared(event)
+            case Planned():
+                self._take_plan(event)
             case _:
                 assert_never(event)
 
@@ -181,7 +213,8 @@ class MasterCore:
             self._effects += self._reading.abandon(self._leadership, event.leader)
             self._leadership = None
         if mine and self._leadership is None:
-            self._leadership = Leadership(event.term, self._settings)
+            live = itertools.chain.from_iterable(self.catalog.of_table.values())
+            self._leadership = Leadership(event.term, self._settings, live)
             self.servers.begin_leadership()
 
     def _apply(self, event: Applied) -> None:
@@ -195,13 +228,15 @@ class MasterCore:
             if isinstance(record, TabletRecord):
                 leadership.touch([record.tablet_id])
                 if record.state is TabletState.PREPARING:
-                    leadership.scan_due_us = leadership.policy_due_us = 0  # Nobody waits for an interval to pass.
+                    leadership.policy_due_us = 0  # Nobody waits for an interval to pass.
             elif isinstance(record, TableRecord):
                 leadership.touch(self.catalog.of_table.get(record.table_id, ()))
 
     def _ask(self, event: ChangeAsked) -> None:
         leadership = self._serving
-        if leadership is None:
+        if self._awaits_masters:
+            self._effects.append(self._founding.refusal(event.token))
+        elif leadership is None:
             error = NotLeader(self._leader)
             refuse = Refuse(token=event.token, code=error.code, detail=str(error), retryable=True, leader=self._leader)
             self._effects.append(refuse)
@@ -225,43 +260,63 @@ class MasterCore:
 
     # -- what follows from the state ---------------------------------------------------------------
 
+    def _take_plan(self, event: Planned) -> None:
+        """Keep what the policy wants for the end of this step; an answer to an earlier leadership means nothing."""
+        leadership = self._leadership
+        if leadership is None or leadership.asked is None or leadership.asked[0] != event.token:
+            return
+        took_us = self._time.now_us - leadership.asked[1]
+        leadership.asked, leadership.proposal = None, event.proposal
+        if leadership.policy_due_us:  # Unless somebody waits for the next one.
+            rest_us = max(self._settings.policy_interval_ms * 1000, took_us * _PLANNING_REST)
+            leadership.policy_due_us = self._time.now_us + rest_us
+
     def _reconcile(self, leadership: Leadership) -> None:
-        now_us = self._time.now_us
         view = self._view()
-        if now_us >= leadership.scan_due_us:
-            leadership.scan_due_us = now_us + self._settings.scan_interval_ms * 1000
-            tables = leadership.next_turn(self.catalog.of_table)
-            plan = self._scan(view, leadership, tables)
-            changed = reconcile(view, leadership.dirty)
-            plan.transitions[:0], plan.actions[:0] = changed.transitions, changed.actions
-        else:
-            plan = reconcile(view, leadership.dirty)
-            tables = []
-        tables = list(dict.fromkeys([*tables, *(self.catalog.tablets[t].table_id for t in self._known(leadership))]))
+        plan = reconcile(view, leadership.dirty)
+        touched = [self.catalog.tablets[t].table_id for t in leadership.dirty if t in self.catalog.tablets]
         leadership.dirty = {}
-        for table_id in tables:
+        for table_id in (*self._look(view, leadership, plan), *dict.fromkeys(touched)):
             settled = settle(view, self.catalog.tables[table_id])
             if settled is not None:
                 plan.transitions.append(settled)
+        if leadership.proposal is not None:
+            proposal, leadership.proposal = leadership.proposal, None
+            self.refused = repair(view, proposal, plan)
         for operation in leadership.gather(plan.transitions, self._tokens):
             self._effects.append(Replicate(operation.token, leadership.term, operation.batch))
         self._send(plan, leadership)
+        self._ask_policy(view, leadership)
 
-    def _known(self, leadership: Leadership) -> list[TabletId]:
-        return [tablet_id for tablet_id in leadership.dirty if tablet_id in self.catalog.tablets]
+    def _look(self, view: View, leadership: Leadership, plan: Plan) -> list[TableId]:
+        """Look at everything, in turns: what no event has brought up is found here. Returns tables that may settle."""
+        if view.now_us < leadership.scan_due_us and not leadership.is_looking:
+            return []
+        altering: list[TableId] = []
+        if not leadership.is_looking:
+            leadership.scan_due_us = view.now_us + self._settings.scan_interval_ms * 1000
+            leadership.begin_look(self.catalog, self.servers.held())
+            plan.transitions += [*new_cluster(view, self._cluster_id), *new_servers(view)]
+            for mutation in (*expired_tables(view), *old_answers(view)):
+                self._effects += self._changing.begin(mutation, leadership)
+            leadership.pacer.forget_old(view.now_us)
+            altering = [t.table_id for t in self.catalog.tables.values() if t.state is TableState.ALTERING]
+        found = scan(view, leadership.next_turn())
+        plan.transitions += found.transitions
+        plan.actions += found.actions
+        leadership.count_strangers(len(found.strangers))
+        return altering
 
-    def _scan(self, view: View, leadership: Leadership, tables: list[TableId]) -> Plan:
-        """Look at everything, in turns: what no event has brought up is found here."""
-        plan = scan(view, tables)
-        self._strangers = len(plan.strangers)
-        plan.transitions += [*new_cluster(view, self._cluster_id), *new_servers(view)]
-        for mutation in (*expired_tables(view), *old_answers(view)):
-            self._effects += self._changing.begin(mutation, leadership)
-        if view.now_us >= leadership.policy_due_us:
+    def _ask_policy(self, view: View, leadership: Leadership) -> None:
+        """Ask the policy when it is time, once what it is shown is up to date."""
+        if leadership.asked is not None or view.now_us < leadership.policy_due_us:
+            return
+        leadership.views.refresh(view, self._settings.scan_tablets_max)
+        if leadership.views.is_fresh:
+            token = next(self._tokens)
+            leadership.asked = (token, view.now_us)
             leadership.policy_due_us = view.now_us + self._settings.policy_interval_ms * 1000
-            self.refused = repair(view, self._planner, self._rng, plan)
-        leadership.pacer.forget_old(view.now_us)
-        return plan
+            self._effects.append(AskPolicy(token, leadership.views.snapshot(view), self._rng.getrandbits(64)))
 
     def _send(self, plan: Plan, leadership: Leadership) -> None:
         left = self._settings.actions_per_step_max

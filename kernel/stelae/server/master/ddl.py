@@ -85,8 +85,9 @@ def _create(catalog: Catalog, change: CreateTable, context: Context) -> Mutation
         consensus=checked_id(change.consensus),
         next_column_id=max(column.id for column in schema.columns) + 1,
         changed_us=context.wall_us,
+        first_schemas=((schema.version, schema.to_bytes()),),
     )
-    tablets = new_tablets(table.table_id, partitions, context)
+    tablets = new_tablets(table.table_id, partitions, context, schema.version)
     return _mutation(table, tablets, names=(change.name,))
 
 
@@ -116,6 +117,18 @@ def _check_limits(catalog: Catalog, change: CreateTable, tablets: int, context: 
         if not context.warm:
             raise Unavailable(f"{fact}, and has just started: ask again")
         raise TooFewServers(f"{fact}: start more, or ask for fewer replicas")
+    _check_burden(tablets, factor, context)
+
+
+def _check_burden(tablets: int, factor: int, context: Context) -> None:
+    """``BadChange``: so many replicas at once would keep the servers from serving what they have."""
+    limit, live = context.settings.create_replicas_per_server_max, context.servers_live
+    each = -(-tablets * factor // live)
+    if each > limit:
+        fact = f"{tablets} tablets of {factor} replicas are {each} on each of {live} live tablet servers"
+        allowed = f"a new table may bring {limit} (create_replicas_per_server_max)"
+        most = limit * live // factor
+        raise BadChange(f"{fact}; {allowed}: up to {most} tablets now, and more ranges later, or more servers")
 
 
 def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
@@ -139,7 +152,10 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
         gone, places = split_tablets(altered, live, schema, context)
         partitions = partitions_of(schema, altered.partitioning)
         tablets = [move_tablet(tablet, TabletCause.DROPPED, context.wall_us) for tablet in gone]
-        tablets += new_tablets(table.table_id, [partitions[place] for place in places], context)
+        tablets += new_tablets(table.table_id, [partitions[place] for place in places], context, schema.version)
+        left = {t.first_schema for t in live} - {0}
+        firsts = {v: data for v, data in table.first_schemas if v in left} | {schema.version: schema.to_bytes()}
+        after = msgspec.structs.replace(after, first_schemas=tuple(sorted(firsts.items())))
     names = (altered.name, table.name) if altered.name != table.name else ()
     return _mutation(after, tablets, names=names)
 

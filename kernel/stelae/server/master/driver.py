@@ -32,11 +32,14 @@ from stelae.server.master.action_wire import ACTION, encode_action
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
 from stelae.server.master.catalog import Catalog
+from stelae.server.master.comparing import ListComparison
 from stelae.server.master.core import MasterCore
 from stelae.server.master.events import (
     Applied,
+    AskPolicy,
     CaughtUp,
     ChangeAsked,
+    CompareMasters,
     Confirm,
     Confirmed,
     Decided,
@@ -44,6 +47,8 @@ from stelae.server.master.events import (
     Event,
     HeartbeatHeard,
     LeaderChanged,
+    MastersCompared,
+    Planned,
     ReadAsked,
     Refuse,
     Replicate,
@@ -53,15 +58,16 @@ from stelae.server.master.events import (
 )
 from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat
 from stelae.server.master.operations import Outcome
-from stelae.server.master.repairs import Planner
+from stelae.server.master.proposals import Planner, Proposal, propose
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role
-from stelae.spi.errors import ClockError, PeerError, StelaeError, Unavailable
+from stelae.spi.errors import ClockError, ConfigError, PeerError, StelaeError, Unavailable
 from stelae.spi.ids import ClientId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.payload import decode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.services import Metrics
 from stelae.spi.write import WriteReply, WriteRequest
 from stelae.wire.refusals import error_of
 from stelae.wire.requests import Request
@@ -100,19 +106,33 @@ class Master:
         self._sequence = 0
         self._proposed: dict[int, int] = {}  #: Token of each batch that is not decided, by its sequence.
         self._queue: deque[Replicate] = deque()
+        tablet = node.config.tablet
+        self._members = () if tablet is None else tablet.members
+        self._comparison = ListComparison(node, self._members, lambda objection: self._hear(MastersCompared(objection)))
 
     # -- life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register the handlers; the core begins as soon as the system tablet is up."""
+        """Register the handlers; the core begins as soon as the system tablet is up.
+
+        ``ConfigError``: this node is none of the masters that it names; it could neither lead nor vote."""
+        self._check_listed()
         serve = self._node.messenger.serve
         serve(CHANGE, self._ask_change)
         serve(READ, self._ask_read)
         serve(HEARTBEAT, self._ask_heartbeat)
         self._wait()
 
+    def _check_listed(self) -> None:
+        node, listed = self._node, {member.node_id: member.address for member in self._members}
+        if node.node_id not in listed:
+            uuid = next((uuid for uuid, address in listed.items() if address == node.address), "UUID")
+            hint = f"Correct the list, or format a new directory with: stelae fs format --config FILE --uuid {uuid}"
+            raise ConfigError(f"this node is {node.node_id}, which [masters] does not list", hint=hint)
+
     def stop(self) -> None:
         """Decide nothing more."""
+        self._comparison.stop()
         if self._timer is not None:
             self._timer.cancel()
         if self._replica is not None:
@@ -125,10 +145,20 @@ class Master:
 
     def _tick(self) -> None:
         self._wait()
+        self._show()
         if self.core is not None:
             self._schedule()
         elif self._replica is None and (replica := self._node.replicas.get(SYSTEM_TABLET)) is not None:
             self._load(replica)
+
+    def _show(self) -> None:
+        """Say how this master stands. What the catalog holds is known to all of them."""
+        if (core := self.core) is not None:
+            metrics, status, catalog = self._node.metrics, core.status(), core.catalog
+            metrics.gauge("master_leads", float(status.serving))
+            metrics.gauge("master_operations", status.operations)
+            metrics.gauge("master_tables", len(catalog.tables))
+            metrics.gauge("master_tablets", len(catalog.tablets))
 
     def _load(self, replica: Replica) -> None:
         """Read the catalog as the store has it; entries applied meanwhile are kept, and applied on top of it.
@@ -157,7 +187,7 @@ class Master:
         node = self._node
         rng = random.Random(random.SystemRandom().getrandbits(64))
         cluster_id = node.config.cluster_id
-        self.core = MasterCore(node.node_id, cluster_id, self._settings, self._planner(), rng, catalog, self._now())
+        self.core = MasterCore(node.node_id, cluster_id, self._settings, rng, catalog, self._now())
         log.info("master begins tables=%d applied=%s", len(catalog.tables), catalog.applied)
         early, self._entries = self._entries, deque()
         self._take(list(early))
@@ -170,6 +200,7 @@ class Master:
     # -- what comes in ---------------------------------------------------------------------------
 
     def _ask_change(self, request: Request) -> None:
+        self._node.metrics.count("master_changes_asked")
         self._ask(request, ChangeRequest, lambda token, asked: ChangeAsked(token, asked))
 
     def _ask_read(self, request: Request) -> None:
@@ -179,6 +210,12 @@ class Master:
         def heard(token: int, heartbeat: Heartbeat) -> Event:
             if heartbeat.node_id != request.sender:
                 raise PeerError(f"node {request.sender} reports in the name of {heartbeat.node_id}")
+            metrics = self._node.metrics
+            metrics.count("master_heartbeats_received")
+            if heartbeat.report is not None:
+                metrics.count("master_reports_full" if heartbeat.report.full else "master_reports_incremental")
+            # Every master keeps a link to every server: one that has just come to lead acts at once.
+            self._node.messenger.add_peer(heartbeat.node_id, heartbeat.address)
             return HeartbeatHeard(token, heartbeat)
 
         self._ask(request, Heartbeat, heard)
@@ -245,6 +282,10 @@ class Master:
         core.step([self._now(), *changed, *self._caught_up(replica), *taken])
         for effect in core.take_effects():
             self._carry_out(effect, replica)
+        if core.is_behind and not self._step_due:
+            turns = self._node.turns
+            self._step_due = True
+            turns.call_at(turns.now_us(), self._step)  # After what the loop has to do besides.
 
     def _now(self) -> Tick:
         time = self._node.time
@@ -285,8 +326,12 @@ class Master:
                 replica.read_index(
                     lambda result: self._hear(Confirmed(effect.token, not isinstance(result, StelaeError)))
                 )
+            case CompareMasters():
+                self._comparison.start()
             case Send():
                 self._send(effect)
+            case AskPolicy():
+                self._ask_policy(effect)
             case _:
                 assert_never(effect)
 
@@ -324,16 +369,33 @@ class Master:
         replica.write(request, done)
         refused_at_once = False
 
+    def _ask_policy(self, effect: AskPolicy) -> None:
+        """Have the policy plan on a thread: of a large cluster it takes seconds, and heartbeats go on meanwhile."""
+        planner = self._planner()
+
+        def plan() -> Proposal:
+            return propose(effect.snapshot, planner, random.Random(effect.seed))
+
+        def planned(found: Proposal | Exception) -> None:
+            if isinstance(found, Exception):
+                log.error("the policy failed: %s", found)
+                found = Proposal()
+            self._hear(Planned(effect.token, found))
+
+        self._node.scans.run("master/policy", plan, planned)
+
     def _send(self, effect: Send) -> None:
         """Ask a tablet server to act. Whether it did is seen in its reports."""
         action, node = effect.action, self._node
         if effect.address and action.node_id != node.node_id:
             node.messenger.add_peer(action.node_id, effect.address)
         call = node.messenger.call(action.node_id, ACTION, [encode_action(action)], deadline_ms=ACTION_MS)
-        call.add_done_callback(lambda answer: _note(action, answer))
+        node.metrics.count("master_actions_sent")
+        call.add_done_callback(lambda answer: _note(action, answer, node.metrics))
 
 
-def _note(action: Action, answer: asyncio.Future[Any]) -> None:
+def _note(action: Action, answer: asyncio.Future[Any], metrics: Metrics) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
+        metrics.count("master_actions_refused")
         what = (type(action).__name__, action.tablet_id, action.node_id)
         log.info("action not taken action=%s tablet=%s server=%s: %s", *what, error)

@@ -11,7 +11,9 @@ from stelae.server.master.actions import Action
 from stelae.server.master.batches import Batch
 from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
 from stelae.server.master.operations import Outcome
+from stelae.server.master.proposals import Proposal
 from stelae.spi.ids import NodeId, OpId
+from stelae.spi.policy import PolicySnapshot
 
 # -- events --------------------------------------------------------------------------------------
 
@@ -79,8 +81,31 @@ class HeartbeatHeard(msgspec.Struct, frozen=True):
     heartbeat: Heartbeat
 
 
+class MastersCompared(msgspec.Struct, frozen=True):
+    """Answer to ``CompareMasters``: why the masters' lists are not known to be alike; empty if they are."""
+
+    objection: str
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """Answer to ``AskPolicy``: what the policy wants. An empty proposal if it failed."""
+
+    token: int
+    proposal: Proposal
+
+
 Event: TypeAlias = (
-    Tick | LeaderChanged | Applied | Decided | ChangeAsked | ReadAsked | Confirmed | CaughtUp | HeartbeatHeard
+    Tick
+    | LeaderChanged
+    | Applied
+    | Decided
+    | ChangeAsked
+    | ReadAsked
+    | Confirmed
+    | CaughtUp
+    | HeartbeatHeard
+    | MastersCompared
+    | Planned
 )
 
 # -- effects -------------------------------------------------------------------------------------
@@ -117,6 +142,10 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class CompareMasters(msgspec.Struct, frozen=True):
+    """Ask every other master for its list of masters, then say ``MastersCompared``."""
+
+
 class Send(msgspec.Struct, frozen=True):
     """Have a tablet server act. ``address`` is where it was last heard; empty if it never was."""
 
@@ -124,4 +153,14 @@ class Send(msgspec.Struct, frozen=True):
     action: Action
 
 
-Effect: TypeAlias = Replicate | Reply | Refuse | Confirm | Send
+class AskPolicy(msgspec.Struct, frozen=True):
+    """Ask the policy about a snapshot (``proposals.propose``), away from the loop, then say ``Planned``.
+
+    Of a large cluster that takes seconds. What comes of it is judged by what is true by then."""
+
+    token: int
+    snapshot: PolicySnapshot
+    seed: int
+
+
+Effect: TypeAlias = Replicate | Reply | Refuse | Confirm | CompareMasters | Send | AskPolicy

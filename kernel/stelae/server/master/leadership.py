@@ -4,18 +4,21 @@ So nothing of one leadership can leak into the next: no lock, no batch under way
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from stelae.client.master_names import TableId
 from stelae.client.master_requests import ReadRequest
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import Batch
+from stelae.server.master.catalog import Catalog
 from stelae.server.master.events import ChangeAsked
 from stelae.server.master.locks import Locks
 from stelae.server.master.operations import Operation, Operations
+from stelae.server.master.policy_views import PolicyViews
+from stelae.server.master.proposals import Proposal
 from stelae.server.master.reconcile import Transition
 from stelae.server.master.records import Record
 from stelae.server.master.settings import MasterSettings
@@ -50,7 +53,7 @@ class Pacer:
 class Leadership:
     """Of this master, in one term. Attributes belong to the core."""
 
-    def __init__(self, term: int, settings: MasterSettings) -> None:
+    def __init__(self, term: int, settings: MasterSettings, tablets: Iterable[TabletId] = ()) -> None:
         self.term = term
         self.operations = Operations(Locks())
         self.waiting: deque[ChangeAsked] = deque()
@@ -59,8 +62,13 @@ class Leadership:
         self.pacer = Pacer(settings.action_retry_ms)
         self.scan_due_us = 0
         self.policy_due_us = 0
-        self.scan_turn: list[TableId] = []  #: Tables that the look under way has yet to come to.
+        self.views = PolicyViews(tablets)
+        self.asked: tuple[int, int] | None = None  #: Token and time of what the policy has yet to answer.
+        self.proposal: Proposal | None = None  #: What it has answered, for the end of this step.
+        self.strangers = 0  #: Of the last whole look.
         self._settings = settings
+        self._look: Iterator[TabletId] | None = None
+        self._seen_strangers = 0
 
     @property
     def is_full(self) -> bool:
@@ -68,20 +76,34 @@ class Leadership:
         return len(self.operations) >= self._settings.inflight_max
 
     def touch(self, tablets: Iterable[TabletId]) -> None:
-        """Have the reconciler look at these tablets at the end of this step."""
-        self.dirty.update(dict.fromkeys(tablets))
+        """Have the reconciler look at these tablets at the end of this step, and the policy before its next plan."""
+        touched = dict.fromkeys(tablets)
+        self.dirty.update(touched)
+        self.views.touch(touched)
 
-    def next_turn(self, of_table: Mapping[TableId, Sequence[TabletId]]) -> list[TableId]:
-        """Return the tables that a scan looks at now, so that a large catalog does not hold the loop for long."""
-        if not self.scan_turn:
-            self.scan_turn = list(reversed(list(of_table)))
-        left = self._settings.scan_tablets_max
-        turn: list[TableId] = []
-        while self.scan_turn and (left > 0 or not turn):
-            table_id = self.scan_turn.pop()
-            turn.append(table_id)
-            left -= len(of_table.get(table_id, ()))
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look at everything is under way."""
+        return self._look is not None
+
+    def begin_look(self, catalog: Catalog, held: Sequence[TabletId]) -> None:
+        """Begin to look at all tablets on record, and at what else somebody holds; ``held`` stays as it is."""
+        known, live = catalog.tablets, itertools.chain.from_iterable(catalog.of_table.values())
+        rest = (tablet_id for tablet_id in held if tablet_id not in known or known[tablet_id].terminal)
+        self._look = itertools.chain(live, rest)
+
+    def next_turn(self) -> list[TabletId]:
+        """Return what a look comes to now, so that a large catalog does not hold the loop for long."""
+        turn = [] if self._look is None else list(itertools.islice(self._look, self._settings.scan_tablets_max))
+        if len(turn) < self._settings.scan_tablets_max:
+            self._look = None
         return turn
+
+    def count_strangers(self, count: int) -> None:
+        """Take how many tablets without a record a turn has met."""
+        self._seen_strangers += count
+        if self._look is None:
+            self.strangers, self._seen_strangers = self._seen_strangers, 0
 
     def gather(self, transitions: Iterable[Transition], tokens: Iterator[int]) -> Iterator[Operation]:
         """Yield batches of transitions; one whose locks are taken, or that finds no room, comes again with a scan.

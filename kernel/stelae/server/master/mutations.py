@@ -64,7 +64,14 @@ def move_table(table: TableRecord, cause: TableCause, wall_us: int) -> TableReco
     assert after is not None, f"{cause} does nothing to a table that is {table.state}"
     if after is TableState.REMOVED:
         return msgspec.structs.replace(
-            table, state=after, schema=b"", partition_schema=b"", fully_applied=None, purge_us=0, changed_us=wall_us
+            table,
+            state=after,
+            schema=b"",
+            partition_schema=b"",
+            fully_applied=None,
+            purge_us=0,
+            changed_us=wall_us,
+            first_schemas=(),
         )
     return msgspec.structs.replace(table, state=after, changed_us=wall_us)
 
@@ -89,8 +96,10 @@ def _without_addresses(config: TabletConfig) -> TabletConfig:
     return msgspec.structs.replace(config, members=members)
 
 
-def new_tablets(table_id: TableId, partitions: Iterable[Partition], context: Context) -> tuple[TabletRecord, ...]:
-    """Return a tablet that is PREPARING for each partition."""
+def new_tablets(
+    table_id: TableId, partitions: Iterable[Partition], context: Context, version: int
+) -> tuple[TabletRecord, ...]:
+    """Return a tablet that is PREPARING for each partition, and begins with a version of the schema."""
     return tuple(
         TabletRecord(
             tablet_id=TabletId(draw_id(context.rng)),
@@ -98,6 +107,7 @@ def new_tablets(table_id: TableId, partitions: Iterable[Partition], context: Con
             state=TabletState.PREPARING,
             partition=partition,
             since_us=context.wall_us,
+            first_schema=version,
         )
         for partition in partitions
     )

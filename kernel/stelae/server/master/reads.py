@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import assert_never
 
 from stelae.client.master_names import TableState, TabletState
 from stelae.client.master_requests import (
+    POLICY_TABLETS_MAX,
     Answer,
+    GetPolicyPart,
     GetTable,
     ListServers,
     ListTables,
+    PolicyPart,
     Question,
     ServerLine,
     ServerList,
@@ -21,9 +25,10 @@ from stelae.client.master_requests import (
 )
 from stelae.server.master.ddl import find_table
 from stelae.server.master.mutations import partitions_of
+from stelae.server.master.policy_views import PolicyViews
 from stelae.server.master.reconcile import View
 from stelae.server.master.records import TableRecord, TabletRecord
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import NodeId, TabletId
 
 
 def answer(view: View, question: Question) -> Answer:
@@ -35,8 +40,19 @@ def answer(view: View, question: Question) -> Answer:
             return _describe(view, find_table(view.catalog, question.table))
         case ListServers():
             return _servers(view)
+        case GetPolicyPart():
+            return _policy_part(view, question.after)
         case _:
             assert_never(question)
+
+
+def _policy_part(view: View, after: TabletId) -> PolicyPart:
+    """Views are made for the answer alone: those that plans are made from belong to the leadership."""
+    live = (t for tablets in view.catalog.of_table.values() for t in tablets if t > after)
+    first = heapq.nsmallest(POLICY_TABLETS_MAX + 1, live)
+    views = PolicyViews(first[:POLICY_TABLETS_MAX])
+    views.refresh(view, POLICY_TABLETS_MAX)
+    return PolicyPart(snapshot=views.snapshot(view), more=len(first) > POLICY_TABLETS_MAX)
 
 
 def _tables(view: View, question: ListTables) -> TableList:
@@ -67,7 +83,8 @@ def _place(view: View, tablet: TabletRecord, addresses: Mapping[NodeId, str]) ->
 
     Of a tablet that is still being made there are none: it may yet be replaced, and must not be written to."""
     if tablet.state is not TabletState.RUNNING or tablet.config is None:
-        return TabletPlace(tablet_id=tablet.tablet_id, state=tablet.state, partition=tablet.partition)
+        waits = _waits_for(view, tablet)
+        return TabletPlace(tablet_id=tablet.tablet_id, state=tablet.state, partition=tablet.partition, waits_for=waits)
     leader = view.leader_of(tablet.tablet_id)
     return TabletPlace(
         tablet_id=tablet.tablet_id,
@@ -76,6 +93,21 @@ def _place(view: View, tablet: TabletRecord, addresses: Mapping[NodeId, str]) ->
         members=tuple((m.node_id, addresses.get(m.node_id) or m.address) for m in tablet.config.members),
         leader=None if leader is None else leader[0],
     )
+
+
+def _waits_for(view: View, tablet: TabletRecord) -> str:
+    """What keeps a tablet that is being made from running."""
+    table = view.catalog.tables[tablet.table_id]
+    if tablet.config is None:
+        live, wanted = view.servers.live_count(view.now_us), table.replication_factor
+        enough = "" if live >= wanted else f"; {live} are live: start {wanted - live} more, or drop the table"
+        return f"{wanted} live tablet servers to be placed on{enough}"
+    holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
+    lacking = [member for member in tablet.config.members if member.node_id not in holders]
+    if not lacking:
+        return "its replicas to elect a leader"
+    named = ", ".join(f"{m.address} ({view.servers.liveness(m.node_id, view.now_us)})" for m in lacking)
+    return f"replicas on {named}; other servers are chosen after create_timeout_ms"
 
 
 def _servers(view: View) -> ServerList:

@@ -9,11 +9,11 @@ A tablet that the catalog does not know is left alone, whatever it is: it may be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from stelae.client.master_names import TableId, TableState, TabletState
+from stelae.client.master_names import TableState, TabletState
 from stelae.server.master.actions import Action, AlterSchema, CreateReplica, DeleteReplica, Evicted, Terminal
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.heartbeats import DataState, ReplicaStatus
@@ -85,15 +85,15 @@ def reconcile(view: View, tablets: Iterable[TabletId]) -> Plan:
     return plan
 
 
-def scan(view: View, tables: Iterable[TableId]) -> Plan:
-    """Return what is to be done about tables, and about all that servers hold and the catalog has no use for."""
+def scan(view: View, tablets: Iterable[TabletId]) -> Plan:
+    """Return what is to be done about tablets that are on record, or that somebody holds, or both."""
     plan = Plan()
-    catalog = view.catalog
-    for table_id in tables:
-        for tablet in catalog.live_tablets(table_id):
-            _live_tablet(view, catalog.tables[table_id], tablet, plan)
-    for tablet_id in view.servers.held():
-        _reported(view, tablet_id, plan)
+    for tablet_id in tablets:
+        tablet = view.catalog.tablets.get(tablet_id)
+        if tablet is not None and not tablet.terminal:
+            _live_tablet(view, view.catalog.tables[tablet.table_id], tablet, plan)
+        else:
+            _reported(view, tablet_id, plan)
     return plan
 
 
@@ -147,26 +147,47 @@ def _creating(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) 
     newest = _newest_config(view, tablet)
     if newest.op_id > ZERO or view.leader_of(tablet.tablet_id) is not None:
         moved = move_tablet(tablet, TabletCause.ELECTED, view.wall_us)
-        plan.change_tablet(msgspec.structs.replace(moved, config=newest))
+        plan.change_tablet(msgspec.structs.replace(moved, config=newest, begun=_begun(view, tablet)))
     elif table.state is TableState.SOFT_DELETED:
         return
     elif view.wall_us - tablet.since_us > view.settings.create_timeout_ms * 1000:
         plan.change_tablet(*_replaced(view, tablet))
     else:
-        holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
-        plan.actions += [
-            CreateReplica(
+        plan.actions += _creations(view, table, tablet, tablet.config)
+
+
+def _creations(view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig) -> Iterator[CreateReplica]:
+    """Have those members make their replica who have not reported one.
+
+    Where the tablet has been before, the fence refuses: an empty replica there could vote against what it has held."""
+    holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
+    for member in config.members:
+        if member.node_id not in holders:
+            yield CreateReplica(
                 node_id=member.node_id,
                 tablet_id=tablet.tablet_id,
                 table_id=table.table_id,
-                config=tablet.config,
-                schema=table.schema,
+                config=msgspec.structs.replace(config, op_id=ZERO),
+                schema=table.schema_of(tablet),
                 partition=tablet.partition,
                 consensus=table.consensus,
             )
-            for member in tablet.config.members
-            if member.node_id not in holders
-        ]
+
+
+def _late_creations(
+    view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig
+) -> Iterator[CreateReplica]:
+    """A first member that was away, or missed the request, while the others elected a leader: it still has to begin.
+
+    Only while the first config stands, whose entry is the first of the log: who joins later comes by a copy. Only where
+    no replica has ever been reported, for one that was there and is not has been lost with what it acknowledged. And
+    only on a server that has told everything, so that who is merely starting is not asked in vain."""
+    if config.op_id.index <= 1:
+        for action in _creations(view, table, tablet, config):
+            server = view.servers.get(action.node_id)
+            never = action.node_id not in tablet.begun and action.node_id not in tablet.barred
+            if server is not None and server.complete and never:
+                yield action
 
 
 def _replaced(view: View, tablet: TabletRecord) -> tuple[TabletRecord, TabletRecord]:
@@ -180,6 +201,7 @@ def _replaced(view: View, tablet: TabletRecord) -> tuple[TabletRecord, TabletRec
         state=TabletState.PREPARING,
         partition=tablet.partition,
         since_us=view.wall_us,
+        first_schema=tablet.first_schema,
     )
     moved = move_tablet(tablet, TabletCause.TIMED_OUT, view.wall_us)
     return msgspec.structs.replace(moved, replaced_by=new_id), fresh
@@ -194,12 +216,14 @@ def _running(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -
     assert tablet.config is not None
     newest = _newest_config(view, tablet)
     barred = _barred(view, tablet)
-    if newest.op_id > tablet.config.op_id or barred != tablet.barred:
+    begun = _begun(view, tablet)
+    if newest.op_id > tablet.config.op_id or barred != tablet.barred or begun != tablet.begun:
         moved = move_tablet(tablet, TabletCause.REPORTED, view.wall_us)
-        plan.change_tablet(msgspec.structs.replace(moved, config=newest, barred=barred))
+        plan.change_tablet(msgspec.structs.replace(moved, config=newest, barred=barred, begun=begun))
     _evict(view, tablet, tablet.config, plan)
     if table.state is not TableState.SOFT_DELETED:
         _alter(view, table, tablet, tablet.config, plan)
+        plan.actions += _late_creations(view, table, tablet, tablet.config)
 
 
 def _newest_config(view: View, tablet: TabletRecord) -> TabletConfig:
@@ -212,6 +236,11 @@ def _newest_config(view: View, tablet: TabletRecord) -> TabletConfig:
 def _barred(view: View, tablet: TabletRecord) -> tuple[NodeId, ...]:
     lost = [node_id for node_id, status in view.servers.holding(tablet.tablet_id) if status.op_id_lost]
     return tuple(sorted({*tablet.barred, *lost}))
+
+
+def _begun(view: View, tablet: TabletRecord) -> tuple[NodeId, ...]:
+    reported = [node_id for node_id, _ in view.servers.holding(tablet.tablet_id)]
+    return tuple(sorted({*tablet.begun, *reported}))
 
 
 def _evict(view: View, tablet: TabletRecord, config: TabletConfig, plan: Plan) -> None:

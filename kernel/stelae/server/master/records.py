@@ -40,6 +40,9 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, di
     changed_us: int  #: Wall time of the last change.
     fully_applied: bytes | None = None  #: While ALTERING: the schema that every tablet knows.
     purge_us: int = 0  #: While SOFT_DELETED: wall time from which it is removed.
+    #: The schemas that tablets began with, by version: a replica that is made late begins with the same, and its log
+    #: brings it every later one.
+    first_schemas: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def key(self) -> Key:
@@ -61,6 +64,10 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, di
         """The schema that clients are told: one that every tablet knows."""
         return self.newest if self.fully_applied is None else Schema.from_bytes(self.fully_applied)
 
+    def schema_of(self, tablet: TabletRecord) -> bytes:
+        """The schema that the replicas of a tablet begin with."""
+        return dict(self.first_schemas).get(tablet.first_schema, self.schema)
+
     @cached_property
     def partitioning(self) -> PartitionSchema:
         """How rows are spread; not of a removed table."""
@@ -79,6 +86,10 @@ class TabletRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, t
     replaced_by: TabletId | None = None
     #: Nodes whose replica has lost its last op id: never a member again under that name (``durability.md`` rule 19).
     barred: tuple[NodeId, ...] = ()
+    first_schema: int = 0  #: Version of the schema that its replicas begin with.
+    #: Nodes that have reported a replica while it ran. One that then has none has lost it, and does not begin anew: an
+    #: empty replica would vote for what is acknowledged not to be there.
+    begun: tuple[NodeId, ...] = ()
 
     @property
     def key(self) -> Key:

@@ -15,6 +15,13 @@ class MasterSettings:
     tablets_per_table_max: int = setting(
         16_384, unit="count", low=1, high=65_536, reason="one batch creates them all, and clients hold them all"
     )
+    create_replicas_per_server_max: int = setting(
+        1_000,
+        unit="count",
+        low=1,
+        high=65_536,
+        reason="a new table asks them of each server at once: files, threads and elections for every one",
+    )
     replication_factor_max: int = setting(7, unit="count", low=1, high=15, reason="each write waits for a majority")
     batch_bytes_max: int = setting(
         32 << 20, unit="bytes", low=64 << 10, high=60 << 20, reason="one log entry of 64 MiB holds a batch with room"
@@ -37,7 +44,7 @@ class MasterSettings:
         1_000, unit="ms", low=1, high=600_000, reason="the whole catalog is looked over for what got lost"
     )
     scan_tablets_max: int = setting(
-        20_000, unit="count", low=1, high=1_000_000, reason="tablets of one look; more are gone through in turns"
+        2_000, unit="count", low=1, high=1_000_000, reason="tablets of one step: more would hold the loop for too long"
     )
     policy_interval_ms: int = setting(
         2_000, unit="ms", low=1, high=3_600_000, reason="healing takes minutes, a plan milliseconds"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from functools import partial
 from typing import Any
 
 from stelae.client.messages import decode, encode
 from stelae.host.node import Node
 from stelae.host.ports import Timer
-from stelae.host.replica import Replica, ReplicaState
-from stelae.server.master.heartbeats import HEARTBEAT, DataState, Heartbeat, HeartbeatReply, ReplicaStatus
+from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
+from stelae.server.tserver.about import AboutNode
+from stelae.server.tserver.changes import ReplicaChanges
+from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.reporting import Reporter, ServerFacts
-from stelae.spi.consensus import Role, Status
+from stelae.server.tserver.settings import TabletServerSettings
+from stelae.server.tserver.watch import ReplicaWatch
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.ids import NodeId
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +33,30 @@ CALL_MS = 2_000
 """Deadline of one heartbeat. The next one does not wait for it."""
 
 
-class MasterReports:
-    """Heartbeats of one node to its masters. A ``Service`` (``stelae.spi.hooks``); without masters it does nothing."""
+_NUMBERS = re.compile(r"\d+")
 
-    def __init__(self, node: Node) -> None:
+
+class MasterReports:
+    """Heartbeats of one node to its masters, if it has any, and answers about itself to whoever asks.
+
+    A ``Service`` (``stelae.spi.hooks``)."""
+
+    def __init__(self, node: Node, load: LoadMeter) -> None:
         self._node = node
+        self._load = load
         self._timer: Timer | None = None
         self._due_us = 0
-        self._seen: dict[TabletId, ReplicaStatus] = {}
-        self._known: dict[TabletId, tuple[Status, int, str]] = {}
+        self._unheard: dict[NodeId, str] = {}
+        self._settings = node.config.extra.get("tserver") or TabletServerSettings()
+        self._watch = ReplicaWatch(node)
+        self._changes = ReplicaChanges(node, self._watch)
+        self._about = AboutNode(node, self._watch, self._settings.location)
 
     def start(self) -> None:
         """Begin to report; masters are peers from here on."""
         node = self._node
+        self._watch.start()
+        self._about.start()
         masters = node.config.masters
         if not masters:
             return
@@ -53,6 +68,7 @@ class MasterReports:
 
     def stop(self) -> None:
         """Report no more: masters notice the silence."""
+        self._watch.stop()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -62,64 +78,49 @@ class MasterReports:
 
     def _look(self) -> None:
         self._wait()
-        node, now_us = self._node, self._node.turns.now_us()
-        found = {tablet_id: self._status_of(replica) for tablet_id, replica in node.replicas.items()}
-        for tablet_id in node.failed_tablets:
-            found[tablet_id] = ReplicaStatus(tablet_id=tablet_id, data_state=DataState.FAILED)
-        gone = {
-            tablet_id: ReplicaStatus(tablet_id=tablet_id, data_state=DataState.DELETED)
-            for tablet_id in self._seen
-            if tablet_id not in found
-        }
-        if found != self._seen:
+        now_us = self._node.turns.now_us()
+        for status in self._changes.take():
             self._due_us = now_us
-            for status in (*found.values(), *gone.values()):
-                self._reporter.replica_changed(status)
-            self._seen = found
+            self._reporter.replica_changed(status)
         if now_us >= self._due_us:
             self._due_us = now_us + INTERVAL_US
             for master, heartbeat in self._reporter.heartbeats(self._facts()):
                 self._send(master, heartbeat)
 
-    def _status_of(self, replica: Replica) -> ReplicaStatus:
-        """How a replica stands; what it said before while nothing of it has changed, as of most tablets at any time."""
-        now = (replica.status, replica.applier.store.schema.version, replica.failure)
-        before = self._known.get(replica.tablet_id)
-        if before is not None and before[0] is now[0] and before[1:] == now[1:] and replica.tablet_id in self._seen:
-            return self._seen[replica.tablet_id]
-        self._known[replica.tablet_id] = now
-        return _status_of(replica)
-
     def _facts(self) -> ServerFacts:
         node = self._node
-        return ServerFacts(address=node.address, free_bytes=node.files.space_left(node.layout.root))
+        free_bytes = node.files.space_left(node.layout.root)
+        load = round(self._load.per_s(node.turns.now_us()), 1)
+        return ServerFacts(
+            address=node.address, location=self._settings.location, free_bytes=free_bytes, load_ops_per_s=load
+        )
 
     def _send(self, master: NodeId, heartbeat: Heartbeat) -> None:
+        self._node.metrics.count("heartbeats_sent")
+        if heartbeat.report is not None:
+            self._node.metrics.count("reports_sent_full" if heartbeat.report.full else "reports_sent_incremental")
         call = self._node.messenger.call(master, HEARTBEAT, [encode(heartbeat)], deadline_ms=CALL_MS)
         call.add_done_callback(partial(self._answered, master))
 
     def _answered(self, master: NodeId, answer: asyncio.Future[Any]) -> None:
-        if answer.cancelled() or answer.exception() is not None:
+        if answer.cancelled() or (failure := answer.exception()) is not None:
+            self._node.metrics.count("heartbeats_failed")
+            if not answer.cancelled():
+                self._not_heard(master, failure)
             return
+        self._unheard.pop(master, None)
         try:
             reply = decode(answer.result().body[0], HeartbeatReply)
         except (StelaeError, IndexError) as error:
+            self._node.metrics.count("heartbeats_failed")
             log.warning("heartbeat answered wrongly master=%s: %s", master, error)
             return
         if self._reporter.replied(master, reply):
             self._due_us = 0
 
-
-def _status_of(replica: Replica) -> ReplicaStatus:
-    """How a replica stands, as masters see it."""
-    status = replica.status
-    return ReplicaStatus(
-        tablet_id=replica.tablet_id,
-        data_state=DataState.FAILED if replica.state is ReplicaState.FAILED else DataState.READY,
-        # A leader that has yet to commit in its term serves nobody: it is reported as one once it does.
-        role=Role.FOLLOWER if status.role is Role.LEADER and not status.serving else status.role,
-        term=status.term,
-        config=status.committed_config,
-        schema_version=replica.applier.store.schema.version,
-        change_pending=status.config.op_id != status.committed_config.op_id,
-    )
+    def _not_heard(self, master: NodeId, failure: BaseException | None) -> None:
+        """Say why a master takes no reports: once, until it does or the reason is another."""
+        reason = _NUMBERS.sub("#", str(failure))  # How far a clock is ahead, say, is another number each time.
+        if self._unheard.get(master) != reason:
+            self._unheard[master] = reason
+            log.warning("heartbeat not taken master=%s: %s", master, failure)

@@ -5,10 +5,12 @@ forget a scan at any time. But opening a cursor has its price: a columnar engine
 cursor that has more to give stays open for ``KEEP_US``, and the page that its client will ask for is read meanwhile:
 the client takes one page in while the server makes the next.
 
+Rows come as Arrow, or, where engine and client both can, as they are stored (``stelae.rows.parquet_rows``).
+
 What is kept answers exactly the request that a client forms from the page before: same sender, tablet, snapshot,
-columns, filters and rows left, behind that page's last key. Anything else opens a cursor of its own. A cursor shows
-its snapshot whatever is applied, compacted or let go of meanwhile (contract of stores, 4); it is not used for another
-store, as after a restart of the replica, nor under another schema."""
+columns, filters, rows left and file known, behind that page's last key. Anything else opens a cursor of its own. A
+cursor shows its snapshot whatever is applied, compacted or let go of meanwhile (contract of stores, 4); it is not used
+for another store, as after a restart of the replica, nor under another schema."""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ import msgspec
 from stelae.client.messages import ScanPage, ScanRequest, encode
 from stelae.host.node import Node
 from stelae.host.ports import Timer
+from stelae.rows.parquet_rows import StoredPiece, StoredRows, StoredRowsCursor
 from stelae.spi.ids import NodeId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -31,8 +34,14 @@ from stelae.spi.store import Cursor, TabletStore
 PAGE_BYTES_MAX = 8 << 20
 """Bytes of values from which on a page holds fewer rows: thousands of large cells would not fit a frame."""
 
+FIRST_PAGE_ROWS_MAX = 8192
+"""Most rows on the first page: whoever wants few gets them soon. While rows are small, each page has twice as many as
+the one before."""
+
 EMPTY_BATCHES_MAX = 16
-"""Batches in which nothing matches before a page is answered without rows: bounds its time."""
+"""Batches in which nothing matches before a page is answered without rows: bounds its time.
+
+An engine whose token does not move although it looks at more and more has its page wait for a row, or for the end."""
 
 KEEP_US = 2_000_000
 """How long a cursor waits for its client: it pins what compaction and deletion would let go."""
@@ -52,11 +61,14 @@ class PageReader:
         spec: where to begin.
         at: hybrid timestamp of the snapshot.
         rows_max: most rows on a page.
+        file: whether rows may come as they are stored, and what is known of that, as in ``ScanRequest``.
     """
 
-    def __init__(self, store: TabletStore, spec: ScanSpec, at: int, rows_max: int) -> None:
+    def __init__(self, store: TabletStore, spec: ScanSpec, at: int, rows_max: int, file: bytes | None = None) -> None:
         self.spec = spec
-        """What the request for the next page says."""
+        """What the request for the next page says,"""
+        self.file = file
+        """and which file's footer it knows."""
         self.more = True
         """Whether a page may follow."""
         self._store = store
@@ -64,7 +76,8 @@ class PageReader:
         self._at = at
         if spec.limit is not None and not spec.predicates:
             rows_max = max(1, min(rows_max, spec.limit))  # An engine may make all rows that it is asked for.
-        self._rows_max = self._rows_wanted = rows_max
+        self._rows_wanted = rows_max
+        self._rows_max = min(rows_max, FIRST_PAGE_ROWS_MAX)
         self._cursor: Cursor | None = None
 
     def serves(self, store: TabletStore) -> bool:
@@ -72,11 +85,15 @@ class PageReader:
         return store is self._store and store.schema.version == self._schema_version
 
     def next(self) -> Frames:
-        """Read the next page and encode it: its ``ScanPage``, and its rows if it has any.
+        """Read the next page and encode it: its ``ScanPage``, its rows if it has any, and the footer of their file.
 
         Raises:
             TooOld, SchemaMismatch: see ``TabletStore.scan``.
+            Corrupt: what is stored is damaged.
         """
+        piece = self._next_stored()
+        if piece is not None:
+            return self._page_of(piece)
         rows, after = self._next_rows()
         size_bytes = self._size_bytes(rows)
         while rows is not None and len(rows) > 1 and size_bytes > PAGE_BYTES_MAX:
@@ -85,16 +102,29 @@ class PageReader:
             rows, after = self._next_rows()
             size_bytes = self._size_bytes(rows)
         found = 0 if rows is None else len(rows)
-        if 2 * size_bytes <= PAGE_BYTES_MAX:
-            self._rows_max = min(2 * self._rows_max, self._rows_wanted)  # The large rows are behind us.
+        if size_bytes:
+            # By their average, for a page may have ended early; half as many as might fit, lest the next one has none.
+            self._rows_max = max(
+                1, min(2 * self._rows_max, self._rows_wanted, found * PAGE_BYTES_MAX // 2 // size_bytes)
+            )
+        page = self._went_on(found, after)
+        return [page, _encoded(rows)] if rows is not None and found else [page]
+
+    def _page_of(self, piece: StoredPiece) -> Frames:
+        """The page of rows as they are stored; the file's footer with it, unless it is known."""
+        assert self._cursor is not None
+        known, self.file = self.file, piece.stored.file
+        frames: Frames = [b"".join(piece.data), *([] if known == self.file else [piece.footer()])]
+        return [self._went_on(piece.row_count, self._cursor.resume_token, piece.stored), *frames]
+
+    def _went_on(self, found: int, after: bytes | None, stored: StoredRows | None = None) -> bytes:
+        """Take note of so many rows, and say so."""
         limit = None if self.spec.limit is None else self.spec.limit - found
         self.spec = msgspec.structs.replace(self.spec, after=after, limit=limit)
         self.more = after is not None and (limit is None or limit > 0)
         if not self.more:
             self.close()
-        page = encode(ScanPage(self._at, self._schema_version, found, after))
-        # Not ``to_ipc``: its bytes are a copy, which costs six times what writing the message does.
-        return [page, memoryview(rows.arrow.serialize()).cast("B")] if rows is not None and found else [page]
+        return encode(ScanPage(self._at, self._schema_version, found, after, stored))
 
     def close(self) -> None:
         """Let go of the snapshot. Closing twice is harmless."""
@@ -102,15 +132,31 @@ class PageReader:
         if cursor is not None:
             cursor.close()
 
-    def _next_rows(self) -> tuple[RowBatch | None, bytes | None]:
-        """The next rows, if any, and the token behind which more may come."""
+    def _next_stored(self) -> StoredPiece | None:
+        """The next rows as they are stored, if whoever asks can read them, and the engine has them so."""
+        if self.file is None:
+            return None
+        cursor = self._opened()
+        if not isinstance(cursor, StoredRowsCursor):
+            return None
+        first = self.spec.after is None
+        return cursor.next_stored(self._rows_max if first else self._rows_wanted, PAGE_BYTES_MAX)
+
+    def _opened(self) -> Cursor:
         if self._cursor is None:
             self._cursor = self._store.scan(self.spec, self._at)
-        for _ in range(EMPTY_BATCHES_MAX):
-            rows = self._cursor.next_batch(self._rows_max)
-            if rows is None or len(rows):
+        return self._cursor
+
+    def _next_rows(self) -> tuple[RowBatch | None, bytes | None]:
+        """The next rows, if any, and the token behind which more may come."""
+        cursor = self._opened()
+        for looked in count(1):
+            rows = cursor.next_batch(self._rows_max)
+            token = None if rows is None else cursor.resume_token
+            # Without rows a page may end where its token leads on, and nowhere else: it would be taken for the last.
+            if rows is None or len(rows) or (looked >= EMPTY_BATCHES_MAX and token not in (None, self.spec.after)):
                 break
-        return rows, None if rows is None else self._cursor.resume_token
+        return rows, token
 
     def _size_bytes(self, rows: RowBatch | None) -> int:
         """Bytes of the values on a page; a point read is spared the sum."""
@@ -149,13 +195,13 @@ class Pages:
             asked: the request, whose ``rows_max`` is in range.
             at: hybrid timestamp that the replica may serve.
         """
-        scan = self._take(_key(sender, asked, asked.spec, at))
+        scan = self._take(_key(sender, asked, asked.spec, at, asked.file))
         if scan is not None and not scan.reader.serves(store):
             self._drop(scan)
             scan = None
         given = partial(self._deliver, sender, asked, at, done)
         if scan is None:
-            scan = _Scan(next(self._numbers), PageReader(store, asked.spec, at, asked.rows_max))
+            scan = _Scan(next(self._numbers), PageReader(store, asked.spec, at, asked.rows_max, asked.file))
             scan.waiter = partial(given, scan)
             self._read_on(scan)
         elif scan.ahead is None:
@@ -176,7 +222,7 @@ class Pages:
         if isinstance(found, Exception) or not scan.reader.more:
             scan.reader.close()
             return
-        self._keep(_key(sender, asked, scan.reader.spec, at), scan)
+        self._keep(_key(sender, asked, scan.reader.spec, at, scan.reader.file), scan)
         self._read_on(scan)
 
     def _read_on(self, scan: _Scan) -> None:
@@ -228,7 +274,17 @@ class Pages:
             scan.reader.close()
 
 
-def _key(sender: NodeId, asked: ScanRequest, spec: ScanSpec, at: int) -> bytes:
+def _encoded(rows: RowBatch) -> Buffer:
+    """The Arrow message of some rows. Not by ``to_ipc``, whose bytes are a copy.
+
+    In memory of the C library, which keeps it for the next page. Arrow's allocator gives megabytes back to the system
+    soon, and to get them anew, page by page, costs more than all else that is done for the message."""
+    import pyarrow as pa
+
+    return memoryview(rows.arrow.serialize(memory_pool=pa.system_memory_pool())).cast("B")
+
+
+def _key(sender: NodeId, asked: ScanRequest, spec: ScanSpec, at: int, file: bytes | None) -> bytes:
     """What tells the request for one page from every other."""
-    request = ScanRequest(asked.tablet_id, spec, at, asked.rows_max)
+    request = ScanRequest(asked.tablet_id, spec, at, asked.rows_max, file=file)
     return sender.encode() + b"\0" + encode(request)

@@ -23,6 +23,7 @@ from stelae.client.messages import (
     Description,
     NoSuchTablet,
     ReplicaReport,
+    ScanPage,
     ScanRequest,
     StatusReply,
     StatusRequest,
@@ -32,6 +33,7 @@ from stelae.client.messages import (
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.server.frames import only_frame
+from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.pages import Frames, Pages
 from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
@@ -51,11 +53,15 @@ class TabletService:
 
     Args:
         node: its replicas, its messenger and its pool for scans.
+        load: is told of every operation that a client asks for.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, load: LoadMeter) -> None:
         self._node = node
+        self._load = load
         self._pages = Pages(node)
+        self._write_us = node.metrics.histogram("write_us")
+        self._scan_us = node.metrics.histogram("scan_us")
 
     def start(self) -> None:
         """Register the handlers."""
@@ -73,12 +79,22 @@ class TabletService:
     # -- writes ----------------------------------------------------------------------------------
 
     def _write(self, request: Request) -> None:
-        write = decode_request(only_frame(request))
+        frame = only_frame(request)
+        write = decode_request(frame)
         not_of_masters(write.tablet_id)
         replica = self._replica(write.tablet_id)
+        metrics, now_us = self._node.metrics, self._node.turns.now_us
+        metrics.count("write_requests")
+        operations = sum([len(run.ops) for run in write.runs])
+        self._load.add(operations)
+        metrics.count("write_operations", operations)
+        metrics.count("write_bytes", len(frame))
+        begun_us = now_us()
 
         def done(result: WriteReply | StelaeError) -> None:
+            self._write_us(now_us() - begun_us)
             if isinstance(result, StelaeError):
+                metrics.count(f"write_refused_{result.code.lower()}")
                 request.refuse(result)
             else:
                 request.reply([encode_reply(result)])
@@ -109,11 +125,20 @@ class TabletService:
             lead_up_to(self._node, replica, scan.at, chosen)
 
     def _read_page(self, request: Request, replica: Replica, scan: ScanRequest, at: int) -> None:
+        metrics, now_us = self._node.metrics, self._node.turns.now_us
+        begun_us = now_us()
+
         def done(found: Frames | Exception) -> None:
+            self._scan_us(now_us() - begun_us)
             if isinstance(found, Exception):
+                metrics.count(f"scan_refused_{getattr(found, 'code', HandlerFailed.code).lower()}")
                 _refuse(request, found)
-            else:
-                request.reply(found)
+                return
+            self._load.add(1)
+            metrics.count("scan_pages")
+            metrics.count("scan_rows", decode(found[0], ScanPage).row_count)
+            metrics.count("scan_bytes", sum(map(len, found)))
+            request.reply(found)
 
         self._pages.read(request.sender, replica.applier.store, scan, at, done)
 
@@ -135,16 +160,19 @@ class TabletService:
         asked = decode(only_frame(request), ChecksumRequest)
         replica = self._replica(asked.tablet_id)
         store = replica.applier.store
-        applied = replica.applier.applied
+        applied, at = replica.applier.applied, replica.applier.timestamp
+        if asked.at is not None:
+            if asked.at > at:
+                raise Unavailable(f"the replica has applied entries up to {applied} only; ask again")
+            at = asked.at
 
         def done(result: str | Exception) -> None:
             if isinstance(result, Exception):
                 _refuse(request, result)
             else:
-                request.reply([encode(Checksum(result, applied))])
+                request.reply([encode(Checksum(result, applied, at))])
 
-        at = replica.applier.timestamp
-        self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
+        self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at or None), done)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         return replica_of(self._node, tablet_id)

@@ -14,6 +14,7 @@ from stelae.lifecycle.manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.frames import only_frame
 from stelae.server.tserver.actions import ActionService
+from stelae.server.tserver.quarantine import QuarantineKeeper
 from stelae.server.tserver.service import not_of_masters
 from stelae.spi.consensus import Member
 from stelae.spi.errors import CallerError, Corrupt, StelaeError
@@ -31,6 +32,7 @@ class LifecycleService:
         self.manager = TabletManager(node, node.tablets)
         self._tombstones = Tombstones(node)
         self._actions = ActionService(node, self.manager)
+        self._quarantine = QuarantineKeeper(node, self.manager)
 
     def start(self) -> None:
         """Register the handlers."""
@@ -38,9 +40,11 @@ class LifecycleService:
         self._node.messenger.serve(DELETE_TABLET, self._delete)
         self._actions.start()
         self._tombstones.start()
+        self._quarantine.start()
 
     def stop(self) -> None:
         """Nothing is held; what is under way ends, or is ended at the next start."""
+        self._quarantine.stop()
 
     def _create(self, request: Request) -> None:
         asked = decode(only_frame(request), CreateTablet)

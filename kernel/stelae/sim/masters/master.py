@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
@@ -12,10 +13,14 @@ from stelae.server.master.catalog import Catalog
 from stelae.server.master.core import MasterCore
 from stelae.server.master.events import (
     Applied,
+    AskPolicy,
+    CompareMasters,
     Confirm,
     Effect,
     Event,
     HeartbeatHeard,
+    MastersCompared,
+    Planned,
     Refuse,
     Replicate,
     Reply,
@@ -23,7 +28,7 @@ from stelae.server.master.events import (
     Tick,
 )
 from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
-from stelae.server.master.repairs import Planner
+from stelae.server.master.proposals import Planner, propose
 from stelae.sim.draw import stream
 from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.network import Place
@@ -31,6 +36,12 @@ from stelae.sim.masters.steps import Step, Strike
 from stelae.sim.masters.world import CLUSTER, SETTINGS, World, master_node
 
 TICK_US = 100_000
+
+COMPARE_US = 30_000
+"""How long it takes to ask the other masters whom they take for masters."""
+
+PLAN_US = 20_000
+"""How long the policy thinks: long enough for the world to move on meanwhile."""
 
 Answered = Callable[[Reply | Refuse], None]
 SendAction = Callable[["SimMaster", Action], None]
@@ -50,6 +61,7 @@ class SimMaster:
         self.epoch = 0
         self.strike = Strike()
         self.send_action: SendAction = lambda master, action: None
+        self.hears_all: Callable[[SimMaster], bool] = lambda master: True
         self.on_applied: Callable[[SimMaster, Catalog, Batch | None], None] = lambda master, before, batch: None
         self._world = world
         self._log = log
@@ -101,7 +113,7 @@ class SimMaster:
     def _new_core(self, catalog: Catalog) -> MasterCore:
         rng = stream(self._seed, f"core/{self.position}/{self.epoch}")
         node = master_node(self.position)
-        return MasterCore(node, CLUSTER, SETTINGS, self._planner, rng, catalog, self._now())
+        return MasterCore(node, CLUSTER, SETTINGS, rng, catalog, self._now())
 
     def _now(self) -> Tick:
         return Tick(self._world.scheduler.now_us, self._world.wall_us)
@@ -157,5 +169,25 @@ class SimMaster:
             case Send():
                 self.send_action(self, effect.action)
                 self.strike.passes(Step.ACTED)
+            case CompareMasters():
+                self._compare(self.epoch)
+            case AskPolicy():
+                self._ask_policy(effect, self.epoch)
             case _:
                 assert_never(effect)
+
+    def _compare(self, epoch: int) -> None:
+        def compared() -> None:
+            if epoch == self.epoch and self.place.up:
+                objection = "" if self.hears_all(self) else "a master does not answer"
+                self.place.receive(lambda: self._step(MastersCompared(objection)))
+
+        self._world.scheduler.after(COMPARE_US, f"{self.place.name} compare", compared)
+
+    def _ask_policy(self, effect: AskPolicy, epoch: int) -> None:
+        def planned() -> None:
+            if epoch == self.epoch and self.place.up:
+                proposal = propose(effect.snapshot, self._planner, random.Random(effect.seed))
+                self.place.receive(lambda: self._step(Planned(effect.token, proposal)))
+
+        self._world.scheduler.after(PLAN_US, f"{self.place.name} plan", planned)

@@ -89,6 +89,7 @@ class Simulation:
         for master in self._masters:
             master.send_action = self._send_action
             master.on_applied = self._applied
+            master.hears_all = self._hears_all
         for server in self._servers:
             server.groups = self._groups
             server.on_deleted = self._deleted
@@ -152,6 +153,11 @@ class Simulation:
         self._world.network.send(
             master.place.name, server.place, type(action).__name__, lambda: server.act(action, master, term)
         )
+
+    def _hears_all(self, master: SimMaster) -> bool:
+        connected = self._world.network.connected
+        places = [other.place for other in self._masters]
+        return all(p.up and not p.paused and connected(master.place.name, p.name) for p in places)
 
     def _replicas(self, node_id: NodeId) -> dict[TabletId, ModelReplica] | None:
         return self._by_node[node_id].holds()

@@ -12,6 +12,7 @@ from stelae.rows.keys import encode_key
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
+from stelae.spi.store import BATCH_ROWS_MAX
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete
 from stelae.testing.conformance.store_model import Row
 
@@ -48,7 +49,13 @@ def expected(count: int = 50) -> list[Row]:
 
 
 class ScanChecks:
-    """What readers see, whatever the engine."""
+    """What readers see, whatever the engine.
+
+    Attributes:
+        passed_over_rows: rows of which none is wanted, more than the engine looks at for one batch.
+    """
+
+    passed_over_rows = 3 * BATCH_ROWS_MAX
 
     def test_rows_come_in_key_order_and_backwards(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
@@ -120,6 +127,28 @@ class ScanChecks:
                 break
         wanted = [row for row in expected() if row[2] != 11]
         assert found == (wanted if order is Order.KEY else wanted[::-1])
+
+    @pytest.mark.parametrize("deleted", [False, True])
+    @pytest.mark.parametrize("order", [Order.KEY, Order.KEY_DESCENDING])
+    def test_the_token_moves_on_where_nothing_is_wanted(
+        self, harness: StoreHarness, order: Order, deleted: bool
+    ) -> None:
+        """A page may end there: what is behind it must be found from the token alone, as if all was looked at once."""
+        replica, count = harness.replica(), self.passed_over_rows
+        wanted = 5 if order is Order.KEY_DESCENDING else count - 5
+        for first in range(0, count, 4096):
+            replica.insert(*((n, None, n) for n in range(first, min(first + 4096, count))))
+        for first in range(0, count, 4096) if deleted else ():
+            replica.write(delete(*((n,) for n in range(first, min(first + 4096, count)) if n != wanted)))
+        replica.flush()
+        predicates = () if deleted else (Compare(3, "=", wanted),)
+        token = None
+        with replica.store.scan(ScanSpec(order=order, predicates=predicates)) as cursor:
+            while (batch := cursor.next_batch(100)) is not None and not batch.num_rows:
+                assert cursor.resume_token not in (None, token), "the next page would begin here again"
+                token = cursor.resume_token
+        assert batch is not None and batch.to_rows() == [(wanted, None, wanted)]
+        assert replica.rows(order=order, predicates=predicates, after=token) == [(wanted, None, wanted)]
 
     def test_a_cursor_can_be_left_after_any_batch(self, harness: StoreHarness) -> None:
         replica = loaded(harness)

@@ -12,7 +12,7 @@ from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_drawn import live_as_drawn
 from stelae.testing.conformance.wal_waiters import Waiters
-from stelae.testing.wal_harness import WalHarness
+from stelae.testing.wal_harness import WalHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
 ALWAYS_SYNCED = "always_synced"
@@ -40,6 +40,17 @@ def reopened(harness: WalHarness, engine: WalEngine) -> WalEngine:
     """Close the engine cleanly and open it again."""
     engine.close()
     return harness.open()
+
+
+def _check_aside(harness: WalHarness, directory: str) -> None:
+    """Read a log that was set aside, if the engine can (decision 33): twice, for reading changes nothing."""
+    opened_aside = getattr(harness.engine_type, "opened_aside", None)
+    if opened_aside is None:
+        return
+    for _ in range(2):
+        with opened_aside(directory, LOG, harness.config, fake_services(harness.files)) as (state, found):
+            assert (state.base, state.last) == (ZERO, OpId(1, 50))
+            assert list(found) == list(entries(1, 50))
 
 
 class WalBasics:
@@ -385,6 +396,7 @@ class WalBasics:
         engine = reopened(harness, engine)
         assert set(engine.logs()) == {OTHER}
         check_holds(engine, Model(ZERO, list(entries(1, 50))), OTHER)
+        _check_aside(harness, target)
         engine.close()
 
     def test_a_snapshot_stands_still(self, harness: WalHarness) -> None:

@@ -108,6 +108,12 @@ def cool(engine: WalEngine, life: Life) -> None:
     engine.cool(LOG)
 
 
+def close(engine: WalEngine, life: Life) -> None:
+    """Close the engine cleanly, which syncs all of it; nothing follows."""
+    engine.close()
+    life.possible[LOG] = life.possible[LOG][-1:]
+
+
 def drop_other(engine: WalEngine, life: Life) -> None:
     """Drop the second log; a crash may leave it whole, damaged or gone."""
     life.possible.pop(OTHER, None)
@@ -308,6 +314,8 @@ class WalCrashes(WalBasics):
             append(a=Append(entries=entries(1, 3))),
             unsynced(Append(entries=entries(4, 7, size_bytes=900)), kept=always_synced(harness)),
             cool,
+            unsynced(Append(entries=entries(11, 2, size_bytes=900)), kept=always_synced(harness)),
+            close,
         ]
         total = operations_of(harness, steps)
         for operations in range(total + 1):

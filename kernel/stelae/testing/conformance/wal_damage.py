@@ -10,7 +10,7 @@ from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_crashes import WalCrashes
-from stelae.testing.wal_harness import Survival, VirtualHarness
+from stelae.testing.wal_harness import Survival, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, commit, entries, entry, observed
 
 FLIPS_MAX = 4000
@@ -31,7 +31,7 @@ class WalDamage(WalCrashes):
         engine.create(LOG, ZERO)
         model = Model()
         for turn in range(6):
-            given = Append(entries=entries(1 + 12 * turn, 12, term=turn + 1, size_bytes=80))
+            given = Append(entries=entries(1 + 5 * turn, 5, term=turn + 1, size_bytes=240))
             commit(engine, given)
             model = model.append(given)
         engine.close()
@@ -111,7 +111,7 @@ def _flip(harness: VirtualHarness, path: str, offset: int, mask: int, model: Mod
     return judge(twin, model, f"{path}@{offset} ^ {mask:#04x}")
 
 
-def judge(harness: VirtualHarness, model: Model, what: str) -> bool:
+def judge(harness: WalHarness, model: Model, what: str) -> bool:
     """Assert that a changed log is whole or reports its damage; return whether it reports it."""
     try:
         engine = harness.open()

@@ -11,13 +11,13 @@ from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_basics import leaves_something_unsynced
-from stelae.testing.conformance.wal_damage import WalDamage
+from stelae.testing.conformance.wal_closed import WalClosed
 from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import Survival, VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
 
 
-class WalFailures(WalDamage):
+class WalFailures(WalClosed):
     """Checks on failing disks; the fixture ``harness`` is a :class:`VirtualHarness`."""
 
     def test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing(self, harness: VirtualHarness) -> None:
@@ -263,6 +263,27 @@ class WalFailures(WalDamage):
             engine = _crashed(twin, engine)
             check_holds(engine, Model().append(_next(Model())))
             engine.close()
+
+    def test_a_read_only_disk_is_an_error_that_names_a_path_and_changes_nothing(self, harness: VirtualHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        commit(engine, _next(Model()))
+        engine.close()
+        before = harness.tree()
+
+        def read_only(operation: str, path: str) -> None:
+            raise StorageError("Read-only file system", path=path)
+
+        harness.disk.faults.hook = read_only
+        for _ in range(2):  # The second time it would be locked, had the first kept the lock.
+            with pytest.raises(StorageError, match="Read-only") as caught:
+                harness.open()
+            assert caught.value.path.startswith(harness.directory.rpartition("/")[0])
+        harness.disk.faults.hook = None
+        assert harness.tree() == before
+        engine = harness.open()
+        check_holds(engine, Model().append(_next(Model())))
+        engine.close()
 
 
 def limit_room(harness: VirtualHarness, room: int | None) -> None:

@@ -1,8 +1,9 @@
 """A log engine whose library does its own input and output, and so cannot run on the virtual disk.
 
-Its process is killed, everywhere. Where its calls can be recorded (``stelae.testing.recorder``), it also loses power
-at any of them, and what was not synced by then is kept, lost, torn and reordered. What cannot be proven on a machine
-is skipped as *not proven here*; which rows may be is decided in decision 22, and ``UNPROVEN`` says the same."""
+Its process is killed and its files are cut, everywhere. Where its calls can be recorded
+(``stelae.testing.recorder``), it also loses power at any of them, and what was not synced by then is kept, lost, torn
+and reordered. What cannot be proven on a machine is skipped as *not proven here*; which rows may be is decided in
+decision 22, and ``UNPROVEN`` says the same."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import msgspec
 import pytest
 
 from stelae.testing.conformance.wal_basics import WalBasics, always_synced
+from stelae.testing.conformance.wal_closed import check_cuts, half_of_what_is_used
 from stelae.testing.recorder.court import child_environment, court
 from stelae.testing.recorder.record import MEANS, Recording, means, record
 from stelae.testing.recorder.replay import State, states
@@ -105,6 +107,11 @@ class WalNative(WalBasics):
                 assert len(wrong) < WRONG_MAX, "\n".join(wrong)
         assert not wrong, "\n".join(wrong)
         assert judged > len(spec.steps())
+
+    # -- its files change behind its back -----------------------------------------------------------
+
+    def test_what_is_cut_from_a_closed_log_is_missed(self, harness: NativeHarness) -> None:
+        check_cuts(harness, half_of_what_is_used)
 
     # -- what an engine's own tests have to show ---------------------------------------------------
 

@@ -1,8 +1,11 @@
-"""The space of the next segment: written with zeros before it is used where that pays, given up where it fails."""
+"""The space of the next segment: written with zeros before it is used where that pays, given up where it fails.
+
+For the engines that write segments of their own, each of which has its settings by the same names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,8 @@ from stelae.spi.services import Buffer
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entry
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_shared import SharedConfig, SharedWal
-from tests.unit.wal_shared.scenes import PLACE
-from tests.unit.wal_shared.scenes import segments as segments_of
 
 
 class Zeros:
@@ -45,12 +47,21 @@ class Zeros:
         return sum(size for _, size, _ in self.writes)
 
 
+ENGINES = [(SegmentedWal, SegmentedConfig), (SharedWal, SharedConfig)]
+
+
+def names_of(harness: VirtualHarness, suffix: str) -> list[str]:
+    """Paths of the engine's files with this ending."""
+    return [path for path in harness.tree() if path.endswith(suffix)]
+
+
+@pytest.mark.parametrize(("engine_type", "config_type"), ENGINES)
 def test_the_space_of_a_large_segment_is_written_before_it_is_used_and_that_of_a_small_one_is_not(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, engine_type: Any, config_type: Any
 ) -> None:
     zeros = Zeros(monkeypatch)
-    config = SharedConfig(segment_bytes_first=1 << 16, segment_bytes_max=1 << 20, prewrite_bytes_min=1 << 20)
-    harness = VirtualHarness(SharedWal, config)
+    config = config_type(segment_bytes_first=1 << 16, segment_bytes_max=1 << 20, prewrite_bytes_min=1 << 20)
+    harness = VirtualHarness(engine_type, config)
     engine = harness.open()
     engine.create(LOG, ZERO)
     segments = 1
@@ -58,20 +69,17 @@ def test_the_space_of_a_large_segment_is_written_before_it_is_used_and_that_of_a
         commit(engine, Append(entries=(entry(index, 1, 1 << 14),)))
         if zeros.writes:
             break
-        segments = len(segments_of(harness.disk))
+        segments = len(names_of(harness, ".seg"))
     assert segments == 2, "64 KiB, 256 KiB; the third has a mebibyte"
     assert zeros.bytes == 1 << 20
-    assert (
-        harness.disk.read_bytes(f"{PLACE}/{next(n for n in harness.disk.listdir(PLACE) if n.endswith('.new'))}").count(
-            0
-        )
-        == 1 << 20
-    )
+    (spare,) = names_of(harness, ".new")
+    assert harness.tree()[spare] == bytes(1 << 20)
     engine.close()
 
 
+@pytest.mark.parametrize(("engine_type", "config_type"), ENGINES)
 def test_a_disk_that_is_full_while_space_is_written_beforehand_costs_the_spare_and_no_append(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, engine_type: Any, config_type: Any
 ) -> None:
     """A file system that copies on write may find no space for zeros within space that it has reserved."""
     original = VirtualFile.pwritev
@@ -85,7 +93,7 @@ def test_a_disk_that_is_full_while_space_is_written_beforehand_costs_the_spare_a
 
     monkeypatch.setattr(VirtualFile, "pwritev", full)
     harness = VirtualHarness(
-        SharedWal, SharedConfig(segment_bytes_first=4096, segment_bytes_max=4096, prewrite_bytes_min=4096)
+        engine_type, config_type(segment_bytes_first=4096, segment_bytes_max=4096, prewrite_bytes_min=4096)
     )
     engine = harness.open()
     engine.create(LOG, ZERO)
@@ -99,12 +107,15 @@ def test_a_disk_that_is_full_while_space_is_written_beforehand_costs_the_spare_a
     engine.close()
 
 
-def test_a_spare_that_was_given_up_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("engine_type", "config_type"), ENGINES)
+def test_a_spare_that_was_given_up_is_not_written_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, engine_type: Any, config_type: Any
+) -> None:
     zeros = Zeros(monkeypatch)
-    config = SharedConfig(
+    config = config_type(
         segment_bytes_first=1 << 16, segment_bytes_max=4 << 20, segment_growth=64, prewrite_bytes_min=4 << 20
     )
-    harness = VirtualHarness(SharedWal, config)
+    harness = VirtualHarness(engine_type, config)
     harness.workers.at_once = False
     engine = harness.open()
     engine.create(LOG, ZERO)
@@ -120,4 +131,4 @@ def test_a_spare_that_was_given_up_is_not_written_to_its_end(monkeypatch: pytest
     monkeypatch.setattr(VirtualFile, "pwritev", closing)
     assert harness.workers.run() == 1
     assert zeros.bytes == 2 << 20
-    assert not [name for name in harness.disk.listdir(PLACE) if name.endswith(".new")]
+    assert not names_of(harness, ".new")

@@ -20,9 +20,9 @@ _FULL = ("MapFullError", "DiskError", "MemoryError", "TxnFullError", "ReadersFul
 _CORRUPT = ("CorruptedError", "PageNotFoundError", "InvalidError", "BadChecksumError", "CursorFullError")
 
 
-def library() -> Any:
-    """The module ``lmdb``; ``MissingExtra`` if it is not installed."""
-    return require(MODULE, extra=EXTRA, wanted_by="store engine 'lmdb'")
+def library(wanted_by: str) -> Any:
+    """The module ``lmdb``; ``MissingExtra`` names ``wanted_by``, an engine, if it is not installed."""
+    return require(MODULE, extra=EXTRA, wanted_by=wanted_by)
 
 
 def typed(error: Exception, path: str) -> StorageError:

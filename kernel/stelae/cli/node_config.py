@@ -1,0 +1,26 @@
+"""Reads a ``node.toml`` with the sections of everything that a node runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stelae.config.node_toml import load_config
+from stelae.config.registry import Registry
+from stelae.host.settings import NodeConfig
+from stelae.lifecycle.quarantine import QuarantineSettings
+from stelae.server.master.settings import MasterSettings
+from stelae.server.tserver.settings import TabletServerSettings, check_location
+
+SECTIONS: dict[str, type[Any]] = {
+    "master": MasterSettings,
+    "tserver": TabletServerSettings,
+    "quarantine": QuarantineSettings,
+}
+"""Sections of services, besides those that the node itself reads."""
+
+
+def read_config(path: str, registry: Registry) -> NodeConfig:
+    """Read and check a file; ``ConfigError``: as ``load_config``, or a location that is none."""
+    config = load_config(path, registry, SECTIONS)
+    check_location(config.extra["tserver"], path)
+    return config

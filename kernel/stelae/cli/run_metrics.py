@@ -1,0 +1,108 @@
+"""Carries out ``stelae metrics``."""
+
+from __future__ import annotations
+
+import sys
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.fitting import fitted
+from stelae.cli.output import note, print_json
+from stelae.local.mastered import MasteredCluster
+from stelae.spi.errors import CallerError
+from stelae.telemetry.http_server import PATH
+from stelae.telemetry.target import read_target
+from stelae.wire.addresses import split_address
+
+TIMEOUT_S = 5.0
+BODY_BYTES_MAX = 64 << 20
+"""More than ten thousand tablets with figures of their own."""
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # Whatever proxy the environment names.
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node and what it answered."""
+
+    name: str
+    address: str | None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def run_metrics(addresses: list[str], directory: Path | None, match: str, *, everything: bool, as_json: bool) -> int:
+    """Ask every node, and show what they answer."""
+    nodes = [_Node(address, address) for address in addresses]
+    for address in addresses:
+        split_address(address)
+    if directory is not None:
+        cluster = MasteredCluster.open(directory)
+        nodes += [_Node(node.name, read_target(str(node.directory / "data"))) for node in cluster.nodes]
+    if not nodes:
+        raise CallerError("no node is named: give host:port of metrics, or --dir of a local cluster")
+    for node in nodes:
+        _ask(node, match)
+    if as_json:
+        print_json({"nodes": nodes})
+    else:
+        names = list(dict.fromkeys(name for node in nodes for name in node.figures))
+        rows = [[name, *(node.figures.get(name) for node in nodes)] for name in names]
+        shown = [[row[0], *map(_shown, row[1:])] for row in rows if everything or any(row[1:])]
+        # Not wrapped: a name that is cut into pieces is found by nobody.
+        headers = ["METRIC", *(node.name.upper() for node in nodes)]
+        print("\n".join(fitted(headers, shown, sys.maxsize)))
+    for node in nodes:
+        if node.problem is not None:
+            note(f"{node.name} does not answer: {node.problem}")
+    return EXIT_FAILED if any(node.problem is not None for node in nodes) else EXIT_OK
+
+
+def _ask(node: _Node, match: str) -> None:
+    if node.address is None:
+        node.problem = "it does not run, or serves no metrics"
+        return
+    try:
+        with _DIRECT.open(f"http://{node.address}{PATH}", timeout=TIMEOUT_S) as reply:
+            text = reply.read(BODY_BYTES_MAX).decode()
+        node.figures = figures_of(f for f in text_string_to_metric_families(text) if match in f.name)
+    except (OSError, ValueError) as error:
+        node.problem = str(error)
+
+
+def figures_of(families: Iterable[Metric]) -> dict[str, float]:
+    """Figures by name and labels; a histogram is four of them."""
+    found: dict[str, float] = {}
+    for family in families:
+        if family.type == "histogram":
+            found |= _summary(family)
+            continue
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def _summary(family: Metric) -> dict[str, float]:
+    """Number, mean, and the bounds of the buckets in which the median and the 99th hundredth are."""
+    values = {sample.name.removeprefix(family.name): sample.value for sample in family.samples}
+    buckets = [(float(s.labels["le"]), s.value) for s in family.samples if s.name.endswith("_bucket")]
+    count = values.get("_count", 0.0)
+    found = {f"{family.name} count": count, f"{family.name} mean": values.get("_sum", 0.0) / count if count else 0.0}
+    for name, share in (("p50 <=", 0.5), ("p99 <=", 0.99)):
+        bounds = [bound for bound, below in buckets if below >= share * count]
+        found[f"{family.name} {name}"] = min(bounds) if count and bounds else 0.0
+    return found
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"

@@ -1,0 +1,266 @@
+"""Carries out ``list`` and ``describe`` of ``stelae tserver`` and ``stelae master``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stelae.cli.errors import EXIT_OK
+from stelae.cli.fitting import age_text, bytes_text, print_facts, print_fitted
+from stelae.cli.naming import pick
+from stelae.cli.output import note, print_json
+from stelae.cli.run_table import Cluster
+from stelae.client.catalog import SYSTEM_TABLET
+from stelae.client.findings import SILENT_MS, server_problem, too_much
+from stelae.client.health import NodeFacts
+from stelae.client.survey import Survey, survey
+from stelae.spi.errors import Unavailable
+
+
+def run_servers(cluster: Cluster, *, as_json: bool) -> int:
+    """List the tablet servers."""
+    servers = _servers(asyncio.run(_survey(cluster, masters_alone=False)))
+    if as_json:
+        print_json({"servers": servers})
+        return EXIT_OK
+    rows = [
+        (
+            server["address"],
+            _state(server),
+            age_text(server["silent_ms"]),
+            _dash(server["replicas"]),
+            _dash(server["leaders"]),
+            bytes_text(server["size_bytes"]),
+            bytes_text(server["free_bytes"]),
+            server["location"] or "-",
+        )
+        for server in servers
+    ]
+    print_fitted(("ADDRESS", "STATE", "HEARD", "REPLICAS", "LEADS", "SIZE", "FREE", "LOCATION"), rows)
+    return EXIT_OK
+
+
+def run_server(cluster: Cluster, name: str, *, settings: bool, as_json: bool) -> int:
+    """Describe a tablet server."""
+    found = asyncio.run(_survey(cluster, masters_alone=False))
+    server = _named("tablet server", name, _servers(found), "stelae tserver list")
+    facts = found.nodes[server["node_id"]]
+    more = _details(facts)
+    if as_json:
+        print_json({**server, **more})
+        return EXIT_OK
+    print_facts(
+        {
+            "tablet server": server["address"],
+            "node": server["node_id"],
+            "state": _state(server) + (f": {server['problem']}" if server["problem"] else ""),
+            "mode": server["mode"],
+            "last heard": age_text(server["silent_ms"]) + (" ago" if server["silent_ms"] is not None else ""),
+            "location": server["location"] or "-",
+            **_common(facts),
+            "replicas": f"{_dash(server['replicas'])}, leads {_dash(server['leaders'])}",
+            "size": bytes_text(server["size_bytes"]),
+            "failed": "; ".join(f"{one['tablet_id']}: {one['reason']}" for one in more["failed"]),
+        }
+    )
+    _print_replicas(found, more["replica_list"])
+    _print_settings(facts, settings)
+    return EXIT_OK
+
+
+def run_masters(cluster: Cluster, *, as_json: bool) -> int:
+    """List the masters."""
+    masters = _masters(asyncio.run(_survey(cluster, masters_alone=True)))
+    if as_json:
+        print_json({"masters": masters})
+        return EXIT_OK
+    rows = [
+        (
+            m["address"],
+            m["role"],
+            _dash(m["term"]),
+            m["last"],
+            m["applied"],
+            m["version"] or "-",
+            age_text(m["uptime_ms"]) if m["uptime_ms"] is not None else "-",
+            m["problem"] or "ok",
+        )
+        for m in masters
+    ]
+    print_fitted(("ADDRESS", "ROLE", "TERM", "LAST", "APPLIED", "VERSION", "UP", "STATE"), rows)
+    return EXIT_OK
+
+
+def run_master(cluster: Cluster, name: str, *, settings: bool, as_json: bool) -> int:
+    """Describe a master."""
+    found = asyncio.run(_survey(cluster, masters_alone=True))
+    master = _named("master", name, _masters(found), "stelae master list")
+    facts = found.nodes[master["node_id"]]
+    if as_json:
+        print_json({**master, **_details(facts)})
+        return EXIT_OK
+    print_facts(
+        {
+            "master": master["address"],
+            "node": master["node_id"],
+            "state": master["problem"] or "ok",
+            "role": f"{master['role']} in term {master['term']}",
+            "led by": found.address_of(master["leader"]),
+            "catalog": f"last entry {master['last']}, applied up to {master['applied']}",
+            "masters": ", ".join(address for _, address in (facts.info.masters if facts.info is not None else ())),
+            **_common(facts),
+        }
+    )
+    _print_settings(facts, settings)
+    return EXIT_OK
+
+
+# -- plain values ----------------------------------------------------------------------------------
+
+
+async def _survey(cluster: Cluster, *, masters_alone: bool) -> Survey:
+    """Ask; without a leader, masters can be looked at all the same, and nothing else.
+
+    ``Unavailable``: the masters could not say what there is."""
+    async with cluster.masters() as (client, catalog):
+        found = await survey(client.connection, catalog, tables=(), timeout_s=cluster.timeout_s)
+    if found.problem and not masters_alone:
+        raise Unavailable(f"{found.problem}; see who runs with: stelae master list")
+    return found
+
+
+def _servers(found: Survey) -> list[dict[str, Any]]:
+    plain = []
+    for line in found.servers:
+        facts = found.nodes[line.node_id]
+        leads = sum(report.role == "LEADER" for report in facts.reports.values())
+        plain.append(
+            {
+                "node_id": line.node_id,
+                "address": line.address,
+                "mode": line.mode.value,
+                "silent_ms": line.silent_ms,
+                "location": line.location,
+                "version": "" if facts.info is None else facts.info.version,
+                "replicas": None if facts.problem else len(facts.reports),
+                "leaders": None if facts.problem else leads,
+                "size_bytes": None if facts.info is None else sum(one.size_bytes for one in facts.info.replicas),
+                "free_bytes": None if facts.info is None else facts.info.free_bytes,
+                "problem": server_problem(found, line.node_id),
+            }
+        )
+    return plain
+
+
+def _masters(found: Survey) -> list[dict[str, Any]]:
+    plain = []
+    for node_id, address in found.masters:
+        facts = found.nodes[node_id]
+        report = facts.reports.get(SYSTEM_TABLET)
+        plain.append(
+            {
+                "node_id": node_id,
+                "address": address,
+                "role": "-" if report is None else report.role,
+                "term": None if report is None else report.term,
+                "leader": None if report is None else report.leader,
+                "last": "-" if report is None else str(report.last),
+                "applied": "-" if report is None else report.applied,
+                "version": "" if facts.info is None else facts.info.version,
+                "uptime_ms": None if facts.info is None else facts.info.uptime_ms,
+                "problem": facts.problem or ("" if report is not None else "it has no system tablet"),
+            }
+        )
+    return plain
+
+
+def _details(facts: NodeFacts) -> dict[str, Any]:
+    """What a description has beyond a line of the list."""
+    info, sizes = facts.info, facts.facts
+    replicas = [
+        {
+            "tablet_id": report.tablet_id,
+            "table_id": sizes[report.tablet_id].table_id if report.tablet_id in sizes else "",
+            "role": report.role,
+            "state": f"{report.state} {report.failure}".strip(),
+            "term": report.term,
+            "last": str(report.last),
+            "applied": report.applied,
+            "size_bytes": sizes[report.tablet_id].size_bytes if report.tablet_id in sizes else None,
+        }
+        for report in facts.reports.values()
+    ]
+    return {
+        "cluster_id": None if info is None else info.cluster_id,
+        "incarnation": None if info is None else info.incarnation,
+        "uptime_ms": None if info is None else info.uptime_ms,
+        "clock_ahead_ms": None if info is None else facts.clock_ahead_ms,
+        "peers": [] if info is None else msgspec.to_builtins(info.peers),
+        "failed": [] if info is None else msgspec.to_builtins(info.failed),
+        "quarantine": None if facts.quarantine is None else msgspec.to_builtins(facts.quarantine),
+        "replica_list": replicas,
+        "settings": {} if info is None else info.settings,
+    }
+
+
+def _common(facts: NodeFacts) -> dict[str, object]:
+    """Facts of a node of any sort, for people."""
+    info, kept = facts.info, facts.quarantine
+    if info is None:
+        return {"version": "unknown: the node does not say"}
+    unreached = [peer.address for peer in info.peers if not peer.connected]
+    found: dict[str, object] = {
+        "version": info.version,
+        "up for": age_text(info.uptime_ms),
+        "cluster": info.cluster_id,
+        "engines": ", ".join(f"{k}: {info.settings.get(f'engines.{k}')}" for k in ("wal", "consensus", "store")),
+        "peers": f"{len(info.peers) - len(unreached)} of {len(info.peers)} reached"
+        + (f"; not {', '.join(unreached)}" if unreached else ""),
+        "clock": f"{facts.clock_ahead_ms} ms ahead of this machine's, give or take {facts.clock_error_ms} ms",
+        "disk": f"{bytes_text(info.free_bytes)} free",
+    }
+    if kept is not None:
+        limits = f"at most {bytes_text(kept.bytes_max)} and {age_text(kept.age_s_max * 1000)}"
+        found["quarantine"] = f"{kept.count} directories, {bytes_text(kept.size_bytes)}; {limits}" + (
+            f"; {excess}" if (excess := too_much(kept)) else ""
+        )
+    return found
+
+
+def _named(what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
+    names = {name: one["node_id"] for one in plain for name in (one["address"], one["node_id"])}
+    node_id = pick(what, given, names, see)
+    return next(one for one in plain if one["node_id"] == node_id)
+
+
+def _state(server: dict[str, Any]) -> str:
+    if server["replicas"] is None:
+        return "DOWN"
+    silent = server["silent_ms"] is None or server["silent_ms"] > SILENT_MS
+    return "SILENT" if silent else "LIVE" if server["mode"] == "NORMAL" else str(server["mode"])
+
+
+def _print_replicas(found: Survey, replicas: Sequence[dict[str, Any]]) -> None:
+    tables: dict[str, str] = {table.table_id: table.name for table in found.summaries}
+    rows = [
+        (one["tablet_id"], tables.get(one["table_id"], "-"), one["role"], one["state"], bytes_text(one["size_bytes"]))
+        for one in replicas
+    ]
+    if rows:
+        print()
+        print_fitted(("TABLET", "TABLE", "ROLE", "STATE", "SIZE"), rows)
+
+
+def _print_settings(facts: NodeFacts, wanted: bool) -> None:
+    if wanted and facts.info is not None:
+        print()
+        print_fitted(("SETTING", "VALUE"), sorted(facts.info.settings.items()))
+    elif wanted:
+        note("the node does not say what its settings are")
+
+
+def _dash(value: object) -> str:
+    return "-" if value is None else str(value)

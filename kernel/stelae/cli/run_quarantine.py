@@ -1,0 +1,160 @@
+"""Carries out ``stelae tablet quarantine``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+from stelae.cli.errors import EXIT_OK
+from stelae.cli.fitting import bytes_text, print_fitted
+from stelae.cli.naming import pick
+from stelae.cli.node_config import read_config
+from stelae.cli.output import note, print_json
+from stelae.cli.wal_offline import OfflineNode
+from stelae.config.registry import Registry
+from stelae.host.instance import InstanceFile
+from stelae.host.layout import Layout
+from stelae.lifecycle.quarantine import Quarantined, listed, place_named, purge, tablet_of
+from stelae.lifecycle.restoring import OpenAside, restore
+from stelae.lifecycle.startup import Action, look
+from stelae.machine.files import RealFiles
+from stelae.spi.errors import CallerError, PluginError
+from stelae.spi.ids import LogId
+from stelae.spi.log import Entry
+from stelae.spi.wal import LogState
+
+
+def run_list(directory: str | None, config: str | None, *, as_json: bool) -> int:
+    """List what is set aside."""
+    if (directory is None) == (config is None):
+        raise CallerError("give either the directory of a node or --config with its node.toml")
+    root = os.path.abspath(directory or "")
+    if config is not None:
+        root = read_config(config, Registry.installed()).node.directory
+    files, layout = RealFiles(), Layout(root)
+    InstanceFile(files, layout).load()
+    found = [_plain(one) for one in listed(files, layout)]
+    if as_json:
+        print_json({"directory": root, "size_bytes": sum(one["size_bytes"] for one in found), "quarantine": found})
+    elif found:
+        rows = [
+            (o["name"], o["deleted"] or "-", bytes_text(o["size_bytes"]), o["table"] or "-", o["why"]) for o in found
+        ]
+        print_fitted(("NAME", "DELETED", "SIZE", "TABLE", "WHY"), rows)
+    else:
+        note(f"nothing is set aside in {root}")
+    return EXIT_OK
+
+
+def run_purge(
+    directory: str | None,
+    config: str | None,
+    names: Sequence[str],
+    older_than_s: float | None,
+    *,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Remove directories of the quarantine."""
+    if sum([bool(names), older_than_s is not None, everything]) != 1:
+        raise CallerError("say what to purge: --name NAME, --older-than-s SECONDS, or --all; one of them")
+    with OfflineNode.opened(directory, config) as node:
+        files, layout = node.services.files, node.layout
+        found = listed(files, layout)
+        chosen = [_named(found, name) for name in names] if names else _older(found, older_than_s)
+        if chosen:
+            _check_finished(node, chosen)
+            purge(files, layout, [one.name for one in chosen])
+    size_bytes = sum(one.size_bytes for one in chosen)
+    if as_json:
+        print_json({"directory": node.root, "purged": [one.name for one in chosen], "size_bytes": size_bytes})
+    else:
+        note(f"purged {len(chosen)} directories of {bytes_text(size_bytes)}")
+    return EXIT_OK
+
+
+def run_restore(directory: str | None, config: str | None, name: str, *, as_json: bool) -> int:
+    """Bring a replica back."""
+    with OfflineNode.opened(directory, config) as node:
+        chosen = _named(listed(node.services.files, node.layout), name)
+        if not chosen.of_deletion:
+            raise CallerError(f"{name} is a log that a conversion has set aside, and no replica; convert the log back")
+        aside_of = chosen.about.wal_engine if chosen.about is not None else ""
+        opener = _opener(node, aside_of or node.wal_engine)
+        with node.engine() as wal:
+            block = restore(node.services.files, node.layout, wal, chosen.name, opener)
+            last = wal.logs()[block.log_id].last
+    if as_json:
+        plain = {"directory": node.root, "restored": chosen.name, "tablet_id": block.tablet_id, "last": str(last)}
+        print_json({**plain, "generation": block.generation})
+    else:
+        note(f"restored tablet {block.tablet_id} up to {last}; start the node, and look with: stelae check")
+        note("if its table is gone, or it is no member of its tablet any more, the masters delete it again")
+    return EXIT_OK
+
+
+def _opener(node: OfflineNode, engine_name: str) -> OpenAside:
+    """What opens a log that an engine has set aside; ``PluginError``: the engine cannot."""
+    picked = node.picked(engine_name)
+    opened_aside = getattr(picked.engine, "opened_aside", None)
+    if opened_aside is None:
+        raise PluginError(
+            f"log engine {engine_name!r} cannot read what it has set aside: it has no `opened_aside`; "
+            "let the masters make another replica"
+        )
+
+    def opener(place: str, log: LogId) -> AbstractContextManager[tuple[LogState, Iterator[Entry]]]:
+        found: AbstractContextManager[tuple[LogState, Iterator[Entry]]] = opened_aside(
+            place, log, picked.config, node.services
+        )
+        return found
+
+    return opener
+
+
+def _check_finished(node: OfflineNode, chosen: Sequence[Quarantined]) -> None:
+    """Refuse what a deletion that was cut short still has to fill."""
+    files, layout = node.services.files, node.layout
+    with node.engine() as wal:
+        logs = wal.logs()
+    for one in chosen:
+        tablet = tablet_of(one.name)
+        if one.of_deletion and look(files, layout, logs, tablet).decision.action is Action.ROLL_FORWARD:
+            fact = (
+                f"the deletion of tablet {tablet} was cut short and still has to fill {place_named(layout, one.name)}"
+            )
+            raise CallerError(f"{fact}; start the node once, so that it is ended; nothing was purged")
+
+
+def _named(found: Sequence[Quarantined], name: str) -> Quarantined:
+    names = {one.name: one.name for one in found}
+    chosen = pick("directory in quarantine", name, names, "stelae tablet quarantine list")
+    return next(one for one in found if one.name == chosen)
+
+
+def _older(found: Sequence[Quarantined], older_than_s: float | None) -> list[Quarantined]:
+    """What is older; all of it without an age. What has no date is not known to be older."""
+    if older_than_s is None:
+        return list(found)
+    before_us = int((time.time() - older_than_s) * 1_000_000)
+    return [one for one in found if one.about is not None and one.about.deleted_us < before_us]
+
+
+def _plain(one: Quarantined) -> dict[str, Any]:
+    about = one.about
+    unknown = "cannot be read" if one.of_deletion else "a log, set aside by a conversion"
+    deleted = None if about is None else datetime.fromtimestamp(about.deleted_us / 1_000_000, UTC)
+    return {
+        "name": one.name,
+        "tablet_id": tablet_of(one.name) if one.of_deletion else None,
+        "table": "" if about is None else about.table_name,
+        "deleted": None if deleted is None else f"{deleted:%Y-%m-%dT%H:%M:%SZ}",
+        "size_bytes": one.size_bytes,
+        "wal_engine": "" if about is None else about.wal_engine,
+        "why": about.reason if about is not None else unknown,
+        "readable": about is not None,
+    }

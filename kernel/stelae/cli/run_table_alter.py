@@ -1,0 +1,159 @@
+"""Carries out ``stelae table alter``, ``rename`` and ``recall``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stelae.cli.errors import EXIT_OK
+from stelae.cli.output import note, print_json
+from stelae.cli.run_table import Cluster, describe_plainly, read_value
+from stelae.client.definition import range_of
+from stelae.client.master_errors import BadChange
+from stelae.client.master_names import TableState
+from stelae.client.master_requests import (
+    AddColumn,
+    AddRange,
+    AlterStep,
+    DropColumn,
+    DropRange,
+    RenameColumn,
+    RenameTable,
+    SetDefault,
+    TableDescription,
+    TableList,
+)
+from stelae.partition.schema import KeyRange, PartitionSchema
+from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.errors import CallerError
+from stelae.spi.schema import Column, Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The options of ``stelae table alter`` as they were typed; steps are taken in the order of the fields."""
+
+    add: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    rename: Sequence[str] = ()
+    default: Sequence[str] = ()
+    no_default: Sequence[str] = ()
+    add_range: Sequence[str] = ()
+    drop_range: Sequence[str] = ()
+
+
+def run_alter(cluster: Cluster, name: str, wanted: Wanted, *, as_json: bool) -> int:
+    """Change a table by steps, all of them or none, and wait until every tablet has come along."""
+    return _alter(cluster, name, lambda found: steps_of(wanted, found), as_json=as_json)
+
+
+def run_rename(cluster: Cluster, name: str, to: str, *, as_json: bool) -> int:
+    """Call a table by another name."""
+    return _alter(cluster, name, lambda found: [RenameTable(to=to)], as_json=as_json)
+
+
+def run_recall(cluster: Cluster, table: str, name: str | None, *, as_json: bool) -> int:
+    """Bring a dropped table back."""
+
+    async def run() -> dict[str, Any]:
+        async with cluster.masters() as (client, catalog):
+            listed = await catalog.list_tables(soft_deleted=True, timeout_s=cluster.timeout_s)
+            found = dropped_table(listed, table)
+            back = await client.recall_table(found, name=name, timeout_s=cluster.timeout_s)
+            return describe_plainly(await catalog.get_table(back.name, timeout_s=cluster.timeout_s))
+
+    made = asyncio.run(run())
+    if as_json:
+        print_json(made)
+    else:
+        note(f"recalled {made['name']} with {len(made['tablets'])} tablets")
+    return EXIT_OK
+
+
+def dropped_table(listed: TableList, table: str) -> str:
+    """Return the id of the table that can be recalled and has this name or id; ``BadChange``: there is not one."""
+    dropped = [one for one in listed.tables if one.state is TableState.SOFT_DELETED]
+    found = [one.table_id for one in dropped if table in (one.name, one.table_id)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(f"{one.name} ({one.table_id})" for one in dropped) or "none"
+    fact = f"{len(found)} dropped tables are called {table!r}: say the id" if found else f"no dropped table {table!r}"
+    raise BadChange(f"{fact}; can be recalled: {known}"[:2000])
+
+
+def steps_of(wanted: Wanted, table: TableDescription) -> list[AlterStep]:
+    """Return the steps that the options ask for; ``CallerError``: one cannot be read."""
+    schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
+    steps: list[AlterStep] = [_add(text) for text in wanted.add]
+    steps += [DropColumn(name=text) for text in wanted.drop]
+    steps += [RenameColumn(name=old, to=new) for old, new in (_pair(t, ":", "--rename OLD:NEW") for t in wanted.rename)]
+    steps += [_set_default(schema, text) for text in wanted.default]
+    steps += [SetDefault(name=text, default=None) for text in wanted.no_default]
+    steps += [AddRange(range=read_range(schema, scheme, text)) for text in wanted.add_range]
+    steps += [DropRange(range=read_range(schema, scheme, text)) for text in wanted.drop_range]
+    if not steps:
+        raise CallerError("nothing to change: say what with --add, --drop, --rename, --default, --add-range and so on")
+    return steps
+
+
+def read_range(schema: Schema, scheme: PartitionSchema, text: str) -> KeyRange:
+    """Read ``FROM..UNTIL``, of which either may be empty; with several range columns a bound has commas."""
+    columns = [schema.by_id[column_id] for column_id in scheme.range_columns]
+    lower, upper = _pair(text, "..", "a range is FROM..UNTIL", both=False)
+    return range_of(schema, scheme, _bound(columns, lower), _bound(columns, upper))
+
+
+def _bound(columns: Sequence[Column], text: str) -> list[Any] | None:
+    if not text:
+        return None
+    parts = text.split(",") if len(columns) > 1 else [text]
+    if len(parts) != len(columns):
+        raise CallerError(
+            f"a bound has a value for each of {', '.join(c.name for c in columns) or 'no column'}: {text!r}"
+        )
+    return [read_value(column, part) for column, part in zip(columns, parts, strict=True)]
+
+
+def _add(text: str) -> AddColumn:
+    """Read ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT``; with a default the column is never empty."""
+    name, kind = _pair(text, ":", "--add NAME:TYPE or NAME:TYPE=DEFAULT")
+    kind, given, default = kind.partition("=")
+    if not given:
+        return AddColumn(name=name, type=kind)
+    (column,) = schema_from_plain({"columns": [{"name": name, "type": kind}], "key": [name]}).columns
+    return AddColumn(name=name, type=kind, nullable=False, default=read_value(column, default))
+
+
+def _set_default(schema: Schema, text: str) -> SetDefault:
+    name, value = _pair(text, "=", "--default COLUMN=VALUE")
+    column = schema.by_name.get(name)
+    if column is None:
+        raise CallerError(
+            f"--default names {name!r}, which is no column; there are: {', '.join(schema.by_name)}"[:2000]
+        )
+    return SetDefault(name=name, default=read_value(column, value))
+
+
+def _pair(text: str, mark: str, form: str, *, both: bool = True) -> tuple[str, str]:
+    one, found, other = text.partition(mark)
+    if not found or (both and not (one and other)):
+        raise CallerError(f"{form}; not {text!r}")
+    return one, other
+
+
+def _alter(cluster: Cluster, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool) -> int:
+    async def run() -> dict[str, Any]:
+        async with cluster.masters() as (client, catalog):
+            before = await catalog.get_table(name, timeout_s=cluster.timeout_s)
+            table = await client.alter_table(name, *steps(before), timeout_s=cluster.timeout_s)
+            return describe_plainly(await catalog.get_table(table.name, timeout_s=cluster.timeout_s))
+
+    made = asyncio.run(run())
+    if as_json:
+        print_json(made)
+    else:
+        called = "" if made["name"] == name else f", now called {made['name']}"
+        note(f"changed {name}{called}: schema version {made['schema_version']}, {len(made['tablets'])} tablets")
+    return EXIT_OK

@@ -1,0 +1,192 @@
+"""Carries out ``stelae tablet list`` and ``describe``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from stelae.cli.errors import EXIT_OK
+from stelae.cli.fitting import age_text, bytes_text, print_facts, print_fitted
+from stelae.cli.naming import pick, shorten
+from stelae.cli.output import note, print_json
+from stelae.cli.run_table import Cluster
+from stelae.cli.table_lookup import described
+from stelae.client.client import Client
+from stelae.client.health import ReplicaHealth, TabletHealth, table_health
+from stelae.client.master_requests import ServerLine, TableDescription, TabletPlace
+from stelae.client.survey import Survey, survey
+from stelae.partition.schema import PartitionSchema
+from stelae.rows.keys import decode_key
+from stelae.spi.errors import CallerError, Unavailable
+from stelae.spi.ids import NodeId
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+
+LIST = "stelae tablet list"
+
+
+def run_list(cluster: Cluster, table: str, *, as_json: bool) -> int:
+    """List the tablets of all tables, or of one."""
+
+    async def run() -> list[dict[str, Any]]:
+        async with cluster.masters() as (client, catalog):
+            asked = [(await described(catalog, table, cluster.timeout_s)).table_id] if table else None
+            found = await survey(client.connection, catalog, tables=asked, timeout_s=cluster.timeout_s)
+            return _plain_tablets(found)
+
+    tablets = asyncio.run(run())
+    if as_json:
+        print_json({"tablets": tablets})
+        return EXIT_OK
+    short = shorten(tablet["tablet_id"] for tablet in tablets)
+    rows = [
+        (
+            short[tablet["tablet_id"]],
+            tablet["table"],
+            tablet["health"],
+            tablet["leader"] or "-",
+            f"{sum(not r['problem'] for r in tablet['replicas'])}/{len(tablet['replicas'])}",
+            bytes_text(tablet["size_bytes"]),
+        )
+        for tablet in tablets
+    ]
+    print_fitted(("TABLET", "TABLE", "HEALTH", "LEADER", "RUN", "SIZE"), rows)
+    return EXIT_OK
+
+
+def run_describe(cluster: Cluster, tablet: str, *, count_rows: bool, as_json: bool) -> int:
+    """Describe one tablet with all of its replicas."""
+
+    async def run() -> dict[str, Any]:
+        async with cluster.masters() as (client, catalog):
+            found = await survey(client.connection, catalog, timeout_s=cluster.timeout_s)
+            tablets = {one["tablet_id"]: one for one in _plain_tablets(found)}
+            plain = tablets[pick("tablet", tablet, {name: name for name in tablets}, LIST)]
+            if count_rows:
+                plain["rows"] = await _count(client.connection, plain, cluster.timeout_s)
+            return plain
+
+    found = asyncio.run(run())
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    return EXIT_OK
+
+
+def _print(found: dict[str, Any]) -> None:
+    print_facts(
+        {
+            "tablet": found["tablet_id"],
+            "table": f"{found['table']} ({found['table_id']})",
+            "partition": found["partition"],
+            "state": found["state"],
+            "health": found["health"] + (f": {found['why']}" if found["why"] else ""),
+            "leader": found["leader"] or "-",
+            "size": f"{bytes_text(found['size_bytes'])}, the largest replica",
+            "rows": found.get("rows", ""),
+        }
+    )
+    print()
+    rows = [
+        (r["address"], r["role"], r["term"] or "-", r["last"], r["applied"], bytes_text(r["size_bytes"]), r["state"])
+        for r in found["replicas"]
+    ]
+    print_fitted(("REPLICA", "ROLE", "TERM", "LAST", "APPLIED", "SIZE", "STATE"), rows)
+    print()
+    nodes = [
+        (r["address"], r["node_id"], r["location"] or "-", age_text(r["silent_ms"]), r["version"] or "-")
+        for r in found["replicas"]
+    ]
+    print_fitted(("REPLICA", "NODE", "LOCATION", "HEARD", "VERSION"), nodes)
+    for replica in found["replicas"]:
+        if replica["unheard"]:
+            note(f"{replica['address']} has not heard for too long: {', '.join(replica['unheard'])}")
+
+
+# -- plain values ----------------------------------------------------------------------------------
+
+
+def _plain_tablets(found: Survey) -> list[dict[str, Any]]:
+    """Every tablet of a survey; ``Unavailable``: the masters could not say which there are."""
+    if found.problem:
+        raise Unavailable(found.problem)
+    lines = {line.node_id: line for line in found.servers}
+    plain = []
+    for table in sorted(found.tables, key=lambda table: table.name):
+        health = table_health(table, found.nodes)
+        for place, tablet in zip(table.tablets, health.tablets, strict=True):
+            plain.append(_plain(table, place, tablet, found, lines))
+    return plain
+
+
+def _plain(
+    table: TableDescription, place: TabletPlace, health: TabletHealth, found: Survey, lines: dict[NodeId, ServerLine]
+) -> dict[str, Any]:
+    sizes = [replica.size_bytes for replica in health.replicas if replica.size_bytes is not None]
+    return {
+        "tablet_id": place.tablet_id,
+        "table": table.name,
+        "table_id": table.table_id,
+        "partition": partition_text(table, place),
+        "state": place.state.value,
+        "health": health.verdict.value,
+        "why": health.why,
+        "leader": next((address for node, address in place.members if node == place.leader), None),
+        "size_bytes": max(sizes, default=None),
+        "replicas": [_plain_replica(replica, found, lines.get(replica.node_id)) for replica in health.replicas],
+    }
+
+
+def _plain_replica(replica: ReplicaHealth, found: Survey, line: ServerLine | None) -> dict[str, Any]:
+    info = found.nodes[replica.node_id].info if replica.node_id in found.nodes else None
+    return {
+        "node_id": replica.node_id,
+        "address": replica.address,
+        "role": replica.role,
+        "state": replica.problem or "RUNNING",
+        "problem": replica.problem,
+        "term": replica.term,
+        "last": replica.last,
+        "commit": replica.commit,
+        "applied": replica.applied,
+        "config": replica.config,
+        "size_bytes": replica.size_bytes,
+        "unheard": [found.address_of(node) for node in replica.unheard],
+        "location": "" if line is None else line.location,
+        "silent_ms": None if line is None else line.silent_ms,
+        "version": "" if info is None else info.version,
+    }
+
+
+def partition_text(table: TableDescription, place: TabletPlace) -> str:
+    """Which rows a tablet holds, in words."""
+    schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
+    parts = []
+    for level, bucket in zip(scheme.hash_levels, place.partition.buckets, strict=True):
+        names = ", ".join(schema.by_id[column].name for column in level.columns)
+        parts.append(f"bucket {bucket} of {level.buckets} by {names}")
+    held = place.partition.range
+    if held.lower or held.upper is not None:
+        names = ", ".join(schema.by_id[column].name for column in scheme.range_columns)
+        lower, upper = _bound(schema, scheme, held.lower), _bound(schema, scheme, held.upper)
+        parts.append(f"{names} from {lower or 'the least'} " + (f"to before {upper}" if upper else "on"))
+    return "; ".join(parts) or "all rows"
+
+
+def _bound(schema: Schema, scheme: PartitionSchema, bound: bytes | None) -> str:
+    if not bound:
+        return ""
+    try:
+        values = decode_key(Schema(1, schema.project(scheme.range_columns).columns, scheme.range_columns), bound)
+    except CallerError:
+        return f"0x{bound.hex()}"
+    return ", ".join(repr(value) for value in values)
+
+
+async def _count(connection: Client, found: dict[str, Any], timeout_s: float) -> int:
+    """Count the rows of a tablet, at one time; reads the first key column of every row."""
+    members = [(replica["node_id"], replica["address"]) for replica in found["replicas"]]
+    opened = await connection.tablet(found["tablet_id"], members=members, timeout_s=timeout_s)
+    spec = ScanSpec(columns=opened.schema.key[:1])
+    return sum([batch.num_rows async for batch in opened.scan(spec, timeout_s=timeout_s)])

@@ -1,0 +1,101 @@
+"""What a demo came to: what was killed, what was read back, and whether that is as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+GAP_ALLOWANCE_MS = 1000
+"""What a gap may last beyond two election timeouts."""
+
+KILLS = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class Kill:
+    """One kill.
+
+    Attributes:
+        what: for people.
+        missing: what there was none of meanwhile, for people.
+        acked_at_kill: rows acknowledged then.
+        at: when, by the clock of the load.
+        within_load: rows were still written when it had healed.
+        unavailable_ms: how long it was felt.
+    """
+
+    what: str
+    missing: str
+    acked_at_kill: int
+    at: float
+    within_load: bool = False
+    unavailable_ms: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class DemoReport:
+    """What happened; the fields of the ``--json`` document."""
+
+    rows_source: int
+    masters: int
+    tablets: int
+    election_timeout_ms: int
+    rows_acked: int = 0
+    rows_read: int = 0
+    rows_lost: int = 0
+    rows_wrong: int = 0
+    kills: list[Kill] = field(default_factory=list)
+    replicas_agree: bool = False
+    healthy: bool = False
+    rows_per_s: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def gap_ms_max(self) -> int:
+        """The longest gap that counts as healthy."""
+        return 2 * self.election_timeout_ms + GAP_ALLOWANCE_MS
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing was lost or wrong, all agrees and is healthy, and every gap was short enough."""
+        return not self.problems
+
+    def judge(self, *, disagreement: str, unhealthy: Sequence[str], examples: Sequence[str]) -> None:
+        """Say in words what is not as it should be. ``examples`` are rows and errors that show it."""
+        problems = list(examples)
+        if self.rows_acked != self.rows_source:
+            problems.append(f"{self.rows_source - self.rows_acked} rows were not acknowledged")
+        if self.rows_lost:
+            problems.append(f"{self.rows_lost} acknowledged rows are lost")
+        if self.rows_wrong:
+            problems.append(f"{self.rows_wrong} rows differ from the source")
+        if not self.replicas_agree:
+            problems.append(f"replicas do not agree: {disagreement}")
+        problems += [f"the cluster is not healthy: {problem}" for problem in unhealthy]
+        if len(self.kills) != KILLS or not all(kill.within_load for kill in self.kills):
+            problems.append("a kill, or what followed it, did not lie within the load: a larger file takes longer")
+        for kill in self.kills:
+            if kill.unavailable_ms > self.gap_ms_max:
+                fact = f"{kill.missing} for {kill.unavailable_ms} ms; at most {self.gap_ms_max} ms are allowed"
+                problems.append(f"after the {kill.what}: {fact}")
+        self.healthy = not unhealthy
+        self.problems = problems
+
+    def document(self) -> dict[str, Any]:
+        """The ``--json`` document."""
+        kills = [
+            {"what": kill.what, "acked_at_kill": kill.acked_at_kill, "unavailable_ms": kill.unavailable_ms}
+            for kill in self.kills
+        ]
+        names = ("masters", "tablets", "rows_source", "rows_acked", "rows_read", "rows_lost", "rows_wrong")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "kills": kills,
+            "election_timeout_ms": self.election_timeout_ms,
+            "replicas_agree": self.replicas_agree,
+            "healthy": self.healthy,
+            "rows_per_s": self.rows_per_s,
+            "problems": self.problems,
+            "ok": self.ok,
+        }

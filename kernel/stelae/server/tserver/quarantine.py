@@ -1,0 +1,116 @@
+"""Keeps a node's quarantine within its limits, and tells how much there is.
+
+What is too old goes, then the oldest of what is too much, or of what a disk that fills has no room for
+(``durability.md`` rule 22). Each directory is removed under its tablet's lock: a deletion that is still under way keeps
+what it is filling."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from stelae.client.messages import decode, encode
+from stelae.client.node_messages import QUARANTINE, QuarantineInfo, QuarantineRequest
+from stelae.host.hybrid_clock import physical_us
+from stelae.host.node import Node
+from stelae.host.ports import Timer
+from stelae.lifecycle.manager import TabletManager
+from stelae.lifecycle.quarantine import Quarantined, QuarantineSettings, allowed_bytes, listed, too_much
+from stelae.server.frames import only_frame
+from stelae.spi.errors import StelaeError, Unavailable
+from stelae.wire.requests import Request
+
+log = logging.getLogger(__name__)
+
+
+class QuarantineKeeper:
+    """Purges the quarantine of one node. Made by ``LifecycleService``, whose manager it shares."""
+
+    def __init__(self, node: Node, manager: TabletManager) -> None:
+        self._node = node
+        self._manager = manager
+        self._settings: QuarantineSettings = node.config.extra.get("quarantine") or QuarantineSettings()
+        self._timer: Timer | None = None
+        self._busy = False
+
+    def start(self) -> None:
+        """Register the handler, and begin to look."""
+        self._node.messenger.serve(QUARANTINE, self._serve)
+        self._timer = self._node.turns.call_at(self._node.turns.now_us(), self._look)
+
+    def stop(self) -> None:
+        """Look no more; what is being removed is removed, or at the next start."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- limits ----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        turns = self._node.turns
+        self._timer = turns.call_at(turns.now_us() + self._settings.interval_ms * 1000, self._look)
+        if not self._busy:
+            self._busy = True
+            self._node.scans.run("quarantine", self._found, self._judge)
+
+    def _found(self) -> tuple[list[Quarantined], int]:
+        """What there is, and the space that is left. Blocks."""
+        node = self._node
+        return listed(node.files, node.layout), node.files.space_left(node.layout.root)
+
+    def _judge(self, result: tuple[list[Quarantined], int] | Exception) -> None:
+        if isinstance(result, Exception):
+            self._busy = False
+            log.warning("quarantine cannot be read reason=%s", result)
+            return
+        found, free_bytes = result
+        now_us = physical_us(self._node.time.last)
+        names = too_much(
+            found,
+            bytes_max=allowed_bytes(found, self._settings, free_bytes),
+            deleted_before_us=now_us - self._settings.age_s_max * 1_000_000,
+        )
+        self._purge([one for one in found if one.name in names], free_bytes)
+
+    def _purge(self, left: list[Quarantined], free_bytes: int) -> None:
+        """Remove one after the other."""
+        if not left:
+            self._busy = False
+            return
+        one, *others = left
+
+        def done(error: StelaeError | None) -> None:
+            if error is not None:
+                log.warning("quarantine not purged name=%s reason=%s", one.name, error)
+            else:
+                table, deleted = ("", "") if one.about is None else (one.about.table_name, str(one.about.deleted_us))
+                what = (one.name, one.size_bytes, table, deleted, free_bytes)
+                log.info("quarantine purged name=%s size_bytes=%d table=%s deleted_us=%s free_bytes=%d", *what)
+            self._purge(others, free_bytes)
+
+        self._manager.purge(one.name, done)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def _serve(self, request: Request) -> None:
+        decode(only_frame(request), QuarantineRequest)
+        self._node.scans.run("quarantine", self._found, partial(self._answer, request))
+
+    def _answer(self, request: Request, result: tuple[list[Quarantined], int] | Exception) -> None:
+        if isinstance(result, Exception):
+            request.refuse(Unavailable(f"the quarantine cannot be read: {result}"))
+            return
+        request.reply([encode(self._told(*result))])
+
+    def _told(self, found: list[Quarantined], free_bytes: int) -> QuarantineInfo:
+        dated = [one.about.deleted_us for one in found if one.about is not None]
+        now_us = physical_us(self._node.time.last)
+        return QuarantineInfo(
+            count=len(found),
+            size_bytes=sum(one.size_bytes for one in found),
+            unreadable=sum(one.about is None and one.of_deletion for one in found),
+            oldest_s=max(0, now_us - min(dated)) // 1_000_000 if dated else None,
+            bytes_max=self._settings.bytes_max,
+            age_s_max=self._settings.age_s_max,
+            free_bytes_min=self._settings.free_bytes_min,
+            free_bytes=free_bytes,
+        )

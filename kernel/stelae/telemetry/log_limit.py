@@ -1,0 +1,74 @@
+"""Keeps a message that repeats from filling the disk: so many of a kind in a window of time, then only their number.
+
+Equal messages count as one kind, whatever their time; ``repeats_max`` of them are written in a window. Besides, one
+place in the code writes ``lines_max`` lines in a window, however they differ: a thousand tablets may each say that they
+start, and a defect in a loop is cut short. When a kind is written again, the line says how many were left out."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from stelae.spi.services import Metrics
+from stelae.telemetry.settings import LoggingSettings
+
+KINDS_MAX = 4096
+"""Kinds that are remembered; the one that has been quiet longest is forgotten."""
+
+
+@dataclass(slots=True)
+class _Window:
+    begun_s: float
+    written: int = 0
+    left_out: int = 0
+
+
+class RepeatLimit(logging.Filter):
+    """A filter for a handler, which calls it under its lock; counts what passes and what does not.
+
+    Args:
+        settings: window and bounds.
+        metrics: gets ``logging_lines_<level>`` and ``logging_lines_suppressed``.
+        now_s: monotonic seconds.
+    """
+
+    def __init__(self, settings: LoggingSettings, metrics: Metrics, now_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._settings = settings
+        self._metrics = metrics
+        self._now_s = now_s
+        self._windows: OrderedDict[Hashable, _Window] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written; if so it carries ``suppressed``, the number left out before it."""
+        try:
+            text = record.getMessage()
+        except Exception:  # Its formatter says so.
+            text = str(record.msg)
+        place = self._window((record.pathname, record.lineno))
+        kind = self._window((record.name, record.levelno, text))
+        if place.written >= self._settings.lines_max or kind.written >= self._settings.repeats_max:
+            window = kind if kind.written >= self._settings.repeats_max else place
+            window.left_out += 1
+            self._metrics.count("logging_lines_suppressed")
+            return False
+        record.suppressed = place.left_out + kind.left_out
+        for window in (place, kind):
+            window.written += 1
+            window.left_out = 0
+        self._metrics.count(f"logging_lines_{record.levelname.lower()}")
+        return True
+
+    def _window(self, kind: Hashable) -> _Window:
+        now_s = self._now_s()
+        window = self._windows.get(kind)
+        if window is None:
+            window = self._windows[kind] = _Window(now_s)
+            if len(self._windows) > KINDS_MAX:
+                self._windows.popitem(last=False)
+        elif now_s - window.begun_s >= self._settings.window_s:
+            window.begun_s, window.written = now_s, 0
+        self._windows.move_to_end(kind)
+        return window

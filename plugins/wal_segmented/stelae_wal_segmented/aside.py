@@ -1,0 +1,47 @@
+"""A log that was set aside: its files stand in one directory, which is nobody's any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stelae.spi.errors import StorageError
+from stelae.spi.ids import LogId
+from stelae.spi.log import Entry
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import LogState
+from stelae_wal_segmented.config import SegmentedConfig
+from stelae_wal_segmented.log import TabletLog
+from stelae_wal_segmented.marker import NonceSource
+from stelae_wal_segmented.names import FileKind, parse
+from stelae_wal_segmented.open_end import Setting
+from stelae_wal_segmented.reader import read
+from stelae_wal_segmented.recovery import recover_log
+
+_BATCH_BYTES = 4 << 20
+
+
+def open_aside(
+    directory: str, log: LogId, config: SegmentedConfig, services: EngineServices
+) -> tuple[LogState, Iterator[Entry]]:
+    """Return how a log stands and its entries. Its base file says that it is leaving, which shows as damage behind the
+    last entry: what counts is up to where it can be read.
+
+    ``StorageError``: there is no such log."""
+    found = [parsed for name in services.files.listdir(directory) if (parsed := parse(name))]
+    mine = [parsed for parsed in found if parsed.generation == log.generation]
+    if not any(parsed.kind is FileKind.BASE for parsed in mine):
+        raise StorageError(f"there is no log {log} here", path=directory)
+    sequences = sorted(parsed.sequence for parsed in mine if parsed.kind is FileKind.SEGMENT)
+    # Nothing is written, so no nonce is drawn.
+    setting = Setting(files=services.files, workers=services.workers, config=config, nonces=NonceSource(0))
+    opened = TabletLog(setting, directory, log, recover_log(services.files, directory, log, sequences))
+    state = opened.state()
+    return state, _entries(opened, state)
+
+
+def _entries(opened: TabletLog, state: LogState) -> Iterator[Entry]:
+    first = state.base.index + 1
+    while first <= state.last.index:
+        found = read(opened, first, state.last.index + 1, _BATCH_BYTES)
+        yield from found
+        first += len(found)

@@ -1,0 +1,47 @@
+"""A node of a local cluster as a process: found and stopped by whoever looks into its folder, at any moment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from stelae.local.node_process import NodeProcess
+from stelae.spi.ids import NodeId
+
+NODE = NodeId("a" * 32)
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeProcess:
+    """A node whose process takes for ever to come up: it has neither a directory nor a lock in it."""
+    script = tmp_path / "never_up"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    return NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path)
+
+
+def test_a_process_that_is_still_starting_is_known_to_run_by_others(sleeper: NodeProcess, tmp_path: Path) -> None:
+    somebody = NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path)
+    assert somebody.running_pid() is None
+    sleeper.start(outlive=True)
+    try:
+        assert somebody.running_pid() == sleeper.pid is not None
+    finally:
+        sleeper.kill()
+    assert somebody.running_pid() is None
+
+
+def test_a_process_that_was_started_again_is_known_by_its_new_id(sleeper: NodeProcess, tmp_path: Path) -> None:
+    somebody = NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path)
+    seen = []
+    for _ in range(2):
+        sleeper.start()
+        try:
+            seen.append(somebody.running_pid())
+            assert seen[-1] == sleeper.pid
+        finally:
+            sleeper.kill()
+    assert len(set(seen)) == 2

@@ -1,0 +1,173 @@
+"""What comes late: first members of a tablet that runs, and answers of the policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.client.master_names import TabletState
+from stelae.client.master_requests import AddColumn, AddRange, AlterTable, DeleteTable, DropRange
+from stelae.partition.schema import KeyRange
+from stelae.server.master.actions import CreateReplica
+from stelae.server.master.events import AskPolicy
+from stelae.server.master.policy_views import PolicyViews
+from stelae.spi.ids import OpId, TabletId
+from stelae.spi.schema import Schema
+from tests.unit.master.company import SETTINGS, Company, create, full, only, sent
+from tests.unit.master.planned import FIFTH, FOURTH, LEADER, SECOND, THIRD, Planner, report, the_tablet, with_a_tablet
+
+
+@pytest.fixture
+def planner() -> Planner:
+    return Planner()
+
+
+@pytest.fixture
+def company(planner: Planner) -> Company:
+    return with_a_tablet(planner)
+
+
+@pytest.fixture
+def lacking(planner: Planner) -> Company:
+    """The third member of the tablet has never reported a replica."""
+    return with_a_tablet(planner, [LEADER, SECOND])
+
+
+# -- first members that come late -----------------------------------------------------------------------
+
+
+def late_creations(company: Company) -> list[CreateReplica]:
+    """What the third server is asked to create, that was away while the first two elected a leader, and lacks all."""
+    company.effects.clear()
+    company.heartbeat(THIRD, full(), run=2)
+    company.pass_ms(SETTINGS.action_retry_ms)
+    return [a for a in sent(company.effects, CreateReplica) if isinstance(a, CreateReplica)]
+
+
+def test_a_first_member_that_missed_its_creation_is_asked_again_though_the_tablet_runs(lacking: Company) -> None:
+    (action,) = set(late_creations(lacking))
+    assert action.node_id == THIRD and action.tablet_id == the_tablet(lacking)
+    assert action.config.op_id == OpId(0, 0) and len(action.config.members) == 3
+
+
+def test_a_late_replica_begins_with_the_schema_that_the_log_of_its_tablet_begins_with(lacking: Company) -> None:
+    """Found on running nodes: with the newest one it would lack those that the rows of its log were made for."""
+    lacking.ask(AlterTable(table="readings", steps=(AddColumn(name="x", type="int64"),)), 40)
+    lacking.commit()
+    (action,) = set(late_creations(lacking))
+    assert Schema.from_bytes(action.schema).version == 1
+
+
+def test_a_replacement_and_a_new_range_begin_with_a_schema_that_is_on_record(company: Company) -> None:
+    company.ask(create("ranged", buckets=1, ranges=2), 40)
+    company.commit()
+    cut = DropRange(range=KeyRange(b"00001", None))
+    grown = AddRange(range=KeyRange(b"00002", None))
+    company.ask(AlterTable(table="ranged", steps=(AddColumn(name="x", type="int64"), cut, grown)), 41)
+    company.commit()
+    company.pass_ms(SETTINGS.create_timeout_ms + 1)
+    company.commit()
+    catalog = company.core.catalog
+    table = catalog.tables[catalog.names["ranged"]]
+    live = catalog.live_tablets(table.table_id)
+    versions = sorted(Schema.from_bytes(table.schema_of(tablet)).version for tablet in live)
+    assert versions == [1, 2] == [version for version, _ in table.first_schemas]
+    assert any(t.state is TabletState.REPLACED for t in catalog.tablets.values())
+
+
+def test_nobody_is_asked_to_begin_anew_once_the_members_have_changed(lacking: Company) -> None:
+    report(lacking, LEADER, op_id=OpId(1, 5))
+    assert late_creations(lacking) == []
+
+
+def test_a_member_whose_replica_was_there_and_is_not_begins_nothing_anew(lacking: Company) -> None:
+    """Its files are gone, say, and what it had acknowledged with them: empty, it would outvote who still has it."""
+    report(lacking, THIRD, leads=False)
+    lacking.commit()
+    assert late_creations(lacking) == []
+    tablet = lacking.core.catalog.tablets[the_tablet(lacking)]
+    assert THIRD in tablet.begun and tablet.state is TabletState.RUNNING
+    lacking.follow(7)
+    lacking.lead(8)
+    assert late_creations(lacking) == [], "it is on record, whoever leads"
+
+
+def test_a_server_that_has_not_told_everything_is_not_asked(lacking: Company) -> None:
+    lacking.effects.clear()
+    lacking.heartbeat(THIRD, run=2)
+    lacking.pass_ms(SETTINGS.action_retry_ms)
+    assert sent(lacking.effects, CreateReplica) == []
+
+
+# -- an answer of the policy that comes late -----------------------------------------------------------
+
+
+def asked_about_a_new_table(company: Company) -> tuple[AskPolicy, TabletId]:
+    """A table is created while the policy thinks; returns what it was asked last."""
+    company.policy_answers = False
+    company.ask(create("late", buckets=1), 50)
+    asked = only(company.commit(), AskPolicy)
+    (tablet,) = (t for t in company.core.catalog.tablets.values() if t.state is TabletState.PREPARING)
+    return asked[-1], tablet.tablet_id
+
+
+def test_a_tablet_is_placed_by_an_answer_that_comes_late(company: Company) -> None:
+    asked, tablet = asked_about_a_new_table(company)
+    company.pass_ms(60)
+    company.step(company.plan(asked))
+    company.commit()
+    assert company.core.catalog.tablets[tablet].state is TabletState.CREATING
+
+
+def test_a_tablet_whose_table_was_dropped_meanwhile_is_not_placed(company: Company) -> None:
+    asked, tablet = asked_about_a_new_table(company)
+    company.ask(DeleteTable(table="late"), 51)
+    company.commit()
+    company.step(company.plan(asked))
+    company.commit()
+    assert company.core.catalog.tablets[tablet].state is TabletState.REMOVED
+
+
+def test_a_tablet_is_not_placed_where_a_server_has_fallen_silent_meanwhile(company: Company) -> None:
+    asked, tablet = asked_about_a_new_table(company)
+    company.now_us += (SETTINGS.server_silent_ms + 1) * 1000
+    company.heartbeat(FIFTH)
+    company.step(company.plan(asked))
+    company.commit()
+    assert company.core.catalog.tablets[tablet].state is TabletState.PREPARING
+
+
+def test_an_answer_to_an_earlier_leadership_means_nothing(company: Company) -> None:
+    asked, tablet = asked_about_a_new_table(company)
+    company.follow(2)
+    company.lead(3)
+    company.step(company.plan(asked))
+    company.commit()
+    assert company.core.catalog.tablets[tablet].state is TabletState.PREPARING
+
+
+def test_the_policy_is_asked_one_thing_at_a_time_and_less_often_the_longer_it_takes(company: Company) -> None:
+    company.policy_answers = False
+    (asked,) = only(company.pass_ms(SETTINGS.policy_interval_ms), AskPolicy)
+    assert only(company.pass_ms(SETTINGS.policy_interval_ms), AskPolicy) == []
+    company.step(company.plan(asked))
+    assert only(company.pass_ms(SETTINGS.policy_interval_ms * 9 - 1), AskPolicy) == []
+    assert len(only(company.pass_ms(1), AskPolicy)) == 1
+
+
+def test_what_the_policy_is_shown_is_what_a_new_leader_would_show_it(company: Company, planner: Planner) -> None:
+    """Views are kept from plan to plan: whatever happens to tablet, table or server must reach them."""
+    company.ask(create("second", buckets=3), 40)
+    company.commit()
+    company.ask(AlterTable(table="second", steps=(AddColumn(name="x", type="int64"),)), 41)
+    company.commit()
+    for run in (1, 2):
+        company.heartbeat(SECOND, full(), run=run)
+    company.now_us += SETTINGS.server_dead_ms * 1000
+    for server in (LEADER, SECOND, FOURTH, FIFTH):
+        company.heartbeat(server, run=2 if server == SECOND else 1)
+    company.pass_ms(SETTINGS.policy_interval_ms)
+    kept, view = planner.shown, company.core._view()
+    fresh = PolicyViews(company.core.catalog.tablets)
+    fresh.refresh(view, 1000)
+    assert kept is not None and kept.tablets == fresh.snapshot(view).tablets
+    assert any(not replica.healthy for tablet in kept.tablets.values() for replica in tablet.replicas)

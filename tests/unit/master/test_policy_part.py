@@ -1,0 +1,29 @@
+"""What the leading master shows of the cluster to whoever asks what its policy would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.client.master_requests import GetPolicyPart, PolicyPart
+from stelae.server.master import reads
+from stelae.server.master.events import Reply
+from tests.unit.master.company import SERVERS, Company, create, only
+
+
+def part(company: Company, question: GetPolicyPart) -> PolicyPart:
+    (reply,) = only(company.read(question), Reply)
+    assert isinstance(reply.body, PolicyPart)
+    return reply.body
+
+
+def test_the_cluster_is_shown_as_the_policy_sees_it_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "POLICY_TABLETS_MAX", 2)
+    company = Company()
+    company.lead(1)
+    company.hear()
+    tablets = sorted(company.create_running(create(buckets=3)))
+    first, rest = part(company, GetPolicyPart()), part(company, GetPolicyPart(after=tablets[1]))
+    assert first.more and sorted(first.snapshot.tablets) == tablets[:2]
+    assert not rest.more and sorted(rest.snapshot.tablets) == tablets[2:]
+    assert set(first.snapshot.nodes) == set(rest.snapshot.nodes) == set(SERVERS[:3])
+    assert all(len(view.replicas) == 3 for view in first.snapshot.tablets.values())

@@ -1,0 +1,99 @@
+"""Which replicas stand otherwise than at the last look."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from stelae.host.replica import ReplicaState
+from stelae.server.master.heartbeats import DataState
+from stelae.server.tserver.changes import ReplicaChanges
+from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.ids import ZERO, OpId, TabletId
+
+T, U = TabletId("t"), TabletId("u")
+CONFIG = TabletConfig(op_id=ZERO, members=())
+
+
+def status(term: int) -> Any:
+    return SimpleNamespace(role=Role.LEADER, serving=True, term=term, config=CONFIG, committed_config=CONFIG)
+
+
+def replica(tablet_id: TabletId) -> Any:
+    made = MagicMock(tablet_id=tablet_id, failure="", state=ReplicaState.RUNNING, status=status(1))
+    made.applier.applied, made.applier.store.schema.version = OpId(1, 1), 1
+    return made
+
+
+class World:
+    """A node with two replicas, and what its watch has found."""
+
+    def __init__(self) -> None:
+        self.stale: set[TabletId] = set()
+        self.watch: Any = SimpleNamespace(size_bytes={}, unhealthy={}, take_changed=self._take)
+        self.replicas = {T: replica(T), U: replica(U)}
+        self.failed: dict[TabletId, str] = {}
+        node: Any = SimpleNamespace(replicas=self.replicas, failed_tablets=self.failed, tablets=None)
+        self.changes = ReplicaChanges(node, self.watch)
+        assert [one.tablet_id for one in self.changes.take()] == [T, U]
+
+    def _take(self) -> set[TabletId]:
+        taken, self.stale = self.stale, set()
+        return taken
+
+    def told(self) -> list[tuple[TabletId, DataState]]:
+        """What the next look tells; a second one has nothing to add."""
+        found = [(one.tablet_id, one.data_state) for one in self.changes.take()]
+        assert self.changes.take() == []
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_of_what_nothing_has_happened_to_nothing_is_asked(world: World) -> None:
+    world.replicas[T].applier.store.schema.version = 2  # Behind the back of everybody: no entry was applied.
+    assert world.told() == []
+
+
+def test_another_status_is_told_and_one_that_says_the_same_is_not(world: World) -> None:
+    world.replicas[T].status = status(2)
+    assert world.told() == [(T, DataState.READY)]
+    world.replicas[T].status = status(2)
+    assert world.told() == []
+
+
+def test_a_schema_is_told_once_it_is_applied(world: World) -> None:
+    world.replicas[T].applier.store.schema.version = 2
+    world.replicas[T].applier.applied = OpId(1, 2)
+    assert world.told() == [(T, DataState.READY)]
+
+
+def test_a_size_is_told_when_the_watch_has_found_another(world: World) -> None:
+    world.watch.size_bytes[U] = 1 << 20
+    assert world.told() == []
+    world.stale = {U}
+    assert world.told() == [(U, DataState.READY)]
+
+
+def test_what_fails_and_comes_back_is_told_both_times(world: World) -> None:
+    world.failed[T] = "disk"
+    assert world.told() == [(T, DataState.FAILED)]
+    del world.failed[T]
+    assert world.told() == [(T, DataState.READY)]
+    world.replicas[T].failure, world.replicas[T].state = "disk", ReplicaState.FAILED
+    assert world.told() == [(T, DataState.FAILED)]
+
+
+def test_what_is_gone_is_told_once_and_what_comes_in_its_place_is_new(world: World) -> None:
+    del world.replicas[T]
+    assert world.told() == [(T, DataState.DELETED)]
+    world.replicas[T] = replica(T)
+    assert world.told() == [(T, DataState.READY)]
+    world.replicas[U] = replica(U)
+    assert world.told() == [], "it says what the one before it said"
