@@ -193,7 +193,7 @@ _SELF = (
     _gauge("node_info", "1; its labels say who this is", label="node,cluster,role,version"),
     _counter("logging_lines", "lines of the node's log, by level", source="logging_lines_", label="level"),
     _counter("logging_lines_suppressed", "lines left out because equal ones had just been written"),
-    _counter("metrics_scrapes", "scrapes that were answered"),
+    _counter("metrics_scrapes", "scrapes for which the figures were collected and sent"),
     _counter("metrics_scrapes_failed", "scrapes turned away or cut off: too many at once, too slow, or not HTTP"),
     Family("other_events", Kind.COUNTER, "what plugins count under names of their own", label="name"),
     _gauge("other_figures", "the gauges of plugins", label="name"),

@@ -155,8 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        # Before the body: who has all of it finds itself counted.
         self.server.metrics.count("metrics_scrapes")
+        self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse in one line; every refusal is a scrape that came to nothing."""
