@@ -103,6 +103,8 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
         "sensor:int64",
         "--column",
         "celsius:double",
+        "--column",
+        "unit:string=C",
         "--key",
         "sensor",
         "--hash",
@@ -110,7 +112,8 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
         "--dir",
         cluster,
     )
-    assert [column["name"] for column in made["columns"]] == ["sensor", "celsius"] and made["key"] == ["sensor"]
+    assert [c["name"] for c in made["columns"]] == ["sensor", "celsius", "unit"] and made["key"] == ["sensor"]
+    assert [c["default"] for c in made["columns"]] == [None, None, "C"]
     assert [(t["state"], len(t["members"]), t["leader"] in t["members"]) for t in made["tablets"]] == [
         ("RUNNING", 3, True)
     ] * 2
@@ -118,6 +121,7 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
     file = tmp_path / "readings.csv"
     file.write_text("sensor,celsius\n1,20.5\n2,\n")
     stelae("import", str(file), "--table", "readings", "--dir", cluster)
+    assert answer("get", "2", "--table", "readings", "--dir", cluster)["row"]["unit"] == "C"
     guessed = stelae("import", str(file), "--table", "fresh", "--dir", cluster, expect=2)
     assert "say its key with --key to have it made" in guessed.stderr and "the key is a guess" in guessed.stderr
     into_fresh = ("import", str(file), "--table", "fresh", "--key", "sensor", "--dir", cluster)
@@ -208,7 +212,9 @@ def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_br
     again = answer("policy", "explain", str(snapshot))
     assert (again["actions"], again["waiting"]) == (planned["actions"], planned["waiting"])
     printed = stelae("check", "--dir", cluster, expect=1)
-    assert "NOT HEALTHY" in printed.stdout and "TERM" in printed.stdout
+    assert re.search(rf"server +{killed['address']} .* does not answer", printed.stdout), printed.stdout
+    assert f"problem: tablet server {killed['address']}: does not answer: " in printed.stderr
+    assert f"problem: tablet {tablet['tablet_id']} of checked: " in printed.stderr and "NOT HEALTHY" in printed.stdout
     # It comes back with a place, a setting that the others have otherwise, and a quarantine that keeps nothing.
     with Path(cluster, killed["name"], "node.toml").open("a") as config:
         config.write(CHANGED)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stelae.cli.output import note
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
     from stelae.client import AsyncClient
+
+PATIENCE_S = 1.5
+"""For how long a command is silent while nobody answers."""
 
 CONNECT_VARIABLE = "STELAE_CONNECT"
 ConnectOption = Annotated[
@@ -73,10 +78,23 @@ class Target:
 @asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[AsyncClient]:
     """A client of the cluster; closed at the end."""
+    addresses = target.addresses()
+    async with await connect_patiently(addresses, target.timeout_s, tables=target.tables) as client:
+        yield client
+
+
+async def connect_patiently(addresses: Sequence[str], timeout_s: float, *, tables: Path | None = None) -> AsyncClient:
+    """Return a client of whoever answers there; tells on standard error when that takes long.
+
+    ``Unavailable``: nobody did."""
     from stelae.client import connect_async
 
-    async with await connect_async(target.addresses(), tables=target.tables, timeout_s=target.timeout_s) as client:
-        yield client
+    text = f"nobody has answered yet at {', '.join(addresses)}; trying for {timeout_s:g} s"
+    remark = asyncio.get_running_loop().call_later(PATIENCE_S, note, text)
+    try:
+        return await connect_async(addresses, tables=tables, timeout_s=timeout_s)
+    finally:
+        remark.cancel()
 
 
 async def table_name(client: AsyncClient, target: Target) -> str:

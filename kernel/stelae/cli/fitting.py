@@ -11,6 +11,8 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from stelae.cli.output import note
+
 WIDTH_MIN = 40
 """Narrower terminals get lines that are too long: words of one letter help nobody."""
 _COLUMN_MIN = 6
@@ -33,8 +35,7 @@ def print_fitted(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 def fitted(headers: Sequence[str], rows: Sequence[Sequence[object]], columns: int) -> list[str]:
     """Return the lines of a table of at most so many columns."""
     cells = [[str(cell) for cell in row] for row in (headers, *rows)]
-    natural = [max(_widest(row[place]) for row in cells) for place in range(len(headers))]
-    widths = _shared(natural, columns - len(_GAP) * (len(headers) - 1))
+    widths = _shared(cells, columns - len(_GAP) * (len(headers) - 1))
     lines = []
     for row in cells:
         wrapped = [_wrap(cell, limit) for cell, limit in zip(row, widths, strict=True)]
@@ -54,6 +55,17 @@ def print_facts(facts: Mapping[str, object]) -> None:
         print(f"{name.ljust(indent)}{first}")
         for line in more:
             print(f"{' ' * indent}{line}")
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things, in words: one of them has no ``s`` at its end."""
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def print_note(text: str) -> None:
+    """Print a remark on standard error, as :func:`print_facts` prints a fact: further lines stand in."""
+    lines = _wrap(text, max(WIDTH_MIN, width() - len(_GAP)))
+    note(f"\n{_GAP}".join(lines))
 
 
 def bytes_text(count: int | None) -> str:
@@ -90,11 +102,17 @@ def _wrap(cell: str, limit: int) -> list[str]:
     return lines
 
 
-def _shared(natural: Sequence[int], columns: int) -> list[int]:
-    """Give each column what it wants as long as there is enough; else the widest ones get less, and equally much."""
-    widths, left, waiting = list(natural), columns, sorted(range(len(natural)), key=lambda place: natural[place])
+def _shared(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
+    """Give each column what it wants as long as there is enough; else the widest ones get less, and equally much, but
+    no less than their longest word wants: an address in two pieces is none."""
+    places = range(len(cells[0]))
+    natural = [max(_widest(row[place]) for row in cells) for place in places]
+    floors = [max((len(word) for row in cells for word in row[place].split()), default=0) for place in places]
+    if sum(floors) > columns:
+        floors = [min(want, _COLUMN_MIN) for want in natural]
+    left, waiting = columns - sum(floors), sorted(places, key=lambda place: natural[place] - floors[place])
     for number, place in enumerate(waiting):
-        share = max(_COLUMN_MIN, left // (len(waiting) - number))
-        widths[place] = min(natural[place], share)
-        left -= widths[place]
-    return widths
+        more = max(0, min(natural[place] - floors[place], left // (len(waiting) - number)))
+        floors[place] += more
+        left -= more
+    return floors

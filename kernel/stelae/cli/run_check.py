@@ -8,14 +8,20 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.fitting import age_text, bytes_text, print_fitted
+from stelae.cli.fitting import age_text, bytes_text, counted, print_fitted, print_note
 from stelae.cli.output import note, print_json
 from stelae.cli.run_table import Cluster
 from stelae.cli.table_lookup import described
 from stelae.client.checkup import Checkup, NodeHealth, check
-from stelae.client.health import TabletHealth, Verdict
+from stelae.client.health import TabletHealth, Verdict, in_short
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
+
+DISPUTED = (Verdict.CONSENSUS_MISMATCH, Verdict.UNAVAILABLE, Verdict.UNFINISHED)
+"""Verdicts of tablets whose consensus matrix is shown."""
+
+MATRICES_MAX = 20
+"""A cluster that has lost two servers has a thousand of them; nobody reads more."""
 
 
 def run_check(cluster: Cluster, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
@@ -43,11 +49,12 @@ def run_check(cluster: Cluster, tables: Sequence[str], *, checksums: bool, as_js
     if as_json:
         print_json({**msgspec.to_builtins(found), "ok": found.healthy})
     else:
-        _print(found)
+        print_checkup(found)
     return EXIT_OK if found.healthy else EXIT_FAILED
 
 
-def _print(found: Checkup) -> None:
+def print_checkup(found: Checkup) -> None:
+    """Print what was found: facts on standard output, what is wrong in words on standard error."""
     _print_nodes(found)
     if found.tables:
         print()
@@ -56,10 +63,7 @@ def _print(found: Checkup) -> None:
             for t in found.tables
         ]
         print_fitted(("TABLE", "STATE", "TABLETS", "NOT HEALTHY"), counts)
-    addresses = {node.node_id: node.address for node in found.nodes}
-    for tablet in (found.masters, *(tablet for table in found.tables for tablet in table.tablets)):
-        if tablet.verdict is not Verdict.HEALTHY:
-            _print_matrix(tablet, addresses)
+    _print_matrices(found)
     if found.differences:
         print()
         differing = [
@@ -68,13 +72,13 @@ def _print(found: Checkup) -> None:
         ]
         print_fitted(("", "SETTING", "VALUE AND NODES"), differing)
     if found.checksums:
-        print(f"\nreplicas of {len(found.checksums)} tablets have equal rows")
+        print(f"\nreplicas of {counted(len(found.checksums), 'tablet')} have equal rows")
     for text in found.warnings:
-        note(f"warning: {text}")
+        print_note(f"warning: {text}")
     for problem in found.problems:
-        note(f"problem: {problem}")
-    aside = f", {len(found.warnings)} warnings" if found.warnings else ""
-    print("\nhealthy" + aside if found.healthy else f"\nNOT HEALTHY: {len(found.problems)} problems{aside}")
+        print_note(f"problem: {problem}")
+    aside = f", {counted(len(found.warnings), 'warning')}" if found.warnings else ""
+    print("\nhealthy" + aside if found.healthy else f"\nNOT HEALTHY: {counted(len(found.problems), 'problem')}{aside}")
 
 
 def _print_nodes(found: Checkup) -> None:
@@ -87,7 +91,7 @@ def _print_nodes(found: Checkup) -> None:
             node.version or "-",
             "-" if node.role == "master" else age_text(node.silent_ms),
             _quarantine(node),
-            node.problem.partition(":")[0] or "ok",  # All of it is told among the problems.
+            in_short(node.problem) or "ok",  # All of it is told among the problems.
         )
         for node in found.nodes
     ]
@@ -97,6 +101,16 @@ def _print_nodes(found: Checkup) -> None:
 def _quarantine(node: NodeHealth) -> str:
     kept = node.quarantine
     return "-" if kept is None or not kept.count else bytes_text(kept.size_bytes)
+
+
+def _print_matrices(found: Checkup) -> None:
+    """Show what replicas believe where there is more to see than that some of them are down."""
+    addresses = {node.node_id: node.address for node in found.nodes}
+    apart = [t for t in (found.masters, *(t for table in found.tables for t in table.tablets)) if t.verdict in DISPUTED]
+    for tablet in apart[:MATRICES_MAX]:
+        _print_matrix(tablet, addresses)
+    if len(apart) > MATRICES_MAX:
+        print(f"\n{counted(len(apart) - MATRICES_MAX, 'tablet')} more like these: stelae check --json has them all")
 
 
 def _print_matrix(tablet: TabletHealth, addresses: Mapping[NodeId, str]) -> None:
@@ -114,7 +128,7 @@ def _print_matrix(tablet: TabletHealth, addresses: Mapping[NodeId, str]) -> None
         rows.append((f"{letters[r.node_id]} {r.role}", r.term or "-", leader, config, _members(letters, r.members)))
     print_fitted(("REPLICA", "TERM", "LEADER", "CONFIG", "MEMBERS"), rows)
     logs: list[tuple[object, ...]] = [
-        (letters[r.node_id], r.address, r.last, *((r.commit, r.applied) if r.term else "--"), r.problem or "runs")
+        (letters[r.node_id], r.address, r.last, *((r.commit, r.applied) if r.term else "--"), r.in_short or "runs")
         for r in tablet.replicas
     ]
     logs += [(letters[member], addresses.get(member, member), "-", "-", "-", "no member") for member in strangers]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.fitting import counted
 from stelae.cli.local_nodes import format_here
 from stelae.cli.output import note, print_json, print_table
 from stelae.client import AsyncClient, connect_async
@@ -30,9 +31,9 @@ def run_up(
     if (directory / CLUSTER_FILE).exists():
         cluster = MasteredCluster.open(directory)
     else:
-        note(f"making {masters} masters and {servers} tablet servers in {directory}")
         options = ClusterOptions(node_count=servers, engines=engines or None)
         cluster = MasteredCluster.create(directory, options, masters=masters, formatted=format_here)
+        note(f"made {counted(masters, 'master')} and {counted(servers, 'tablet server')} in {directory}")
     cluster.start(outlive=True)
     note("waiting for the masters to hear of every tablet server")
     asyncio.run(until_served(cluster, timeout_s))

@@ -15,7 +15,7 @@ from stelae.cli.output import note, print_json
 from stelae.cli.run_table import Cluster
 from stelae.client.catalog import SYSTEM_TABLET
 from stelae.client.findings import SILENT_MS, server_problem, too_much
-from stelae.client.health import NodeFacts
+from stelae.client.health import NodeFacts, in_short
 from stelae.client.survey import Survey, survey
 from stelae.spi.errors import Unavailable
 
@@ -86,7 +86,7 @@ def run_masters(cluster: Cluster, *, as_json: bool) -> int:
             m["applied"],
             m["version"] or "-",
             age_text(m["uptime_ms"]) if m["uptime_ms"] is not None else "-",
-            m["problem"] or "ok",
+            in_short(m["problem"]) or "ok",
         )
         for m in masters
     ]

@@ -10,12 +10,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from stelae.cli.connection import BadTarget, split
+from stelae.cli.connection import BadTarget, connect_patiently, split
 from stelae.cli.errors import EXIT_OK
-from stelae.cli.fitting import print_facts, print_fitted
+from stelae.cli.fitting import counted, print_facts, print_fitted
+from stelae.cli.naming import shorten
 from stelae.cli.output import note, print_json
 from stelae.cli.table_lookup import described
-from stelae.client import AsyncClient, connect_async
+from stelae.cli.table_text import default_value, partition_text, scheme_text
+from stelae.client import AsyncClient
 from stelae.client.catalog import Catalog
 from stelae.client.master_requests import TableDescription
 from stelae.local.mastered import MasteredCluster
@@ -41,7 +43,7 @@ class Cluster:
         if (self.directory is None) == (not self.connect):
             raise BadTarget("say where the masters are: --connect HOST:PORT, or --dir DIR of a local cluster; not both")
         given = split(self.connect) if self.directory is None else MasteredCluster.open(self.directory).addresses
-        async with await connect_async(given, timeout_s=self.timeout_s) as client:
+        async with await connect_patiently(given, self.timeout_s) as client:
             if client.catalog is None:
                 raise BadTarget(f"no masters at {', '.join(given)}: connect to one of them, not to tablet servers")
             yield client, client.catalog
@@ -81,20 +83,25 @@ def run_describe(cluster: Cluster, name: str, *, as_json: bool) -> int:
             "state": found["state"],
             "replicas": found["replication_factor"],
             "schema": f"version {found['schema_version']}",
+            "partitioning": found["partitioning"],
         }
     )
     print()
-    columns = [
-        (c["name"], c["type"], "key" if c["name"] in found["key"] else "", "may be empty" if c["nullable"] else "")
-        for c in found["columns"]
-    ]
-    print_fitted(("COLUMN", "TYPE", "", ""), columns)
+    print_fitted(("COLUMN", "TYPE", "EMPTY", "DEFAULT", ""), [_column_row(c, found["key"]) for c in found["columns"]])
+    short = shorten(tablet["tablet_id"] for tablet in found["tablets"])
     tablets = [
-        (t["tablet_id"], t["state"], t["leader"] or "-", "\n".join(t["members"]) or "-") for t in found["tablets"]
+        (short[t["tablet_id"]], t["state"], t["leader"] or "-", " ".join(t["followers"]) or "-", t["partition"])
+        for t in found["tablets"]
     ]
     print()
-    print_fitted(("TABLET", "STATE", "LEADER", "REPLICAS"), tablets)
+    print_fitted(("TABLET", "STATE", "LEADER", "FOLLOWERS", "ROWS"), tablets)
     return EXIT_OK
+
+
+def _column_row(column: Mapping[str, Any], key: Sequence[str]) -> tuple[str, ...]:
+    default = "-" if column["default"] is None else str(column["default"])
+    is_key = "key" if column["name"] in key else ""
+    return column["name"], column["type"], "yes" if column["nullable"] else "no", default, is_key
 
 
 def run_create(
@@ -109,15 +116,10 @@ def run_create(
     as_json: bool,
 ) -> int:
     """Create a table and wait until it takes writes."""
-    given = {}
-    for text in columns:
-        column, found, kind = text.partition(":")
-        if not found or not column or not kind or column in given:
-            raise CallerError(f"--column is NAME:TYPE, each name once, for example id:int64; not {text!r}")
-        given[column] = kind
+    given = [read_column("--column", text, key) for text in columns]
     partition: dict[str, Any] = {"hash": [read_hash(text) for text in hash_levels]}
     if bounds:
-        partition["range"] = read_bounds(given, key, bounds)
+        partition["range"] = read_bounds({column["name"]: column["type"] for column in given}, key, bounds)
 
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
@@ -130,8 +132,23 @@ def run_create(
     if as_json:
         print_json(made)
     else:
-        note(f"created {name} with {len(made['tablets'])} tablets of {replicas} replicas")
+        note(f"created {name} with {counted(len(made['tablets']), 'tablet')} of {counted(replicas, 'replica')}")
     return EXIT_OK
+
+
+def read_column(option: str, text: str, key: Sequence[str] = ()) -> dict[str, Any]:
+    """Read ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT`` as that option has it; ``CallerError``: it is neither.
+
+    A column is empty in a row that does not bring it, unless it is of the key or has a default."""
+    name, found, kind = text.partition(":")
+    kind, has_default, default = kind.partition("=")
+    if not found or not name or not kind:
+        raise CallerError(f"{option} is NAME:TYPE or NAME:TYPE=DEFAULT, for example id:int64; not {text!r}")
+    plain = {"name": name, "type": kind, "nullable": not has_default and name not in key}
+    if has_default:
+        (column,) = schema_from_plain({"columns": [{"name": name, "type": kind}], "key": [name]}).columns
+        plain["default"] = read_value(column, default)
+    return plain
 
 
 def read_bounds(columns: Mapping[str, str], key: Sequence[str], text: str) -> dict[str, Any]:
@@ -179,14 +196,20 @@ def describe_plainly(table: TableDescription) -> dict[str, Any]:
         "state": table.state.value,
         "replication_factor": table.replication_factor,
         "schema_version": schema.version,
-        "columns": [{"name": c.name, "type": c.type, "nullable": c.nullable} for c in schema.columns],
+        "columns": [
+            {"name": c.name, "type": c.type, "nullable": c.nullable, "default": default_value(c)}
+            for c in schema.columns
+        ],
         "key": [column.name for column in schema.key_layout.columns],
+        "partitioning": scheme_text(table),
         "tablets": [
             {
                 "tablet_id": tablet.tablet_id,
                 "state": tablet.state.value,
+                "partition": partition_text(table, tablet),
                 "leader": next((address for node, address in tablet.members if node == tablet.leader), None),
                 "members": [address for _, address in tablet.members],
+                "followers": [address for node, address in tablet.members if node != tablet.leader],
             }
             for tablet in table.tablets
         ],

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.cli.errors import EXIT_OK
+from stelae.cli.fitting import counted
 from stelae.cli.output import note, print_json
-from stelae.cli.run_table import Cluster, describe_plainly, read_value
+from stelae.cli.run_table import Cluster, describe_plainly, read_column, read_value
 from stelae.client.definition import range_of
 from stelae.client.master_errors import BadChange
 from stelae.client.master_names import TableState
@@ -26,7 +27,6 @@ from stelae.client.master_requests import (
     TableList,
 )
 from stelae.partition.schema import KeyRange, PartitionSchema
-from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
 
@@ -68,7 +68,7 @@ def run_recall(cluster: Cluster, table: str, name: str | None, *, as_json: bool)
     if as_json:
         print_json(made)
     else:
-        note(f"recalled {made['name']} with {len(made['tablets'])} tablets")
+        note(f"recalled {made['name']} with {counted(len(made['tablets']), 'tablet')}")
     return EXIT_OK
 
 
@@ -118,12 +118,7 @@ def _bound(columns: Sequence[Column], text: str) -> list[Any] | None:
 
 def _add(text: str) -> AddColumn:
     """Read ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT``; with a default the column is never empty."""
-    name, kind = _pair(text, ":", "--add NAME:TYPE or NAME:TYPE=DEFAULT")
-    kind, given, default = kind.partition("=")
-    if not given:
-        return AddColumn(name=name, type=kind)
-    (column,) = schema_from_plain({"columns": [{"name": name, "type": kind}], "key": [name]}).columns
-    return AddColumn(name=name, type=kind, nullable=False, default=read_value(column, default))
+    return AddColumn(**read_column("--add", text))
 
 
 def _set_default(schema: Schema, text: str) -> SetDefault:
@@ -155,5 +150,6 @@ def _alter(cluster: Cluster, name: str, steps: Callable[[TableDescription], list
         print_json(made)
     else:
         called = "" if made["name"] == name else f", now called {made['name']}"
-        note(f"changed {name}{called}: schema version {made['schema_version']}, {len(made['tablets'])} tablets")
+        size = counted(len(made["tablets"]), "tablet")
+        note(f"changed {name}{called}: schema version {made['schema_version']}, {size}")
     return EXIT_OK

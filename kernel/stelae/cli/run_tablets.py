@@ -11,16 +11,14 @@ from stelae.cli.naming import pick, shorten
 from stelae.cli.output import note, print_json
 from stelae.cli.run_table import Cluster
 from stelae.cli.table_lookup import described
+from stelae.cli.table_text import partition_text
 from stelae.client.client import Client
 from stelae.client.health import ReplicaHealth, TabletHealth, table_health
 from stelae.client.master_requests import ServerLine, TableDescription, TabletPlace
 from stelae.client.survey import Survey, survey
-from stelae.partition.schema import PartitionSchema
-from stelae.rows.keys import decode_key
-from stelae.spi.errors import CallerError, Unavailable
+from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import ScanSpec
-from stelae.spi.schema import Schema
 
 LIST = "stelae tablet list"
 
@@ -157,31 +155,6 @@ def _plain_replica(replica: ReplicaHealth, found: Survey, line: ServerLine | Non
         "silent_ms": None if line is None else line.silent_ms,
         "version": "" if info is None else info.version,
     }
-
-
-def partition_text(table: TableDescription, place: TabletPlace) -> str:
-    """Which rows a tablet holds, in words."""
-    schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
-    parts = []
-    for level, bucket in zip(scheme.hash_levels, place.partition.buckets, strict=True):
-        names = ", ".join(schema.by_id[column].name for column in level.columns)
-        parts.append(f"bucket {bucket} of {level.buckets} by {names}")
-    held = place.partition.range
-    if held.lower or held.upper is not None:
-        names = ", ".join(schema.by_id[column].name for column in scheme.range_columns)
-        lower, upper = _bound(schema, scheme, held.lower), _bound(schema, scheme, held.upper)
-        parts.append(f"{names} from {lower or 'the least'} " + (f"to before {upper}" if upper else "on"))
-    return "; ".join(parts) or "all rows"
-
-
-def _bound(schema: Schema, scheme: PartitionSchema, bound: bytes | None) -> str:
-    if not bound:
-        return ""
-    try:
-        values = decode_key(Schema(1, schema.project(scheme.range_columns).columns, scheme.range_columns), bound)
-    except CallerError:
-        return f"0x{bound.hex()}"
-    return ", ".join(repr(value) for value in values)
 
 
 async def _count(connection: Client, found: dict[str, Any], timeout_s: float) -> int:

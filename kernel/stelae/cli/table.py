@@ -54,7 +54,7 @@ def describe(
 def create(
     name: NameArgument,
     column: Annotated[
-        list[str], typer.Option("--column", help="NAME:TYPE of a column; repeat it. All but the key may be empty.")
+        list[str], typer.Option("--column", help="NAME:TYPE of a column, or NAME:TYPE=DEFAULT; repeat it.")
     ],
     key: Annotated[str, typer.Option("--key", help="Names of the key columns, separated by commas, in key order.")],
     hash_: Annotated[
@@ -70,6 +70,8 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a table, and wait until every tablet of it takes writes.
+
+    All but the key, and columns with a default, may be empty.
 
     Types: bool, int8, int16, int32, int64, float, double, decimal(P,S), string, binary, date, timestamp. To create one
     that fits a file, use `stelae import`.

@@ -393,6 +393,7 @@ async def _greet(messenger: Messenger, addresses: Sequence[str], timeout_s: floa
         hello.cancel()
     nodes = [hello.result() for hello in hellos if hello in done and hello.exception() is None]
     if not nodes:
-        problem = next(iter(done)).exception()
-        raise Unavailable(f"nobody answered at {', '.join(addresses)}: {problem}")
+        refusals = {str(error) for hello in done if not isinstance(error := hello.exception(), Unavailable)}
+        why = "; ".join(sorted(refusals)) or "see whether the nodes run, and whether these are their addresses"
+        raise Unavailable(f"nobody answered in {timeout_s:g} s at {', '.join(addresses)}: {why}")
     return nodes

@@ -6,6 +6,7 @@ ought to know. Each names where it is, the fact, and what there is to do, where 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -83,10 +84,17 @@ def _of_servers(survey: Survey) -> Iterator[Finding]:
 def _of_tables(tables: Iterable[TableHealth]) -> Iterator[Finding]:
     for table in tables:
         bad = [tablet for tablet in table.tablets if tablet.verdict is not Verdict.HEALTHY]
-        for tablet in bad:
-            yield _error(f"tablet {tablet.tablet_id} of {table.name}: {tablet.verdict}: {tablet.why}")
+        for what, tablets in groupby(sorted(bad, key=_what), _what):
+            ids = [tablet.tablet_id for tablet in tablets]
+            which = f"tablet {ids[0]}" if len(ids) == 1 else f"{len(ids)} tablets"
+            yield _error(f"{which} of {table.name}: {what}")
         if not bad and not table.healthy:
             yield _error(f"table {table.name} is {table.state}")
+
+
+def _what(tablet: TabletHealth) -> str:
+    """What is wrong with a tablet: a dead server's tablets have it in common, and are told as one."""
+    return f"{tablet.verdict}: {tablet.why}"
 
 
 def _of_connections(survey: Survey) -> Iterator[Finding]:

@@ -72,6 +72,11 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     unheard: tuple[NodeId, ...] = ()  #: Members that this one, the leader, has not heard for too long.
     problem: str = ""
 
+    @property
+    def in_short(self) -> str:
+        """The problem without its cause."""
+        return in_short(self.problem)
+
 
 class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One tablet: the verdict, in words why, and its members."""
@@ -94,6 +99,11 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     def healthy(self) -> bool:
         """Whether it is at rest, with all of its tablets healthy."""
         return self.state is TableState.RUNNING and all(t.verdict is Verdict.HEALTHY for t in self.tablets)
+
+
+def in_short(problem: str) -> str:
+    """A problem of a node without its cause, which is told once, where the nodes are."""
+    return problem.partition(":")[0]
 
 
 def tablet_health(
@@ -167,7 +177,7 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
     if strange:
         return Verdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
     if len(running) < len(replicas):
-        down = ", ".join(f"{r.address} ({r.problem})" for r in replicas if r.problem)
+        down = ", ".join(f"{r.address} ({r.in_short})" for r in replicas if r.problem)
         return Verdict.UNDER_REPLICATED, f"{len(running)} of {len(replicas)} replicas run; not: {down}"
     unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
     if unheard:

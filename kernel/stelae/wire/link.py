@@ -117,7 +117,7 @@ class Link(Party):
         if self.state is LinkState.IDLE:
             self.open()
         elif self.state is not LinkState.UP:
-            self.restart(f"no hello from {self.address} in time")
+            self.restart("no hello in time")
         elif silence_us > settings.silence_ms_max * 1000:
             self.restart("the peer is silent")
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.cli.fitting import age_text, bytes_text, fitted, print_facts, print_fitted
+from stelae.cli.fitting import age_text, bytes_text, counted, fitted, print_facts, print_fitted, print_note
 from stelae.cli.naming import UnknownName, pick, shorten
 
 
@@ -23,6 +23,25 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_lost(columns: int) ->
 def test_narrow_columns_keep_their_width_and_wide_ones_share_the_rest() -> None:
     lines = fitted(("ID", "WHY"), [("12345678", "word " * 40)], 40)
     assert all(line.startswith(("ID", "12345678", " " * 10)) for line in lines)
+
+
+def test_what_wraps_is_text_and_not_an_address() -> None:
+    lines = fitted(("ADDRESS", "UP", "STATE"), [("127.0.0.1:12345", "5 min 52 s", "does not answer")], 32)
+    assert lines[1].startswith("127.0.0.1:12345  ") and max(map(len, lines)) <= 32
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 tablets"), (1, "1 tablet"), (2, "2 tablets")])
+def test_one_thing_is_told_in_the_singular(count: int, text: str) -> None:
+    assert counted(count, "tablet") == text
+
+
+def test_a_remark_goes_to_standard_error_and_its_further_lines_stand_in(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_note("problem: " + "word " * 12)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("problem: word") and second.startswith("  word") and max(map(len, (first, second))) <= 40
 
 
 def test_line_breaks_in_a_cell_are_kept() -> None:

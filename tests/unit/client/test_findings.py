@@ -117,9 +117,21 @@ def test_a_whole_cluster_has_nothing_to_say() -> None:
     assert judged(cluster()) == ([], [])
 
 
-def test_a_server_that_does_not_answer_is_told_with_each_tablet_that_lacks_it() -> None:
+def test_a_server_that_does_not_answer_is_told_with_the_tablet_that_lacks_it() -> None:
     errors, _ = judged(cluster(NodeFacts(node_id=B, address="b:1", problem="does not answer")))
     assert [e.partition(": ")[0] for e in errors] == ["tablet server b:1", "tablet t of people"]
+
+
+def test_tablets_that_lack_the_same_server_are_told_as_one_problem() -> None:
+    (table,) = cluster().tables
+    two = tuple(msgspec.structs.replace(table.tablets[0], tablet_id=TabletId(name)) for name in ("t", "u"))
+    down = NodeFacts(node_id=B, address="b:1", problem="does not answer: nobody answers at b:1 (no hello in time)")
+    others = [said(node, reports={t: report(node, t) for t in ("t", "u")}) for node in (A, C)]
+    errors, _ = judged(cluster(down, *others, tables=(msgspec.structs.replace(table, tablets=two),)))
+    assert errors == [
+        "tablet server b:1: does not answer: nobody answers at b:1 (no hello in time)",
+        "2 tablets of people: UNDER_REPLICATED: 2 of 3 replicas run; not: b:1 (does not answer)",
+    ]
 
 
 def test_a_server_that_masters_do_not_hear_is_told_though_it_answers() -> None:
