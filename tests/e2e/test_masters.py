@@ -233,11 +233,36 @@ def test_masters_whose_lists_overlap_form_one_cluster_at_most_and_say_why(tmp_pa
             for master in list(cluster.nodes):
                 await cluster.stop(master)
 
-    async def create_at(cluster: Cluster, master: NodeId) -> None:
-        async with await connect_async(cluster.addresses[master]) as client:
-            await client.create_table("people", COLUMNS, "id", replicas=1, timeout_s=3.0)
+    asyncio.run(run())
+
+
+def test_a_list_that_was_edited_after_a_first_start_does_not_pass_for_the_members_in_force(tmp_path: Path) -> None:
+    """What counts in an election is with whom the system tablet began: lists that are alike by now prove nothing."""
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, 4, 0, QUICK)
+        early, right = cluster.masters[0], cluster.masters[:3]
+        cluster.lists = {early: [early, *cluster.masters[2:]]} | dict.fromkeys(right[1:], right)
+        try:
+            await cluster.start(early)
+            await until(lambda: SYSTEM_TABLET in cluster.nodes[early].replicas)
+            await cluster.stop(early)
+            cluster.lists[early] = right
+            for master in right:
+                await cluster.start(master)
+            with pytest.raises(Unavailable, match=rf"{cluster.addresses[early]} was first started with the masters"):
+                await create_at(cluster, right[1])
+            assert not any(cluster.core(master).catalog.records for master in right)
+        finally:
+            for master in list(cluster.nodes):
+                await cluster.stop(master)
 
     asyncio.run(run())
+
+
+async def create_at(cluster: Cluster, master: NodeId) -> None:
+    async with await connect_async(cluster.addresses[master]) as client:
+        await client.create_table("people", COLUMNS, "id", replicas=1, timeout_s=3.0)
 
 
 def test_a_master_that_does_not_lead_answers_as_long_as_it_is_fresh_enough(tmp_path: Path) -> None:
