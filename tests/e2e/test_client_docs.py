@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from stelae.local.ports import free_ports
+from tests.e2e.master_nodes import running
+from tests.e2e.test_masters import QUICK
 from tests.e2e.test_tutorial import end_all_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -18,6 +21,7 @@ TUTORIAL = DOCS / "tutorial/python-client.md"
 REFERENCE = DOCS / "reference/python-client.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = "7051"
+ALTERING = DOCS / "howto/alter-a-table.md"
 TIMEOUT_S = 120
 MARK = "----- next block -----"
 
@@ -67,9 +71,17 @@ def run_with_node(folder: Path, port: str, program: str) -> str:
 def compare(page: Path, folder: Path) -> None:
     (port,) = free_ports(1)
     found = examples(page, port)
-    program = f"\nprint({MARK!r})\n".join(wrapped(body, expected) for body, expected in found)
-    printed = run_with_node(folder, port, program).split(f"{MARK}\n")
-    assert len(printed) == len(found) > 5
+    assert len(found) > 5
+    as_shown(found, run_with_node(folder, port, program_of(found)))
+
+
+def program_of(found: list[tuple[str, str]]) -> str:
+    return f"\nprint({MARK!r})\n".join(wrapped(body, expected) for body, expected in found)
+
+
+def as_shown(found: list[tuple[str, str]], output: str) -> None:
+    printed = output.split(f"{MARK}\n")
+    assert len(printed) == len(found)
     for (body, expected), got in zip(found, printed, strict=True):
         assert got == expected, body
 
@@ -89,3 +101,19 @@ def test_the_tutorial_runs_as_written_and_prints_what_it_shows(tmp_path: Path) -
 
 def test_the_examples_of_the_reference_run_as_written_and_print_what_they_show(tmp_path: Path) -> None:
     compare(REFERENCE, tmp_path)
+
+
+def test_the_page_on_altering_runs_as_written_and_prints_what_it_shows(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, masters=1, settings=QUICK) as cluster:
+            found = examples(ALTERING, cluster.addresses[cluster.masters[0]].rpartition(":")[2])
+            assert len(found) == 5
+            pipe = asyncio.subprocess.PIPE
+            program = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", program_of(found), stdout=pipe, stderr=pipe
+            )
+            output, errors = await asyncio.wait_for(program.communicate(), TIMEOUT_S)
+            assert not program.returncode, errors.decode()
+            as_shown(found, output.decode())
+
+    asyncio.run(run())

@@ -12,6 +12,16 @@
 
 from stelae.client.aio import AsyncClient, connect_async
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
+from stelae.client.master_requests import (
+    AddColumn,
+    AddRange,
+    AlterStep,
+    DropColumn,
+    DropRange,
+    RenameColumn,
+    RenameTable,
+    SetDefault,
+)
 from stelae.client.scan import AsyncScan
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.sync import Client, Scan, Session, Table, connect
@@ -20,17 +30,25 @@ from stelae.client.times import to_datetime
 from stelae.client.tokens import ScanToken
 
 __all__ = [
+    "AddColumn",
+    "AddRange",
+    "AlterStep",
     "AsyncClient",
     "AsyncScan",
     "AsyncSession",
     "AsyncTable",
     "Client",
+    "DropColumn",
+    "DropRange",
+    "RenameColumn",
+    "RenameTable",
     "RowFailure",
     "RowsFailed",
     "Scan",
     "ScanToken",
     "Session",
     "SessionOptions",
+    "SetDefault",
     "Table",
     "WriteResult",
     "connect",

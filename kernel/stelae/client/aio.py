@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog
+from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog, location_of
 from stelae.client.client import Client, Tablet
 from stelae.client.definition import Columns, definition
 from stelae.client.leader import LeaderTracker
-from stelae.client.locations import FileLocations, Locations, NodeLocations, TableLocation, TabletLocation
+from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
+from stelae.client.master_errors import NoTable
 from stelae.client.master_names import TableId, TableState
 from stelae.client.master_requests import AlterStep, AlterTable, DeleteTable, RecallTable, RenameTable
 from stelae.client.messages import ScanPage
@@ -20,8 +21,9 @@ from stelae.client.page_rows import PageRows
 from stelae.client.scan import AsyncScan
 from stelae.client.table import TIMEOUT_S, AsyncTable
 from stelae.client.times import from_wall_us
-from stelae.client.tokens import ScanToken
+from stelae.client.tokens import BadToken, ScanToken, checked_token
 from stelae.client.writer import BACKOFF_S_MAX
+from stelae.partition.schema import BadPartitioning
 from stelae.rows.operations import Operation
 from stelae.spi.errors import CallerError, RetryableError, SchemaMismatch, Unavailable
 from stelae.spi.ids import NodeId, TabletId
@@ -88,7 +90,7 @@ class AsyncClient:
         """
         location = await self.locations.find(name)
         access = await self._tablets(location, timeout_s)
-        return AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen)
+        return AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen, self._newer)
 
     async def _tablets(self, location: TableLocation, timeout_s: float) -> list[SpreadTablet]:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
@@ -102,6 +104,28 @@ class AsyncClient:
             await self._settled(self.catalog, name, timeout_s)
         location = await self.locations.find(name)
         return location, [] if location == before else await self._tablets(location, timeout_s)
+
+    async def _newer(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]] | None:
+        """Find a table again unless it still has the tablets that it had; alterations under way are not waited for."""
+        if self.catalog is None or not before.table_id:
+            return None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            known = [tablet.tablet_id for tablet in before.tablets]
+            if await self.catalog.are_current(before.table_id, known, timeout_s=timeout_s):
+                return None
+            while True:
+                try:
+                    found = location_of(await self.catalog.get_table(before.table_id, timeout_s=timeout_s))
+                    return found, await self._tablets(found, deadline - loop.time())
+                except (SchemaMismatch, BadPartitioning):
+                    # The masters' answer is from between two steps of an alteration.
+                    if loop.time() >= deadline:
+                        raise
+                await asyncio.sleep(POLL_S)
+        except NoTable as error:
+            raise NoSuchTable(before.name, await self.tables()) from error
 
     async def create_table(
         self,
@@ -127,8 +151,9 @@ class AsyncClient:
         """Change a table by these steps, all of them or none, and open it as it is then.
 
         Steps are ``AddColumn``, ``DropColumn``, ``RenameColumn``, ``SetDefault``, ``RenameTable``, ``AddRange`` and
-        ``DropRange`` of ``stelae.client.master_requests``. A table that was opened before reads on what it knows of;
-        its writes, and ``refresh``, look it up again.
+        ``DropRange``, all of ``stelae.client``; ``AsyncTable.key_range`` makes the range of the last two. A table that
+        was opened before reads the columns that it knows of, and the ranges that there are; its writes, and
+        ``refresh``, look it up again.
 
         Raises:
             NoTable, BadChange: there is no such table, or it cannot be changed so.
@@ -182,8 +207,22 @@ class AsyncClient:
         return self.catalog
 
     async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
-        """Carry on the scan of a token; see ``AsyncTable.open``."""
-        return (await self.table(token.table)).open(token, timeout_s=timeout_s)
+        """Carry on the scan of a token, of the table that it was made of, whatever that is called by now.
+
+        Raises:
+            BadToken: it is no token, or its table is gone.
+            SchemaMismatch: a column that it reads was dropped.
+        """
+        token = checked_token(token)
+        if self.catalog is None or not token.table_id:
+            return (await self.table(token.table, timeout_s=timeout_s)).open(token, timeout_s=timeout_s)
+        try:
+            table = await self.table(token.table_id, timeout_s=timeout_s)
+        except NoSuchTable as error:
+            others = await self.tables()
+            now = "the table of that name is another one now" if token.table in others else str(error).split("; ")[-1]
+            raise BadToken(f"the token is of a table that is gone, called {token.table!r} then; {now}") from error
+        return table.open(token, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Close the connections; what is unanswered fails. Closing twice is harmless."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -21,9 +21,11 @@ from stelae.client.master_requests import (
     CHANGE,
     READ,
     Answer,
+    AreCurrent,
     Change,
     ChangeReply,
     ChangeRequest,
+    Currency,
     GetPolicyPart,
     GetTable,
     ListServers,
@@ -34,6 +36,7 @@ from stelae.client.master_requests import (
     ServerList,
     TableDescription,
     TableList,
+    tablets_digest,
 )
 from stelae.client.messages import NoSuchTablet, encode
 from stelae.partition.schema import PartitionSchema
@@ -52,7 +55,7 @@ POLL_S = 0.05
 POLL_TABLET_S = 0.000_2
 """So much longer between two questions for each of its tablets: a large answer costs the master in proportion."""
 
-_Answer = TypeVar("_Answer", TableList, TableDescription, ServerList, PolicyPart)
+_Answer = TypeVar("_Answer", TableList, TableDescription, Currency, ServerList, PolicyPart)
 _REPLIES: msgspec.msgpack.Decoder[ChangeReply] = msgspec.msgpack.Decoder(ChangeReply)
 _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -122,6 +125,13 @@ class Catalog:
 
         ``staleness_ms`` is that of :meth:`list_tables`. Who leads a tablet only the leader of the masters knows."""
         return await self._read(GetTable(table=table), TableDescription, timeout_s, staleness_ms)
+
+    async def are_current(self, table: str, tablets: Iterable[TabletId], *, timeout_s: float = TIMEOUT_S) -> bool:
+        """Return whether these are the tablets of a table, as far as they serve; ``NoTable``: it is gone.
+
+        A small question with a small answer: the masters' leader, confirmed by a majority, compares a hash."""
+        question = AreCurrent(table=table, digest=tablets_digest(tablets))
+        return (await self._read(question, Currency, timeout_s)).current
 
     async def list_servers(self, *, timeout_s: float = TIMEOUT_S) -> ServerList:
         """Return the tablet servers on record."""
@@ -203,6 +213,18 @@ class CatalogLocations(Locations):
             found = await self._catalog.running(name)
         except NoTable as error:
             raise NoSuchTable(name, await self.tables()) from error
-        tablets = tuple(TabletLocation(tablet.tablet_id, tablet.members) for tablet in found.tablets)
-        scheme = PartitionSchema.from_bytes(found.partition_schema)
-        return TableLocation(found.name, Schema.from_bytes(found.schema), scheme, tablets, found.table_id)
+        return location_of(found)
+
+
+def location_of(found: TableDescription) -> TableLocation:
+    """Return where a table is, without the ranges whose tablets do not all run yet.
+
+    ``BadPartitioning``: there are no others."""
+    scheme = PartitionSchema.from_bytes(found.partition_schema)
+    unfinished = {tablet.partition.range for tablet in found.tablets if not tablet.members}
+    if unfinished:
+        ranges = tuple(one for one in scheme.ranges if one not in unfinished)
+        scheme = PartitionSchema(scheme.hash_levels, scheme.range_columns, ranges, scheme.version)
+    serving = [tablet for tablet in found.tablets if tablet.partition.range not in unfinished]
+    tablets = tuple(TabletLocation(tablet.tablet_id, tablet.members) for tablet in serving)
+    return TableLocation(found.name, Schema.from_bytes(found.schema), scheme, tablets, found.table_id)

@@ -5,6 +5,7 @@ times, it has one effect and one answer. It names its table by id or by name. Ki
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import mmh3
@@ -166,6 +167,15 @@ class GetTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     table: str
 
 
+class AreCurrent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Whether tablets are those that hold the rows of a table, by their :func:`tablets_digest`.
+
+    Of a range whose tablets do not all run yet none counts: nobody has been told that it takes rows."""
+
+    table: str
+    digest: int
+
+
 class ListServers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Which tablet servers are on record."""
 
@@ -180,7 +190,7 @@ class GetPolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     after: TabletId = TabletId("")
 
 
-Question: TypeAlias = ListTables | GetTable | ListServers | GetPolicyPart
+Question: TypeAlias = ListTables | GetTable | AreCurrent | ListServers | GetPolicyPart
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +237,12 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tablets: tuple[TabletPlace, ...]
 
 
+class Currency(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Answer to ``AreCurrent``."""
+
+    current: bool
+
+
 class ServerLine(msgspec.Struct, frozen=True, kw_only=True):
     """One server. ``silent_ms``: since this master heard of it; ``None``: never, since it started."""
 
@@ -250,4 +266,10 @@ class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     more: bool
 
 
-Answer: TypeAlias = TableList | TableDescription | ServerList | PolicyPart
+Answer: TypeAlias = TableList | TableDescription | Currency | ServerList | PolicyPart
+
+
+def tablets_digest(tablets: Iterable[TabletId]) -> int:
+    """64-bit hash of a set of tablets. Ids are never used again and a partition stays that of its tablet, so that it
+    tells the partitions of a table, too."""
+    return mmh3.mmh3_x64_128_utupledigest(" ".join(sorted(tablets)).encode())[0] >> 1

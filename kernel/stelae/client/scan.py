@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -21,6 +21,9 @@ from stelae.spi.schema import Layout, Schema
 
 Record = dict[str, Any]
 
+Begin = Callable[[ScanToken, float], Awaitable[ScanToken]]
+"""Finds out which tablets a scan reads, in so many seconds."""
+
 
 class AsyncScan:
     """A scan that has not begun; each of its methods that reads carries it out, from the start.
@@ -30,9 +33,16 @@ class AsyncScan:
     and go on at another replica."""
 
     def __init__(
-        self, token: ScanToken, schema: Schema, tablet: Callable[[TabletId], ReadableTablet], timeout_s: float
+        self,
+        token: ScanToken,
+        schema: Schema,
+        tablet: Callable[[TabletId], ReadableTablet],
+        timeout_s: float,
+        begin: Begin,
     ) -> None:
         self._token = token
+        self._begin = begin
+        self._begun = token
         self._schema = schema
         self._tablet = tablet
         self._timeout_s = timeout_s
@@ -62,7 +72,8 @@ class AsyncScan:
         if spec.limit == 0:
             self._rest = {}
             return
-        by_key = spec.order is not Order.ANY and len(self._token.parts) > 1
+        self._begun = await self._begin(self._token, self._timeout_s)
+        by_key = spec.order is not Order.ANY and len(self._parts) > 1
         stream = self._by_key() if by_key else self._as_they_come()
         self._left = spec.limit
         async with aclosing(stream):
@@ -72,12 +83,24 @@ class AsyncScan:
                     self._left -= len(kept)
                     if not self._left:
                         self._rest = {}
-                yield kept.arrow
+                yield self._named(kept)
                 if self._left == 0:
                     return
 
+    @property
+    def _parts(self) -> tuple[TokenPart, ...]:
+        return self._begun.parts or ()
+
+    def _named(self, rows: RowBatch) -> Any:
+        """The rows under the names that their columns had when the scan was described."""
+        import pyarrow as pa
+
+        if rows.layout is self._layout or rows.layout == self._layout:
+            return rows.arrow
+        return pa.RecordBatch.from_arrays(rows.arrow.columns, schema=self._layout.arrow)
+
     async def _as_they_come(self) -> AsyncGenerator[RowBatch, None]:
-        self._rest = dict(enumerate(self._token.parts))
+        self._rest = dict(enumerate(self._parts))
         sources, limit = self._sources(self._layout), self._token.spec.limit
         # A point read, say: one page of one tablet needs no task and no queue.
         is_small = len(sources) == 1 and limit is not None and limit <= SCAN_PAGE_ROWS_MAX
@@ -98,10 +121,10 @@ class AsyncScan:
         """Merge; the key columns come along and are left out at the end."""
         schema, layout = self._schema, self._layout
         wider = schema.project((*layout.ids, *(i for i in schema.key if i not in layout.ids)))
-        self._rest = dict(enumerate(self._token.parts))
+        self._rest = dict(enumerate(self._parts))
         descending = self._token.spec.order is Order.KEY_DESCENDING
         sources = self._sources(wider)
-        parts = self._token.parts
+        parts = self._parts
         async with aclosing(merged(sources, key_order(schema), descending=descending)) as stream:
             async for rows in stream:
                 after = encode_keys(schema, rows.slice(len(rows) - 1))[0]
@@ -112,20 +135,20 @@ class AsyncScan:
         self._rest = {}
 
     def _sources(self, layout: Layout) -> list[Source]:
-        token = self._token
+        token = self._begun
         spec = msgspec.structs.replace(token.spec, columns=layout.ids)
         return [
             Source(number, self._tablet(part.tablet_id), spec, part, token.at_least, self._timeout_s)
-            for number, part in enumerate(token.parts)
+            for number, part in enumerate(self._parts)
         ]
 
     # -- tokens ----------------------------------------------------------------------------------
 
-    def tokens(self) -> list[ScanToken]:
-        """Return the scan in parts, one for each tablet: together they return its rows, in any order.
-
-        With a limit each of them returns at most so many."""
-        return [msgspec.structs.replace(self._token, parts=(part,)) for part in self._token.parts]
+    async def tokens(self) -> list[ScanToken]:
+        """Return the scan in parts, one for each tablet that it reads by now: together they return its rows, in any
+        order. With a limit each of them returns at most so many."""
+        begun = await self._begin(self._token, self._timeout_s)
+        return [msgspec.structs.replace(begun, parts=(part,)) for part in begun.parts or ()]
 
     def token(self) -> ScanToken | None:
         """Return what is left of the scan behind the last batch that was taken; ``None``: nothing is."""
@@ -134,7 +157,7 @@ class AsyncScan:
         if not self._rest:
             return None
         spec = msgspec.structs.replace(self._token.spec, limit=self._left)
-        return msgspec.structs.replace(self._token, spec=spec, parts=tuple(self._rest.values()))
+        return msgspec.structs.replace(self._begun, spec=spec, parts=tuple(self._rest.values()))
 
     # -- as a whole ------------------------------------------------------------------------------
 
@@ -160,7 +183,7 @@ class AsyncScan:
         """Return the number of rows, reading the key columns alone."""
         spec = msgspec.structs.replace(self._token.spec, columns=self._schema.key, order=Order.ANY)
         token = msgspec.structs.replace(self._token, spec=spec)
-        counted = AsyncScan(token, self._schema, self._tablet, self._timeout_s)
+        counted = AsyncScan(token, self._schema, self._tablet, self._timeout_s, self._begin)
         return sum([len(batch) async for batch in counted])
 
 

@@ -16,6 +16,7 @@ from stelae.client.table import TIMEOUT_S, AsyncTable
 from stelae.client.times import At
 from stelae.client.tokens import ScanToken
 from stelae.client.where import Filter
+from stelae.partition.schema import KeyRange
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 
@@ -121,6 +122,10 @@ class Table:
     def key(self) -> Sequence[str]:
         """Names of the key columns, in key order."""
         return self._table.key
+
+    def key_range(self, start: Any = None, end: Any = None) -> KeyRange:
+        """Return a range of keys, as ``AddRange`` and ``DropRange`` want it; see ``AsyncTable.key_range``."""
+        return self._table.key_range(start, end)
 
     def insert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
         """Write new rows; a key that exists is a failure, and stays as it is."""
@@ -230,8 +235,8 @@ class Scan:
                 self._portal.run(batches.aclose())
 
     def tokens(self) -> list[ScanToken]:
-        """Return the scan in parts, one for each tablet; see ``AsyncScan.tokens``."""
-        return self._scan.tokens()
+        """Return the scan in parts, one for each tablet it reads by now; see ``AsyncScan.tokens``."""
+        return self._portal.run(self._scan.tokens())
 
     def token(self) -> ScanToken | None:
         """Return what is left of the scan behind the last batch that was taken; ``None``: nothing is."""

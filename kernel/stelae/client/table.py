@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
+import msgspec
+
+from stelae.client.definition import range_of
 from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.intake import unknown_columns
 from stelae.client.locations import TableLocation
+from stelae.client.messages import NoSuchTablet, ScanPage
+from stelae.client.page_rows import PageRows
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.streams import ReadableTablet
 from stelae.client.times import At, from_wall_us, hybrid
-from stelae.client.tokens import BadToken, ScanToken, TokenPart
+from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.where import Filter, predicates
 from stelae.client.writes import TableWriter, WritableTablet
 from stelae.partition.columns import KeyColumns
+from stelae.partition.partitioning import NoPartition
 from stelae.partition.pruning import prune
+from stelae.partition.schema import KeyRange
 from stelae.rows.keys import encode_key
 from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.ids import TabletId
+from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
@@ -30,6 +41,9 @@ TIMEOUT_S = 30.0
 class TabletAccess(WritableTablet, ReadableTablet, Protocol):
     """A tablet that can be written and read."""
 
+
+Newer = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]] | None]]
+"""Finds a table again if it has other tablets by now, in so many seconds; alterations under way are not waited for."""
 
 Reopen = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]]]]
 """Finds a table again: where it is by now, and its tablets; it is given so many seconds."""
@@ -44,6 +58,7 @@ class AsyncTable:
         addresses: where its cluster was found; tokens carry them.
         wall_timestamp: the hybrid timestamp of now, by this machine's clock.
         reopen: looks the table up again; ``None``: it stays as it is.
+        newer: the same, if tablets have come or gone; ``None``: none does.
     """
 
     def __init__(
@@ -53,6 +68,7 @@ class AsyncTable:
         addresses: Sequence[str],
         wall_timestamp: Callable[[], int],
         reopen: Reopen | None = None,
+        newer: Newer | None = None,
     ) -> None:
         self.name = location.name
         self._tablets = tablets
@@ -61,6 +77,7 @@ class AsyncTable:
         self.partitioning = location.partitioning()
         self._location = location
         self._reopen = reopen
+        self._newer = newer
         self._writer = TableWriter(location.name, self.partitioning, tablets)
         self._writer.renew = lambda timeout_s: self.refresh(timeout_s=timeout_s)
         self._by_id = {tablet.tablet_id: tablet for tablet in tablets}
@@ -68,7 +85,8 @@ class AsyncTable:
     async def refresh(self, *, timeout_s: float = TIMEOUT_S) -> bool:
         """Look the table up again, as its name, columns and ranges are by now; returns whether anything has changed.
 
-        Writes do so by themselves when the table has been altered. Scans that have begun go on as they were.
+        Writes do so by themselves when the table has been altered, and scans when they begin, if ranges have come or
+        gone. Scans that have begun go on as they were.
 
         Raises:
             NoSuchTable: it is gone.
@@ -79,12 +97,15 @@ class AsyncTable:
         location, tablets = await self._reopen(self._location, timeout_s)
         if location == self._location:
             return False
+        self._become(location, tablets)
+        return True
+
+    def _become(self, location: TableLocation, tablets: Sequence[TabletAccess]) -> None:
         self._location, self.name, self._tablets = location, location.name, tablets
         self.partitioning = location.partitioning()
         self._writer.name = location.name
         self._writer.altered(self.partitioning, tablets)
         self._by_id.update({tablet.tablet_id: tablet for tablet in tablets})
-        return True
 
     @property
     def schema(self) -> Schema:
@@ -100,6 +121,18 @@ class AsyncTable:
     def key(self) -> Sequence[str]:
         """Names of the key columns, in key order."""
         return [column.name for column in self.schema.key_layout.columns]
+
+    def key_range(self, start: Any = None, end: Any = None) -> KeyRange:
+        """Return the range of keys from ``start`` to before ``end``, as ``AddRange`` and ``DropRange`` want it.
+
+        Args:
+            start: one value, or a list of one for each range column; ``None``: from the least.
+            end: the same; ``None``: to the greatest.
+
+        Raises:
+            BadPartitioning: the table has no ranges, or a bound does not fit.
+        """
+        return range_of(self.schema, self.partitioning.partition_schema, start, end)
 
     # -- writes ----------------------------------------------------------------------------------
 
@@ -173,11 +206,18 @@ class AsyncTable:
             NoPartition: the key lies in none of the table's ranges.
         """
         values = self._key_values(key)
-        place = self.partitioning.place_key(values)
         encoded = encode_key(self.schema, values)
         spec = ScanSpec(columns=self.schema.layout.ids, key_from=encoded, key_until=encoded + b"\0", limit=1)
-        part = TokenPart(self._tablets[place].tablet_id, None if at is None else hybrid(at))
-        found = await self._open(self._token(spec, (part,)), timeout_s).to_pylist()
+        for attempt in count():
+            try:
+                place = self.partitioning.place_key(values)
+                part = TokenPart(self._tablets[place].tablet_id, None if at is None else hybrid(at))
+                found = await self._open(self._token(spec, (part,)), timeout_s).to_pylist()
+                break
+            except (NoPartition, NoSuchTablet):
+                # A range has come, or gone and come again, since the table was looked up.
+                if attempt or not await self.refresh(timeout_s=timeout_s):
+                    raise
         return found[0] if found else None
 
     def scan(
@@ -231,20 +271,17 @@ class AsyncTable:
             order=Order(order),
         )
         snapshot = None if at is None else hybrid(at)
-        visited = prune(self.partitioning, spec)
-        parts = tuple(TokenPart(self._tablets[place].tablet_id, snapshot) for place in visited)
-        return self._open(self._token(spec, parts, self._at_least(staleness_s, own_writes, visited)), timeout_s)
+        at_least = self._at_least(staleness_s, own_writes, prune(self.partitioning, spec))
+        return self._open(self._token(spec, None, at_least, snapshot), timeout_s)
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Carry on a scan, or a part of one, from its token.
 
         Raises:
-            BadToken: it is of another table.
+            BadToken: it is of another table, or reads a range that is gone.
             SchemaMismatch: a column that it reads was dropped.
         """
-        if not isinstance(token, ScanToken):
-            raise BadToken(f"a scan token was expected, not {type(token).__name__}")
-        token.check(self.name, self.schema, frozenset(self._by_id))
+        checked_token(token).check(self.name, self._location.table_id, self.schema, self._by_id)
         return self._open(token, timeout_s)
 
     def now(self) -> int:
@@ -256,10 +293,39 @@ class AsyncTable:
     # -- inside ----------------------------------------------------------------------------------
 
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
-        return AsyncScan(token, self.schema, self._by_id.__getitem__, timeout_s)
+        return AsyncScan(token, self.schema, partial(_Followed, self), timeout_s, self._begin)
 
-    def _token(self, spec: ScanSpec, parts: tuple[TokenPart, ...], at_least: int | None = None) -> ScanToken:
-        return ScanToken(self._addresses, self.name, self.schema.to_bytes(), spec, parts, at_least)
+    def _token(
+        self, spec: ScanSpec, parts: tuple[TokenPart, ...] | None, at_least: int | None = None, at: int | None = None
+    ) -> ScanToken:
+        schema, table_id = self.schema.to_bytes(), self._location.table_id
+        return ScanToken(self._addresses, self.name, schema, spec, parts, at_least, table_id=table_id, at=at)
+
+    async def _begin(self, token: ScanToken, timeout_s: float) -> ScanToken:
+        """Return a token with the tablets that it reads, all of which are known.
+
+        A scan that begins reads the ranges that the table has by then, whoever added or dropped them."""
+        if token.parts is not None:
+            if token.strangers(self._by_id):
+                await self._look(timeout_s)
+            for gone in token.strangers(self._by_id):
+                fact = (
+                    f"the token reads tablet {gone!r}, which table {self.name!r} does not have: its range was dropped"
+                )
+                raise BadToken(f"{fact}; make a new token")
+            return token
+        await self._look(timeout_s)
+        visited = prune(self.partitioning, token.spec)
+        parts = tuple(TokenPart(self._tablets[place].tablet_id, token.at) for place in visited)
+        return msgspec.structs.replace(token, parts=parts)
+
+    async def _look(self, timeout_s: float) -> None:
+        """See that all tablets of a table whose ranges may come and go are known."""
+        if self._newer is None or self.partitioning.range_columns is None:
+            return
+        found = await self._newer(self._location, timeout_s)
+        if found is not None:
+            self._become(*found)
 
     def _column_ids(self, columns: Sequence[str] | None) -> tuple[int, ...]:
         schema = self.schema
@@ -303,3 +369,27 @@ class AsyncTable:
             raise SchemaMismatch(f"a bound has values for the first of {', '.join(self.key)}; got {key!r:.120}")
         columns = KeyColumns(self.schema, self.schema.key)
         return b"".join(columns.encode_one(place, value) for place, value in enumerate(values))
+
+
+class _Followed:
+    """One tablet of a table, found again when its replicas have moved."""
+
+    def __init__(self, table: AsyncTable, tablet_id: TabletId) -> None:
+        self._table = table
+        self.tablet_id = tablet_id
+
+    async def page(
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
+    ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
+        """Read a page; ``NoSuchTablet``: the tablet's range was dropped."""
+        table, tablet_id = self._table, self.tablet_id
+        given: Any = {"at": at, "at_least": at_least, "reader": reader, "timeout_s": timeout_s}
+        try:
+            return await table._by_id[tablet_id].page(spec, **given)
+        except NoSuchTablet:
+            if not await table.refresh(timeout_s=timeout_s):
+                raise
+            if tablet_id not in {tablet.tablet_id for tablet in table._tablets}:
+                fact = f"table {table.name!r} has no tablet {tablet_id!r} any more: its range was dropped"
+                raise NoSuchTablet(f"{fact} while it was read; scan again") from None
+            return await table._by_id[tablet_id].page(spec, **given)

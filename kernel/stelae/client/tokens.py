@@ -1,9 +1,12 @@
 """Scan tokens: a part of a scan, ready to be carried out elsewhere, now or later.
 
-They can be pickled, and turned into bytes that are safe to read from anywhere. A token names its table, the tablets it
-reads and how far it has come, and fixes the snapshot once one is chosen; it holds no rows and no connection."""
+They can be pickled, and turned into bytes that are safe to read from anywhere. A token names its table, by an id that
+outlives every name, the tablets it reads and how far it has come, and fixes the snapshot once one is chosen; it holds
+no rows and no connection."""
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 import msgspec
 
@@ -12,11 +15,11 @@ from stelae.spi.ids import TabletId
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 
-_TOKEN_VERSION = 1
+_TOKEN_VERSION = 2
 
 
 class BadToken(CallerError, code="BAD_TOKEN"):
-    """Bytes that are no scan token, or a token of another table."""
+    """Bytes that are no scan token, or a token of another table, or of a part of one that is gone."""
 
 
 class TokenPart(msgspec.Struct, frozen=True, array_like=True):
@@ -31,12 +34,14 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
     """A scan, or a part or the rest of one."""
 
     addresses: tuple[str, ...]  #: Where to connect.
-    table: str
+    table: str  #: What it was called; who has its id is found by that.
     schema: bytes  #: As it was when the scan was made.
     spec: ScanSpec
-    parts: tuple[TokenPart, ...]
+    parts: tuple[TokenPart, ...] | None  #: ``None``: a scan that has not begun; what it reads is found out then.
     at_least: int | None = None
     version: int = _TOKEN_VERSION
+    table_id: str = ""  #: Empty without masters: there a table is what its name says.
+    at: int | None = None  #: Hybrid timestamp of the snapshot of all parts, if the scan names one.
 
     def to_bytes(self) -> bytes:
         """Return the token as bytes."""
@@ -53,21 +58,37 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
             raise BadToken(f"a scan token of version {token.version}; this release reads {_TOKEN_VERSION}")
         return token
 
-    def check(self, table: str, schema: Schema, tablets: frozenset[TabletId]) -> None:
+    def check(self, table: str, table_id: str, schema: Schema, tablets: Container[TabletId]) -> None:
         """See that the token is of a table; ``BadToken``: it is not. ``SchemaMismatch``: one of its columns is gone."""
         mine = Schema.from_bytes(self.schema)
         key = [(c.name, c.type) for c in mine.key_layout.columns]
-        strangers = [part.tablet_id for part in self.parts if part.tablet_id not in tablets]
-        if self.table != table:
+        by_id = bool(self.table_id and table_id)
+        if by_id and self.table_id != table_id:
+            called = f"was called {self.table!r} then" if self.table == table else f"is of table {self.table!r}"
+            raise BadToken(f"the token {called}; this is another table, called {table!r}: make a new token of it")
+        if not by_id and self.table != table:
             raise BadToken(f"the token is of table {self.table!r}, this is {table!r}")
-        if strangers or key != [(c.name, c.type) for c in schema.key_layout.columns]:
-            what = f"tablet {strangers[0]!r}" if strangers else "another key"
-            raise BadToken(f"the token is of another table of the name {table!r}: it has {what}; make a new one")
+        if not by_id:
+            strangers = self.strangers(tablets)
+            if strangers or key != [(c.name, c.type) for c in schema.key_layout.columns]:
+                what = f"tablet {strangers[0]!r}" if strangers else "another key"
+                raise BadToken(f"the token is of another table of the name {table!r}: it has {what}; make a new one")
         asked = [*(self.spec.columns or ()), *(predicate.column for predicate in self.spec.predicates)]
         for column_id in asked:
             if column_id not in schema.by_id:
                 gone = mine.by_id.get(column_id)
                 raise dropped_column(gone.name if gone else f"id {column_id}", schema)
+
+    def strangers(self, tablets: Container[TabletId]) -> tuple[TabletId, ...]:
+        """The tablets that it reads and that are none of these."""
+        return tuple(part.tablet_id for part in self.parts or () if part.tablet_id not in tablets)
+
+
+def checked_token(token: ScanToken) -> ScanToken:
+    """Return what was handed in; ``BadToken``: it is not a token, but its bytes, for instance."""
+    if not isinstance(token, ScanToken):
+        raise BadToken(f"a scan token was expected, not {type(token).__name__}; ScanToken.from_bytes reads bytes")
+    return token
 
 
 def dropped_column(name: str, schema: Schema) -> SchemaMismatch:

@@ -146,7 +146,7 @@ def test_pandas_and_polars_get_the_rows() -> None:
 
 def test_tokens_of_a_scan_return_its_rows_wherever_they_are_carried_out() -> None:
     async def work(memory: MemoryTable) -> None:
-        tokens = memory.table.scan(where=("celsius", "<", 50)).tokens()
+        tokens = await memory.table.scan(where=("celsius", "<", 50)).tokens()
         assert len(tokens) == 3
         again = [pickle.loads(pickle.dumps(token)) for token in tokens]
         assert again == tokens == [ScanToken.from_bytes(token.to_bytes()) for token in tokens]
@@ -169,7 +169,9 @@ def test_what_is_left_of_a_scan_goes_on_from_its_token_at_the_same_snapshot(
             batches = scan.batches()
             found = [row for _ in range(taken) for row in (await anext(batches)).to_pylist()]
             await batches.aclose()
-            token = scan.token() if taken else scan.tokens() and memory.table.scan(order=order, limit=limit).token()
+            token = (
+                scan.token() if taken else await scan.tokens() and memory.table.scan(order=order, limit=limit).token()
+            )
             assert token is not None
             await memory.table.upsert({"sensor": 1, "minute": 1, "celsius": 99.0})
             found += await memory.table.open(ScanToken.from_bytes(token.to_bytes())).to_pylist()
@@ -223,13 +225,13 @@ def test_a_scan_that_is_through_has_no_token_left() -> None:
 
 def test_a_token_of_another_table_is_refused() -> None:
     async def work(memory: MemoryTable) -> None:
-        (token,) = MemoryTable(name="others").table.scan().tokens()
+        (token,) = await MemoryTable(name="others").table.scan().tokens()
         with pytest.raises(BadToken, match="of table 'others', this is 'readings'"):
             memory.table.open(token)
         renamed = msgspec.structs.replace(token, table="readings")
         with pytest.raises(BadToken, match="another table of the name 'readings': it has tablet 'others-0'"):
             memory.table.open(renamed)
-        (token,) = MemoryTable(one_column("value", "string")).table.scan().tokens()
+        (token,) = await MemoryTable(one_column("value", "string")).table.scan().tokens()
         with pytest.raises(BadToken, match="it has another key"):
             memory.table.open(token)
         with pytest.raises(BadToken, match="not bytes"):
@@ -264,10 +266,10 @@ def test_a_token_that_reads_a_dropped_column_names_it() -> None:
     async def work() -> None:
         memory = MemoryTable(without_celsius(2))
         for scan in (MemoryTable().table.scan(), MemoryTable().table.scan(["note"], ("celsius", ">", 1))):
-            (token,) = scan.tokens()
+            (token,) = await scan.tokens()
             with pytest.raises(SchemaMismatch, match="column 'celsius' was dropped from the table; it has: sensor"):
                 memory.table.open(token)
-        (token,) = MemoryTable().table.scan(["note"]).tokens()
+        (token,) = await MemoryTable().table.scan(["note"]).tokens()
         assert await memory.table.open(token).to_pylist() == []
 
     asyncio.run(work())

@@ -10,6 +10,8 @@ from stelae.client.master_names import TableState, TabletState
 from stelae.client.master_requests import (
     POLICY_TABLETS_MAX,
     Answer,
+    AreCurrent,
+    Currency,
     GetPolicyPart,
     GetTable,
     ListServers,
@@ -22,6 +24,7 @@ from stelae.client.master_requests import (
     TableList,
     TableSummary,
     TabletPlace,
+    tablets_digest,
 )
 from stelae.server.master.ddl import find_table
 from stelae.server.master.mutations import partitions_of
@@ -38,6 +41,8 @@ def answer(view: View, question: Question) -> Answer:
             return _tables(view, question)
         case GetTable():
             return _describe(view, find_table(view.catalog, question.table))
+        case AreCurrent():
+            return _are_current(view, question)
         case ListServers():
             return _servers(view)
         case GetPolicyPart():
@@ -76,6 +81,14 @@ def _describe(view: View, table: TableRecord) -> TableDescription:
         replication_factor=table.replication_factor,
         tablets=tuple(_place(view, by_partition[partition], addresses) for partition in partitions),
     )
+
+
+def _are_current(view: View, question: AreCurrent) -> Currency:
+    table = find_table(view.catalog, question.table)
+    tablets = view.catalog.live_tablets(table.table_id)
+    unfinished = {tablet.partition.range for tablet in tablets if tablet.state is not TabletState.RUNNING}
+    serving = (tablet.tablet_id for tablet in tablets if tablet.partition.range not in unfinished)
+    return Currency(current=tablets_digest(serving) == question.digest)
 
 
 def _place(view: View, tablet: TabletRecord, addresses: Mapping[NodeId, str]) -> TabletPlace:
