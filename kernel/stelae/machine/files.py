@@ -85,7 +85,8 @@ class RealFile:
             os.ftruncate(self._checked(), size)
 
     def size(self) -> int:
-        return os.fstat(self._checked()).st_size
+        with _name_errors(self.path):
+            return os.fstat(self._checked()).st_size
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -130,7 +131,13 @@ class RealFiles:
         return RealFile(fd, path)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(_checked(path))
+        # Not ``os.path.exists``, which says of a disk that fails that nothing is there.
+        try:
+            with _name_errors(path):
+                os.stat(_checked(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def listdir(self, path: str) -> list[str]:
         with _name_errors(path):

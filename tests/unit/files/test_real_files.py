@@ -145,3 +145,19 @@ def test_a_failed_replace_leaves_the_old_contents(tmp_path: Path, monkeypatch: p
         files.replace(f"{tmp_path}/a", b"new")
     assert files.listdir(str(tmp_path)) == ["a"]
     assert files.read_bytes(f"{tmp_path}/a") == b"old"
+
+
+def test_a_disk_that_fails_is_not_taken_for_one_without_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``exists`` once said no of a file that could not be looked at, and a start took its log for one that was gone."""
+    files, path = RealFiles(), f"{tmp_path}/a"
+    file = files.create(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", failing(errno.EIO))
+        patch.setattr(os, "fstat", failing(errno.EIO))
+        with pytest.raises(StorageError, match="a: cannot use it: Input/output error"):
+            files.exists(path)
+        with pytest.raises(StorageError, match="a: cannot use it: Input/output error"):
+            file.size()
+    assert files.exists(path) and not files.exists(f"{path}/below") and not files.exists(f"{tmp_path}/none")
