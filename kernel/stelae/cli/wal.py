@@ -56,17 +56,17 @@ def dump(
     Entries that were collected are gone: a log begins after its base. A log that is damaged is printed up to there,
     and the exit code is 1."""
     from stelae.convert.showing import entry_document
-    from stelae.spi.errors import StorageError
+    from stelae.spi.errors import Corrupt, StorageError
 
     rows: list[dict[str, Any]] = []
-    problem = ""
+    problem, damaged = "", False
     with _engine(directory, config) as engine:
         try:
             for log in _chosen(engine, tablet):
                 for entry in _some(engine, log, first, limit - len(rows)):
                     rows.append(entry_document(str(log), entry, bodies=bodies))
         except StorageError as error:
-            problem = str(error)
+            problem, damaged = str(error), isinstance(error, Corrupt)
     if as_json:
         print_json({"entries": rows, "problem": problem or None})
     else:
@@ -75,7 +75,7 @@ def dump(
     if len(rows) == limit:
         note(f"stopped at {limit} entries; go on with --from, or raise --limit")
     if problem:
-        note(f"damaged: {problem}")
+        note(f"{'damaged' if damaged else 'cannot be read now'}: {problem}")
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -83,7 +83,9 @@ def dump(
 def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Read every entry of every log: checksums, indexes without a gap, terms that never go back.
 
-    A log that is not whole is named with the file, the offset and its last good op id; the exit code is then 1."""
+    A log that is not whole is named with the file, the offset and its last good op id; the exit code is then 1. So it
+    is if the disk cannot give back what stands there, which is no damage: nothing is known of these bytes."""
+    from stelae.convert.reading import said_of
     from stelae.convert.showing import report_document
 
     with _engine(directory, config) as engine:
@@ -95,7 +97,7 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
         rows = [(r.log, r.entries, r.state.last, "ok" if r.problem is None else r.problem) for r in reports]
         print_table(("LOG", "ENTRIES", "LAST", "STATE"), rows)
     if bad:
-        note(f"{len(bad)} of {len(reports)} logs are damaged")
+        note(said_of(reports))
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -27,12 +27,12 @@ import msgspec
 
 from stelae.convert.copying import compare_logs, copy_logs
 from stelae.convert.offline import SILENT, Meter
-from stelae.convert.reading import LogReport, check_logs
+from stelae.convert.reading import LogReport, check_logs, said_of
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints, save
 from stelae.host.settings import Picked
-from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError
+from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError
 from stelae.spi.log import ENTRY_OVERHEAD_BYTES
 from stelae.spi.services import EngineServices, Files
 
@@ -129,11 +129,14 @@ def check_source(reports: list[LogReport]) -> None:
     """Refuse to convert damaged logs: a copy could not tell that something is missing.
 
     Raises:
-        Corrupt: names every such log, and what to do."""
+        Corrupt: names every such log, and what to do.
+        StorageError: none is damaged, but some cannot be read now."""
     bad = [f"{report.log}: {report.problem}" for report in reports if report.problem is not None]
-    if bad:
+    if any(report.problem is not None and report.problem.damage for report in reports):
         advice = "replace these replicas from their peers while the node runs on its present engine, then convert"
-        raise Corrupt(f"{len(bad)} of {len(reports)} logs are damaged; {advice}\n" + "\n".join(bad))
+        raise Corrupt(f"{said_of(reports)}; {advice}\n" + "\n".join(bad))
+    if bad:
+        raise StorageError(f"{said_of(reports)}; see to the disk and try again\n" + "\n".join(bad))
 
 
 def _build(place: Place, source: Picked, target: Picked, meter: Meter, dry_run: bool) -> Plan:

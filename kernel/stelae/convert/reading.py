@@ -5,11 +5,11 @@ that do not go back, the same op id from ``op_id_at``, and every checksum, becau
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stelae.convert.offline import SILENT, Meter
-from stelae.spi.errors import StelaeError, StorageError
+from stelae.spi.errors import Corrupt, StelaeError, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import LogState, WalEngine
@@ -20,12 +20,14 @@ BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Where a log is not whole. ``path`` and ``offset`` are empty where the engine does not name them."""
+    """Where a log is not whole. ``path`` and ``offset`` are empty where the engine does not name them. Without
+    ``damage`` nothing is known to be wrong with it: the disk did not give back its bytes now."""
 
     path: str
     offset: int | None
     last_good: OpId
     detail: str
+    damage: bool = True
 
     def __str__(self) -> str:
         place = f"{self.path}@{self.offset}" if self.offset is not None else self.path
@@ -53,7 +55,7 @@ def batches(engine: WalEngine, log: LogId, first: int, end: int) -> Iterator[lis
     while first < end:
         found = engine.read(log, first, end, BATCH_BYTES)
         if not found:
-            raise StorageError(f"the engine read nothing from entry {first} on, of those up to {end - 1} that it has")
+            raise Corrupt(f"the engine read nothing from entry {first} on, of those up to {end - 1} that it has")
         yield found
         first += len(found)
 
@@ -110,8 +112,17 @@ def _walk(engine: WalEngine, log: LogId, state: LogState, walk: _Walk, meter: Me
     except StorageError as error:
         _go_to_the_edge(engine, log, state, walk)
         offset, detail = error.offset, getattr(error, "fact", str(error))
-        return Problem(path=error.path, offset=offset, last_good=walk.last, detail=detail)
+        damage = isinstance(error, Corrupt)
+        return Problem(path=error.path, offset=offset, last_good=walk.last, detail=detail, damage=damage)
     return None
+
+
+def said_of(reports: Sequence[LogReport]) -> str:
+    """How many logs are damaged, and how many cannot be read now, in words; empty if all are whole."""
+    bad = [report.problem for report in reports if report.problem is not None]
+    damaged = sum(problem.damage for problem in bad)
+    counts = ((damaged, "are damaged"), (len(bad) - damaged, "cannot be read now"))
+    return ", ".join(f"{count} of {len(reports)} logs {what}" for count, what in counts if count)
 
 
 def _go_to_the_edge(engine: WalEngine, log: LogId, state: LogState, walk: _Walk) -> None:

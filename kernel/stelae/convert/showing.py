@@ -68,5 +68,5 @@ def report_document(report: LogReport) -> dict[str, Any]:
     found |= {"entries": report.entries, "body_bytes": report.body_bytes, "problem": None}
     if (bad := report.problem) is not None:
         place = {"path": bad.path, "offset": bad.offset, "last_good": str(bad.last_good)}
-        found["problem"] = {**place, "detail": bad.detail}
+        found["problem"] = {**place, "detail": bad.detail, "damage": bad.damage}
     return found

@@ -16,8 +16,8 @@ from stelae.cli.wal_offline import PrintingMeter
 from stelae.convert.conversion import building
 from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.layout import Layout
-from stelae.machine.files import RealFiles
-from stelae.spi.errors import CallerError, ConfigError, Corrupt, Locked, StelaeError
+from stelae.machine.files import RealFile, RealFiles
+from stelae.spi.errors import CallerError, ConfigError, Corrupt, Locked, StelaeError, StorageError
 from tests.unit.convert.places import SEGMENTED, formatted, place
 
 FILES = RealFiles()
@@ -94,7 +94,11 @@ def test_verify_names_file_offset_and_last_good_entry_of_a_damaged_log(root: str
     path = damage(root, 11)
     found = document("verify", root, code=1)
     problem = found["logs"][0]["problem"]
-    assert not found["ok"] and [log["problem"] is None for log in found["logs"]] == [False, True, True]
+    assert (
+        problem["damage"]
+        and not found["ok"]
+        and [log["problem"] is None for log in found["logs"]] == [False, True, True]
+    )
     assert (problem["path"], problem["last_good"]) == (path, "1.10")
     assert 0 < problem["offset"] < os.path.getsize(path)
     shown, remark = invoke("verify", root, code=1)
@@ -107,6 +111,33 @@ def test_dump_of_a_damaged_log_says_so_and_exits_with_1(root: str) -> None:
     found = document("dump", root, code=1)
     assert path in found["problem"]
     assert document("dump", root, "--limit", "2")["problem"] is None
+
+
+def test_what_the_disk_does_not_give_back_now_is_named_and_not_called_damage(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = {path for index in (11, 12) for path in Path(root, "wals", "busy").glob("*.seg") if stamped(path, index)}
+    whole = RealFile.pread
+
+    def failing(file: RealFile, size: int, offset: int) -> bytes:
+        if file.path == str(path) and size >= 900:
+            raise StorageError("cannot read: Input/output error", path=file.path, offset=offset)
+        return whole(file, size, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealFile, "pread", failing)
+        problem = document("verify", root, code=1)["logs"][0]["problem"]
+        assert (problem["path"], problem["damage"]) == (str(path), False)
+        assert "1 of 3 logs cannot be read now" in invoke("verify", root, code=1)[1]
+        assert f"cannot be read now: {path}" in invoke("dump", root, code=1)[1]
+        with pytest.raises(StorageError, match="1 of 3 logs cannot be read now; see to the disk") as caught:
+            invoke("convert", root, "--to", "shared")
+        assert not isinstance(caught.value, Corrupt)
+    assert document("verify", root)["ok"]
+
+
+def stamped(path: Path, index: int) -> bool:
+    return b"<1.%d><" % index in path.read_bytes()
 
 
 def test_stats_show_every_log_and_the_engines_own_figures(root: str) -> None:
