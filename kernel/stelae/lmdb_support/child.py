@@ -2,13 +2,17 @@
 
 A file that was cut kills whoever reads it through its map with SIGBUS, and a flipped bit in a page header can
 lead LMDB anywhere. Here that ends a child instead of a node. The child is a fresh interpreter, not a fork: an
-environment must not cross a fork. It runs the engine's own module, which calls :func:`main`."""
+environment must not cross a fork. It runs the engine's own module, which calls :func:`main`.
+
+A disk that cannot be read kills it in the same way, so the file is then read once more, by plain calls: it is
+broken if it was read back whole. A child without memory, or one that somebody killed, says nothing about the file."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,20 +21,24 @@ from typing import Any, TypeVar
 import msgspec
 
 from stelae.lmdb_support.environment import DATA_NAME, MAP_BYTES_MIN
-from stelae.lmdb_support.library import library, typed
+from stelae.lmdb_support.library import library, of_the_system, typed
 from stelae.spi.errors import FutureVersion, StorageError
 
 _ERROR_BYTES_MAX = 400
 _PROBLEMS_MAX = 3
+_PIECE_BYTES = 1 << 20
+_BY_WHAT_IT_READ = {signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
 
 class Report(msgspec.Struct, frozen=True):
     """What a child found. ``broken`` says why the environment is of no use at all, if so.
 
-    ``newer`` says that a newer release wrote it, which is no damage. Engines may add what they find."""
+    ``newer`` says that a newer release wrote it, ``unread`` why it could not be checked now: neither is damage.
+    Engines may add what they find."""
 
     broken: str = ""
     newer: str = ""
+    unread: str = ""
 
 
 R = TypeVar("R", bound=Report)
@@ -41,7 +49,7 @@ def check_in_child(command: Sequence[str], directory: str, seconds_max: int, rep
 
     Args:
         command: what the interpreter gets before the directory: ``-m`` and a module.
-        seconds_max: a check that takes longer counts as failed.
+        seconds_max: a check that takes longer is given up.
         report: what the child prints.
     """
     whole = [sys.executable, *command, directory]
@@ -49,17 +57,40 @@ def check_in_child(command: Sequence[str], directory: str, seconds_max: int, rep
     try:
         done = subprocess.run(whole, env=environment, capture_output=True, timeout=seconds_max, check=False)
     except subprocess.TimeoutExpired:
-        return report(broken=f"the check was not done after {seconds_max} s; see check_seconds_max")
+        return report(unread=f"the check was not done after {seconds_max} s: raise check_seconds_max")
+    except OSError as error:
+        return report(unread=f"no process could be started to check it: {error}")
     if done.returncode == 0:
         return msgspec.json.decode(done.stdout, type=report)
     if done.returncode < 0:
-        try:
-            name = signal.Signals(-done.returncode).name
-        except ValueError:
-            name = f"signal {-done.returncode}"
-        return report(broken=f"{name} killed the process that read it: the file was cut, or a page is damaged")
+        return _killed(-done.returncode, f"{directory}/{DATA_NAME}", report)
     said = done.stderr.decode(errors="replace").strip()[-_ERROR_BYTES_MAX:]
-    return report(broken=f"the check ended with code {done.returncode}: {said}")
+    return report(unread=f"the check ended with code {done.returncode}: {said}")
+
+
+def _killed(number: int, path: str, report: type[R]) -> R:
+    """What it means that a signal ended the child."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    if number not in _BY_WHAT_IT_READ:
+        return report(unread=f"{name} killed the process that read it, not the file: is there memory enough?")
+    unread = _unread(path)
+    if unread:
+        return report(unread=f"{name} killed the process that read it, and the disk cannot read it: {unread}")
+    return report(broken=f"{name} killed the process that read it: the file was cut, or a page is damaged")
+
+
+def _unread(path: str) -> str:
+    """Say why plain calls cannot read a file to its end, if they cannot."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(_PIECE_BYTES):
+                pass
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def check(directory: str, wanted_by: str, contents: Callable[[Any, str], R], report: type[R]) -> R:
@@ -75,6 +106,17 @@ def check(directory: str, wanted_by: str, contents: Callable[[Any, str], R], rep
             ``StorageError`` that tells it.
     """
     path = f"{directory}/{DATA_NAME}"
+    try:
+        return _checked(directory, path, wanted_by, contents, report)
+    except (OSError, MemoryError) as error:
+        return report(unread=f"cannot read {path}: {error}")
+    except (struct.error, ValueError, LookupError, TypeError) as error:
+        return report(broken=f"what it holds is nothing that was written: {error!r}")
+
+
+def _checked(directory: str, path: str, wanted_by: str, contents: Callable[[Any, str], R], report: type[R]) -> R:
+    if not os.path.getsize(path):
+        return report(broken="the file is empty")
     problems = verified(path)
     if problems:
         more = f" (and {len(problems) - _PROBLEMS_MAX} more)" if len(problems) > _PROBLEMS_MAX else ""
@@ -90,6 +132,8 @@ def check(directory: str, wanted_by: str, contents: Callable[[Any, str], R], rep
         with env.begin(buffers=True) as txn:
             return contents(txn, path)
     except lmdb.Error as error:
+        if of_the_system(error):
+            return report(unread=f"LMDB cannot open or read it: {error}")
         return _refusal(typed(error, path), report)
     except StorageError as error:
         return _refusal(error, report)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from stelae.lmdb_support.gate import Gate
-from stelae.lmdb_support.library import library, map_refused, typed
+from stelae.lmdb_support.library import library, map_refused, of_the_system, typed
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import File, Files
 
@@ -78,7 +78,10 @@ class BaseEnvironment(Generic[S]):
                 break
             except lmdb.Error as error:
                 if not map_refused(error):
-                    raise typed(error, path) from error
+                    found = typed(error, path)
+                    if of_the_system(error) and not isinstance(found, Full):
+                        found = StorageError(f"LMDB cannot open it: {error}", path=path)
+                    raise found from error
                 if map_bytes // 2 < map_bytes_min:
                     fact = f"the system grants no map, not even one of {map_bytes} bytes; raise the limit of memory"
                     raise Full(fact, path=path) from error

@@ -17,7 +17,15 @@ MODULE, EXTRA = "lmdb", "lmdb"
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _FULL = ("MapFullError", "DiskError", "MemoryError", "TxnFullError", "ReadersFullError")
-_CORRUPT = ("CorruptedError", "PageNotFoundError", "InvalidError", "BadChecksumError", "CursorFullError")
+_SYSTEM = ("DiskError", "MemoryError", "LockError", "ReadonlyError", "InvalidParameterError", "ReadersFullError")
+_CORRUPT = (
+    "CorruptedError",
+    "PageNotFoundError",
+    "InvalidError",
+    "BadChecksumError",
+    "CursorFullError",
+    "IncompatibleError",
+)
 
 
 def library(wanted_by: str) -> Any:
@@ -40,6 +48,12 @@ def typed(error: Exception, path: str) -> StorageError:
 def map_refused(error: Exception) -> bool:
     """Say whether the system did not grant a map of that size."""
     return type(error).__name__ == "MemoryError" or _is(error, errno.ENOMEM)
+
+
+def of_the_system(error: Exception) -> bool:
+    """Say whether the system refused a call, rather than LMDB what stands in the file: trying again may help."""
+    kind = type(error).__name__
+    return kind in _SYSTEM or (kind == "Error" and not str(error).partition("MDB_")[1])
 
 
 def _is(error: Exception, number: int) -> bool:

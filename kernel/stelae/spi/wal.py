@@ -116,8 +116,8 @@ class WalEngine(Engine):
     @abstractmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
         """Open the engine's directory, made when missing; recovery is complete on return. Only ``Locked``, ``Foreign``,
-        ``FutureVersion`` and ``Full`` are raised, and ``StorageError`` for a directory that cannot be used, as on a
-        read-only disk: ``logs`` lists a corrupt log with its damage; the others work."""
+        ``FutureVersion`` and ``Full`` are raised, and ``StorageError`` for what cannot be used or read now. Damage is
+        what was read and is wrong, never a call that failed: ``logs`` lists such a log with it; the others work."""
 
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:

@@ -112,10 +112,10 @@ class WalHarness(ABC):
     def directory(self) -> str:
         """The directory that the engine owns."""
 
-    def open(self) -> WalEngine:
-        """Open the engine on the disk as it is."""
+    def open(self, files: Files | None = None) -> WalEngine:
+        """Open the engine on the disk as it is, by way of ``files`` if given."""
         self.workers = QueuedWorkers(at_once=self.workers.at_once)
-        services = fake_services(self.files, self.workers)
+        services = fake_services(self.files if files is None else files, self.workers)
         return self.engine_type.open(self.directory, self.config, services)
 
     @abstractmethod

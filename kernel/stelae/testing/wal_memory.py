@@ -122,7 +122,12 @@ class MemoryWal(WalEngine):
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
         """Open what the last ``close`` wrote down."""
         services.files.make_directory(directory)
-        return cls(services.files, directory, services.files.lock(f"{directory}/{LOCK_NAME}"))
+        lock = services.files.lock(f"{directory}/{LOCK_NAME}")
+        try:
+            return cls(services.files, directory, lock)
+        except BaseException:
+            lock.release()
+            raise
 
     def logs(self) -> Mapping[LogId, LogState]:
         """A snapshot of every log."""

@@ -10,6 +10,7 @@ D    the child died, or found damage                     the replica has failed
 E    a sync failed once                                  the replica has failed: nothing of the file is trusted
 F    an environment with fewer flushes than manifest     the replica has failed: what was durable is gone
 G    an environment with more flushes than the manifest  they are taken back, newest first
+H    it cannot be read now, or the child not be run      ``StorageError``, which says nothing about what is in it
 ===  ==================================================  =====================================================
 
 Taking back is done in transactions of a piece each, and may be interrupted anywhere."""
@@ -21,7 +22,7 @@ from typing import Any
 
 from stelae.lmdb_support.environment import DATA_NAME
 from stelae.lmdb_support.marker import Left, Marker, Owner
-from stelae.spi.errors import Corrupt, FutureVersion
+from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.services import Files
 from stelae_store_lmdb.child import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
@@ -111,6 +112,8 @@ def opened(place: Place, flush: int) -> Environment:
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
         if report.newer:
             raise FutureVersion(report.newer, path=place.data_path)
+        if report.unread:  # H
+            raise StorageError(report.unread, path=place.data_path)
         if report.broken:  # D
             raise Corrupt(report.broken, path=place.data_path)
     env = Environment.open(place.files, place.env_directory, place.config)

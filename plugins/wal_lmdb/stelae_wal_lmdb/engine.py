@@ -16,7 +16,7 @@ from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, WalEngine
 from stelae_wal_lmdb import reader
 from stelae_wal_lmdb.append import Fit, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
-from stelae_wal_lmdb.directories import prepare, remove_spools, spool_path
+from stelae_wal_lmdb.directories import misplaced, prepare, remove_spools, spool_path
 from stelae_wal_lmdb.environment import Environment
 from stelae_wal_lmdb.export import ExportSnapshot, read_export, read_record, write_export
 from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, Record, encode_header, encode_record, key
@@ -51,6 +51,11 @@ class LmdbWal(WalEngine):
     @classmethod
     def open(cls, directory: str, config: LmdbConfig, services: EngineServices) -> Self:
         """Open the directory; after an unclean stop, once a child process has read all of it."""
+        with misplaced(directory):
+            return cls._opened(directory, config, services)
+
+    @classmethod
+    def _opened(cls, directory: str, config: LmdbConfig, services: EngineServices) -> Self:
         files = services.files
         prepare(files, directory)
         lock = files.lock(f"{directory}/{LOCK_NAME}")

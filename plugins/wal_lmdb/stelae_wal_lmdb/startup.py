@@ -3,11 +3,12 @@ rows the comments below name. Every row has a test."""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 
 from stelae.lmdb_support.environment import DATA_NAME
 from stelae.lmdb_support.marker import Left, Marker, Owner
-from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError
+from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import Files
 from stelae.spi.wal import Damage
@@ -81,6 +82,7 @@ def open_all(place: Place, left: Left) -> Opened:
 
     Raises:
         FutureVersion, Full: see the contract.
+        StorageError: the environment cannot be read or checked now (row K).
     """
     names = place.names.all()
     if not place.files.exists(place.data_path):  # A, B
@@ -90,16 +92,18 @@ def open_all(place: Place, left: Left) -> Opened:
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
     if report.newer:
         raise FutureVersion(report.newer, path=place.data_path)
+    if report.unread:  # K
+        raise StorageError(report.unread, path=place.data_path)
     if (report.broken or left is Left.DISTRUSTED) and not names:  # A
         return fresh(place)
     if report.broken:  # E
         return condemned_all(place, names, report.broken)
     try:
         opened = _load(place, names, report)
-    except (Full, FutureVersion):
-        raise
-    except StorageError as error:
+    except Corrupt as error:
         return condemned_all(place, names, error.fact)
+    except (struct.error, ValueError) as error:
+        return condemned_all(place, names, f"it holds keys that nothing of ours wrote: {error}")
     if left is Left.DISTRUSTED:  # F
         _distrust(place, opened)
         return opened

@@ -58,7 +58,7 @@ class Found(Enum):
     CHANGED = Row("P", "last; invalid, though all of it was written", Verdict.DAMAGE)
     TORN = Row("Q", "last; invalid, and part of it was never written", Verdict.CUT)
     CLEAN = Row("R", "last; the end of the file, or only zeros follow", Verdict.OPEN)
-    UNUSABLE = Row("S", "a file that cannot be read, or whose end cannot be synced", Verdict.DAMAGE)
+    UNUSABLE = Row("S", "last; its end cannot be written once more and synced", Verdict.DAMAGE)
     MISSING = Row("T", "the base file names a segment newer than any that is there", Verdict.DAMAGE)
 
 

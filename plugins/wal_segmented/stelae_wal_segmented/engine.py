@@ -15,7 +15,7 @@ from stelae_wal_segmented.aside import open_aside
 from stelae_wal_segmented.base import Base, create_base
 from stelae_wal_segmented.compression import compressor_of
 from stelae_wal_segmented.config import SegmentedConfig
-from stelae_wal_segmented.directories import make_durable
+from stelae_wal_segmented.directories import make_durable, misplaced
 from stelae_wal_segmented.fan_out import FanOut, Piece
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
@@ -47,6 +47,11 @@ class SegmentedWal(WalEngine):
     @classmethod
     def open(cls, directory: str, config: SegmentedConfig, services: EngineServices) -> Self:
         """Open the directory and recover every log in it."""
+        with misplaced(directory):
+            return cls._opened(directory, config, services)
+
+    @classmethod
+    def _opened(cls, directory: str, config: SegmentedConfig, services: EngineServices) -> Self:
         files = services.files
         make_durable(files, directory)
         lock = files.lock(f"{directory}/{LOCK_NAME}")

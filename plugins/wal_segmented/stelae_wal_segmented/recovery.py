@@ -12,10 +12,10 @@ later group attests is written once more and synced before the log is handed out
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
-from stelae.spi.errors import Corrupt, FutureVersion, StorageError
+from stelae.spi.errors import Corrupt, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import File, Files
 from stelae.spi.wal import Damage
@@ -63,13 +63,12 @@ def recover_log(files: Files, directory: str, log: LogId, sequences: Sequence[in
 
     Raises:
         FutureVersion: a file was written by a newer release.
+        StorageError: a file cannot be read now, or there is no space: nothing is known of the log.
     """
     recovery = _Recovery(files, directory, log)
     try:
         recovery.run(sequences)
-    except FutureVersion:
-        raise
-    except StorageError as error:
+    except (Corrupt, SyncFailed) as error:
         recovery.damage(Found.UNUSABLE, error.path, error.offset or 0, error.fact)
     return recovery.result
 
@@ -97,7 +96,8 @@ class _Recovery:
         counting = [n for n in sequences if n >= self.result.base.first_sequence]
         for sequence in sequences:
             if sequence < self.result.base.first_sequence:
-                self.files.remove(self._path(sequence))
+                with suppress(StorageError, OSError):  # Then at the next start.
+                    self.files.remove(self._path(sequence))
                 self.result.found.append(Found.COLLECTED)
         headers, bad = self._headers(counting)
         for position, header in enumerate(headers):
@@ -115,7 +115,7 @@ class _Recovery:
         path = f"{self.directory}/{base_name(self.log.generation)}"
         try:
             base = read_base(self.files, path)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             self.damage(Found.NO_BASE, path, 0, "there is no base file")
             return False
         except Corrupt as error:
@@ -133,10 +133,12 @@ class _Recovery:
         headers: list[SegmentHeader] = []
         for sequence in sequences:
             path = self._path(sequence)
-            with closing(self.files.open(path)) as file:
-                data = file.pread(SEGMENT_HEADER_BYTES, 0)
             try:
+                with closing(self.files.open(path)) as file:
+                    data = file.pread(SEGMENT_HEADER_BYTES, 0)
                 header = decode_segment_header(data, path)
+            except (FileNotFoundError, IsADirectoryError):
+                return headers, Corrupt("there is no such file", path=path, offset=0)
             except Corrupt as error:
                 return headers, error
             if header.log != self.log or header.sequence != sequence:

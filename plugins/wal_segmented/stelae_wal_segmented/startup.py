@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
-from stelae.spi.errors import BadIdentifier, Corrupt
+from stelae.spi.errors import BadIdentifier, Corrupt, StorageError
 from stelae.spi.ids import LogId, TabletId, tablet_id
 from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse, read_base
@@ -20,6 +21,7 @@ def recover_all(setting: Setting, directory: str) -> dict[LogId, TabletLog]:
 
     Raises:
         FutureVersion: a file was written by a newer release.
+        StorageError: what is there cannot be read now.
     """
     logs: dict[LogId, TabletLog] = {}
     for tablet in _tablets(setting.files, directory):
@@ -53,7 +55,8 @@ def _generations(files: Files, place: str) -> dict[int, list[int]]:
         if parsed is None:
             continue
         if parsed.kind in (FileKind.UNBORN, FileKind.TEMPORARY):
-            files.remove(f"{place}/{name}")
+            with suppress(StorageError, OSError):  # Then at the next start.
+                files.remove(f"{place}/{name}")
             continue
         sequences = found.setdefault(parsed.generation, [])
         if parsed.kind is FileKind.SEGMENT:
@@ -67,6 +70,6 @@ def _is_dropped(files: Files, place: str, generation: int) -> bool:
     """Say whether the log's removal began (row C)."""
     try:
         base = read_base(files, f"{place}/{base_name(generation)}")
-    except (FileNotFoundError, Corrupt):
+    except (FileNotFoundError, IsADirectoryError, Corrupt):
         return False
     return base.use is LogUse.DROPPING

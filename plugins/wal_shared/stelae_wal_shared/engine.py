@@ -9,12 +9,13 @@ from typing import ClassVar, Self
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, StorageError
 from stelae.spi.ids import LogId, OpId, tablet_id
 from stelae.spi.log import Entry
-from stelae.spi.services import EngineServices, Files
+from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_wal_shared.book import Book, past_the_end
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.control import write_control
+from stelae_wal_shared.directories import make_directory, misplaced
 from stelae_wal_shared.export import export_log
 from stelae_wal_shared.format import Kind
 from stelae_wal_shared.marker import LOCK_NAME, claim
@@ -58,7 +59,8 @@ class SharedWal(WalEngine):
     @classmethod
     def open(cls, directory: str, config: SharedConfig, services: EngineServices) -> Self:
         """Open the directory and recover every log in it."""
-        return cls(directory, config, services, beside_others=False)
+        with misplaced(directory):
+            return cls(directory, config, services, beside_others=False)
 
     def logs(self) -> Mapping[LogId, LogState]:
         """A snapshot of every log of the node, damaged ones included."""
@@ -218,15 +220,3 @@ class SharedWal(WalEngine):
             self._tail.sync()
         except (StorageError, OSError) as error:
             raise self._committer.fail_all(error, []) from error
-
-
-def make_directory(files: Files, path: str) -> None:
-    """Create a directory with its missing parents, durably.
-
-    Its name may be there and not durable, after a process was killed: parents are synced in any case."""
-    parents = [path.rpartition("/")[0] or "/"]
-    while not files.exists(parents[-1]):
-        parents.append(parents[-1].rpartition("/")[0] or "/")
-    files.make_directory(path)
-    for parent in reversed(parents):
-        files.sync_directory(parent)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing, suppress
 
-from stelae.spi.errors import Foreign, FutureVersion, StorageError
+from stelae.spi.errors import Foreign, StorageError, SyncFailed
 from stelae.spi.services import File
 from stelae_wal_shared.book import Book
 from stelae_wal_shared.decisions import Found
@@ -37,6 +37,7 @@ def recover(book: Book, newest_known: int, newest_end: int) -> list[Found]:
     Raises:
         Foreign: there are files of ours, and nothing tells what was in them.
         FutureVersion: a newer release wrote them.
+        StorageError: one of them cannot be read now, or there is no space: nothing is known of the logs.
     """
     recovery = _Recovery(book, newest_known, newest_end)
     recovery.run()
@@ -65,7 +66,7 @@ class _Recovery:
         if head is None or head.image is None or head.number != newest:
             self._without_newest(numbers)
             return
-        self._take_newest(head)
+        self._take(head, settle=True)
         if newest_known > newest:
             fact = f"segment {newest_known} is missing"
             self._damage_all(Found.NEWEST_MISSING, segment_path(self.book.directory, newest_known), fact)
@@ -81,7 +82,7 @@ class _Recovery:
             if number is not None:
                 numbers.append(number)
             elif name.endswith((UNBORN_SUFFIX, ".tmp")):
-                with suppress(FileNotFoundError, StorageError):
+                with suppress(OSError, StorageError):
                     self.files.remove(f"{self.book.directory}/{name}")
                 self.found.append(Found.UNBORN)
         return sorted(numbers)
@@ -90,9 +91,7 @@ class _Recovery:
         try:
             with closing(self.files.open(segment_path(self.book.directory, number))) as file:
                 return read_head(file, image=image)
-        except FutureVersion:
-            raise
-        except (StorageError, FileNotFoundError):
+        except (FileNotFoundError, IsADirectoryError):
             return None
 
     def _without_newest(self, numbers: list[int]) -> None:
@@ -114,16 +113,8 @@ class _Recovery:
 
     # -- step 2 ----------------------------------------------------------------------------------
 
-    def _take_newest(self, head: Head) -> None:
-        """Take over head and records of the newest segment."""
-        try:
-            self._take(head, settle=True)
-        except FutureVersion:
-            raise
-        except StorageError as error:
-            self._damage_all(Found.UNPROVEN, error.path or self.book.directory, error.fact)
-
     def _take(self, head: Head, *, settle: bool) -> None:
+        """Take over head and records of a segment."""
         path = segment_path(self.book.directory, head.number)
         segment = Segment(head.number, head.nonce, path, head.start, head.start)
         assert head.image is not None
@@ -176,7 +167,7 @@ class _Recovery:
             if replay.stop is not Stop.LOST and file.size() > end:
                 file.truncate(end)
             file.sync()
-        except StorageError as error:
+        except SyncFailed as error:
             self._unproven(segment, data, proven, error)
             return
         if replay.stop is not Stop.LOST:
@@ -216,8 +207,10 @@ class _Recovery:
             if not segment.live:
                 del book.segments[segment.number]
         book.segments = dict(sorted(book.segments.items()))
+        # What stands behind damage may be all that is left of it, and stays until the log is dropped.
+        remove = remove and not any(log.damage for log in book.logs.values())
         for number in sorted(present - set(book.segments) - {newest}) if remove else ():
-            with suppress(FileNotFoundError, StorageError):
+            with suppress(OSError, StorageError):
                 self.files.remove(segment_path(book.directory, number))
             self.found.append(Found.COLLECTED)
 
@@ -230,12 +223,8 @@ class _Recovery:
         if head is None or (head.number, head.nonce, head.start) != (segment.number, segment.nonce, segment.start):
             self._damage_holders(Found.BAD_SEGMENT, segment, 0, "its head is not the one it was written with")
             return
-        try:
-            with closing(self.files.open(segment.path)) as file:
-                size = file.size()
-        except StorageError as error:
-            self._damage_holders(Found.BAD_SEGMENT, segment, 0, error.fact)
-            return
+        with closing(self.files.open(segment.path)) as file:
+            size = file.size()
         if size < segment.end:
             self._damage_holders(Found.BAD_SEGMENT, segment, size, f"it ends before {segment.end}")
 

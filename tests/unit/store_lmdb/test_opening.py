@@ -121,12 +121,21 @@ def test_row_d_a_cut_file_kills_the_child_and_not_the_node(
     assert command is not WITHOUT_VERIFIER or "SIGBUS" in caught.value.fact
 
 
-def test_row_d_a_child_that_takes_too_long_or_fails_is_no_good_sign(
+def test_row_h_a_child_that_takes_too_long_or_fails_is_no_good_sign_and_no_damage(
     replica: LmdbReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    replica.store.close()
+    replica.config = LmdbStoreConfig(check="always", check_seconds_max=1)
     for command, said in ((("-c", "import time; time.sleep(60)"), "after 1 s"), (("-c", "1/0"), "ended with code 1")):
         monkeypatch.setattr(child, "COMMAND", command)
-        assert said in check_in_child(str(replica.data.parent), 1).broken
+        assert said in check_in_child(str(replica.data.parent), 1).unread
+        with pytest.raises(StorageError, match=said) as caught:
+            reopen(replica)
+        assert not isinstance(caught.value, Corrupt)
+    monkeypatch.undo()
+    replica.config = LmdbStoreConfig()
+    reopen(replica)
+    assert replica.rows() == ROWS
 
 
 def test_row_e_after_a_failed_sync_nothing_is_written_now_or_later(replica: LmdbReplica) -> None:

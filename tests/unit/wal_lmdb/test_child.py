@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 from pathlib import Path
+from typing import NoReturn
 
+import lmdb
 import pytest
 
 from stelae.lmdb_support import child as support
-from stelae.spi.errors import Corrupt, FutureVersion
+from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import RealHarness
@@ -131,11 +135,90 @@ def test_a_stop_that_was_clean_needs_no_child_unless_always_is_set(
     assert len(calls) == 1
 
 
-def test_a_child_that_fails_or_takes_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "COMMAND", ("-c", "raise SystemExit('no memory left')"))
-    assert "code 1: no memory left" in check_in_child(str(tmp_path), 60).broken
-    monkeypatch.setattr(child, "COMMAND", ("-c", "import threading; threading.Event().wait()"))
-    assert "check_seconds_max" in check_in_child(str(tmp_path), 1).broken
+SELF_KILLED = "import os, signal; os.kill(os.getpid(), signal.%s)"
+NO_VERDICT = {
+    "it found no memory": (("-c", "raise SystemExit('no memory left')"), "code 1: no memory left"),
+    "it took too long": (("-c", "import threading; threading.Event().wait()"), "raise check_seconds_max"),
+    "somebody killed it": (("-c", SELF_KILLED % "SIGKILL"), "SIGKILL killed the process that read it, not the file"),
+}
+
+
+@pytest.mark.parametrize("why", NO_VERDICT)
+def test_a_child_that_gives_no_verdict_ends_the_start_and_damages_nothing(
+    crashed: RealHarness, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Each of these once damaged every log of the node."""
+    command, said = NO_VERDICT[why]
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "COMMAND", command)
+        patch.setattr(crashed, "config", dataclasses.replace(CONFIG, check_seconds_max=1))
+        with pytest.raises(StorageError, match=said) as caught:
+            crashed.open()
+    assert type(caught.value) is StorageError and caught.value.path == str(data_of(crashed))
+    check_all_whole(crashed)
+
+
+def test_a_child_that_dies_of_a_file_that_the_disk_cannot_read_is_no_damage(
+    crashed: RealHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad sector kills whoever reads it through a map, just as a cut file does: plain calls tell them apart."""
+
+    def failing(path: str, *options: object, **more: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(child, "COMMAND", ("-c", SELF_KILLED % "SIGBUS"))
+    assert "the file was cut" in check_in_child(f"{crashed.directory}/env", 60).broken
+    with monkeypatch.context() as patch:
+        patch.setattr(support, "open", failing, raising=False)
+        with pytest.raises(StorageError, match="the disk cannot read it"):
+            crashed.open()
+    monkeypatch.undo()
+    check_all_whole(crashed)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOMEM])
+def test_an_environment_that_the_system_does_not_open_is_no_damage(
+    crashed: RealHarness, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    kind = lmdb.MemoryError if number == errno.ENOMEM else lmdb.Error
+
+    def refused(*arguments: object, **options: object) -> NoReturn:
+        raise kind(f"{crashed.directory}: {os.strerror(number)}", number)
+
+    def refusing() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(lmdb, "open", refused)
+            with pytest.raises(StorageError) as caught:
+                crashed.open()
+        assert type(caught.value) in (StorageError, Full) and caught.value.path == str(data_of(crashed))
+
+    refusing()
+    with monkeypatch.context() as patch:
+        patch.setattr(lmdb, "open", refused)
+        assert os.strerror(number) in check.check(f"{crashed.directory}/env").unread
+    crashed.open().close()
+    refusing()  # A clean stop: no child is asked.
+    check_all_whole(crashed)
+
+
+def test_what_makes_no_sense_to_the_child_is_damage_and_no_failure_of_its_own(crashed: RealHarness) -> None:
+    engine = crashed.open()
+    with engine._env.write() as txn:  # type: ignore[attr-defined]
+        txn.put(format.key(format.NAMESPACE, 1) + b"?", b"a key of no length that we use")
+    crashed.crash(engine)
+    engine.close()
+    for _ in ("the child finds it", "after a clean stop, this process does"):
+        engine = crashed.open()
+        assert all(state.damage is not None for state in engine.logs().values())
+        engine.close()
+
+
+def check_all_whole(harness: RealHarness) -> None:
+    engine = harness.open()
+    for log in (LOG, OTHER):
+        check_holds(engine, Model(ZERO, list(entries(1, 40, size_bytes=6000))), log)
+        commit(engine, Append(entries=entries(41, 1)), log)
+    engine.close()
 
 
 def test_an_environment_of_a_newer_release_is_refused_and_not_called_damaged(

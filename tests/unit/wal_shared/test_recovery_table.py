@@ -394,6 +394,33 @@ def test_rows_o_and_p_a_segment_that_is_missing_or_cut_damages_the_logs_in_it(
     assert book.logs[C].damage is None
 
 
+def test_what_stands_behind_damage_stays_on_the_disk_until_the_log_is_dropped(harness: VirtualHarness) -> None:
+    """Recovery once removed the whole segments behind a bad one, as if nobody had ever needed them."""
+    engine = lived(harness, crash=False)
+    fill_segments(engine, A, 3)
+    count = engine.logs()[A].last.index
+    harness.crash(engine, Survival.KEPT)
+    paths = segments(harness.disk)
+    whole = harness.disk.read_bytes(paths[1])
+    harness.disk.cut(paths[1], 2000)
+    engine = harness.open()
+    damage = engine.logs()[A].damage
+    assert damage is not None and damage.path == paths[1]
+    assert segments(harness.disk) == paths
+    harness.crash(engine, Survival.KEPT)
+    harness.write(paths[1], whole)
+    assert recovered(harness)[0].logs[A].last.index == count, "put back in time, it is whole again"
+    harness.disk.cut(paths[1], 2000)
+    engine = harness.open()
+    extend(engine, [B])
+    engine.drop(A)
+    engine.close()
+    engine = harness.open()
+    assert not harness.disk.exists(paths[2])
+    check_holds(engine, held(5), B)
+    engine.close()
+
+
 def test_row_p_a_segment_under_the_name_of_another_is_noticed(harness: VirtualHarness) -> None:
     engine = lived(harness, crash=False)
     fill_segments(engine, A, 2)

@@ -11,6 +11,7 @@ from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_drawn import live_as_drawn
+from stelae.testing.conformance.wal_opening import WalOpening
 from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import WalHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
@@ -53,7 +54,7 @@ def _check_aside(harness: WalHarness, directory: str) -> None:
             assert list(found) == list(entries(1, 50))
 
 
-class WalBasics:
+class WalBasics(WalOpening):
     """Checks that run on any disk. The fixture ``harness`` is a :class:`WalHarness`, empty."""
 
     # -- order (W1, W10) -------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from typing import TypeAlias
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.conformance.wal_basics import WalBasics, always_synced
+from stelae.testing.conformance.wal_opening import check_starts
+from stelae.testing.wal_failing import READS, WRITES, cannot_read, no_space
 from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
@@ -235,6 +237,12 @@ class WalCrashes(WalBasics):
                 twin.crash(survival=survival)
                 _crash_recoveries(twin)
                 check_after_crash(twin, life)
+
+    def test_a_start_after_a_crash_that_cannot_read_is_an_error_and_no_damage(self, harness: VirtualHarness) -> None:
+        check_starts(harness, lambda engine: harness.crash(engine, Survival.KEPT), READS, cannot_read)
+
+    def test_a_start_after_a_crash_without_space_damages_nothing(self, harness: VirtualHarness) -> None:
+        check_starts(harness, lambda engine: harness.crash(engine, Survival.KEPT), WRITES, no_space)
 
     def test_a_write_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end(self, harness: VirtualHarness) -> None:
         engine = harness.open()
