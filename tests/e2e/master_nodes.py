@@ -18,7 +18,8 @@ from stelae.lifecycle.loading import TabletLoader
 from stelae.local.ports import free_ports
 from stelae.machine.files import RealFiles
 from stelae.machine.real import RealMachine
-from stelae.rows.batcher import Batcher
+from stelae.rows.limits import LimitSettings
+from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
 from stelae.server.master.core import MasterCore
 from stelae.server.master.driver import Master
@@ -29,6 +30,7 @@ from stelae.spi.ids import ClusterId, NodeId
 from tests.e2e.nodes import ELECTION_TIMEOUT_MS, WAIT_S
 
 CLUSTER = ClusterId("test")
+SECTIONS = {"master": MasterSettings, "limits": LimitSettings}
 
 
 class Cluster:
@@ -54,7 +56,7 @@ class Cluster:
         is_master = node_id in self.masters
         if is_master:
             registry.register(master, "service.master")
-        config = parse_config(self._toml(node_id), str(self.root / "node.toml"), registry, {"master": MasterSettings})
+        config = parse_config(self._toml(node_id), str(self.root / "node.toml"), registry, SECTIONS)
         if is_master:
             config = as_master(config, "node.toml")
         if not directory.exists():
@@ -67,7 +69,7 @@ class Cluster:
             config,
             services=registry.services(),
             machine=RealMachine(),
-            batcher=Batcher,
+            batcher=batchers_of(config),
             tablets=TabletLoader,
             observer=HookObserver(registry),
         )

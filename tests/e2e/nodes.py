@@ -21,7 +21,8 @@ from stelae.local.ports import free_ports
 from stelae.machine.files import RealFile, RealFiles
 from stelae.machine.real import RealMachine
 from stelae.machine.system_clock import SystemClock
-from stelae.rows.batcher import Batcher
+from stelae.rows.limits import LimitSettings
+from stelae.server.limits import batchers_of
 from stelae.server.tserver import plugin as tserver
 from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.ids import ClusterId, NodeId, TabletId
@@ -110,7 +111,7 @@ class Cluster:
         directory = self.root / node_id
         registry = Registry.installed()
         registry.register(tserver, "service.tserver")
-        config = parse_config(self._toml(node_id), str(self.root / "node.toml"), registry)
+        config = parse_config(self._toml(node_id), str(self.root / "node.toml"), registry, {"limits": LimitSettings})
         if not directory.exists():
             format_directory(
                 RealFiles(),
@@ -121,7 +122,7 @@ class Cluster:
             config,
             services=registry.services(),
             machine=RealMachine(files=self.files[node_id], clock=self.clocks[node_id]),
-            batcher=Batcher,
+            batcher=batchers_of(config),
             tablets=TabletLoader,
             observer=HookObserver(registry),
         )

@@ -8,19 +8,23 @@ from stelae.config.node_toml import load_config
 from stelae.config.registry import Registry
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.quarantine import QuarantineSettings
+from stelae.rows.limits import LimitSettings
+from stelae.server.limits import check_tablet
 from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver.settings import TabletServerSettings, check_location
 
 SECTIONS: dict[str, type[Any]] = {
     "master": MasterSettings,
     "tserver": TabletServerSettings,
+    "limits": LimitSettings,
     "quarantine": QuarantineSettings,
 }
 """Sections of services, besides those that the node itself reads."""
 
 
 def read_config(path: str, registry: Registry) -> NodeConfig:
-    """Read and check a file; ``ConfigError``: as ``load_config``, or a location that is none."""
+    """Read and check a file; ``ConfigError``: as ``load_config``, a location that is none, or a tablet too wide."""
     config = load_config(path, registry, SECTIONS)
     check_location(config.extra["tserver"], path)
+    check_tablet(config, path)
     return config

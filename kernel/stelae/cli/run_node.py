@@ -22,7 +22,7 @@ from stelae.host.settings import NodeConfig
 from stelae.lifecycle.loading import TabletLoader
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.real import RealMachine
-from stelae.rows.batcher import Batcher
+from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
 from stelae.server.master.role import as_master
 from stelae.server.tserver import plugin as tserver
@@ -89,7 +89,7 @@ def _run(
             config,
             services=registry.services(),
             machine=machine,
-            batcher=Batcher,
+            batcher=batchers_of(config),
             tablets=TabletLoader,
             observer=CountingObserver(machine.metrics, HookObserver(registry)),
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stelae.rows.building import describe_misfit, misfits
+from stelae.rows.limits import out_of_range
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import to_array
 from stelae.spi.schema import Column
@@ -28,11 +29,15 @@ class Fitted(NamedTuple):
 
 def fit_values(column: Column, values: Sequence[Any]) -> Fitted:
     """Fit plain Python values."""
+    bad: dict[int, str] = {}
     try:
-        return Fitted(to_array(column, values), {})
+        array = to_array(column, values)
     except SchemaMismatch:
         bad = {place: describe_misfit(column, values[place]) for place in misfits(column, values)}
-        return Fitted(to_array(_nullable(column), [None if p in bad else v for p, v in enumerate(values)]), bad)
+        array = to_array(_nullable(column), [None if p in bad else v for p, v in enumerate(values)])
+    late = out_of_range(column, array)
+    bad |= {place: describe_misfit(column, values[place]) for place in late}
+    return Fitted(_nulled(array, late) if late else array, bad)
 
 
 def fit_array(column: Column, array: Any) -> Fitted:
@@ -119,11 +124,12 @@ def _cast(column: Column, array: Any) -> tuple[Any, Sequence[int]]:
     """The array in the column's type, and the places where that would have lost something."""
     target = column.data_type.arrow()
     if array.type == target:
-        return array, ()
+        late = out_of_range(column, array)
+        return (_nulled(array, late) if late else array), late
     places = _halved(len(array), lambda start, count: _casts(array.slice(start, count), target))
     array = _nulled(array, places) if places else array
     fitted = array.cast(target)
-    lost = _lost(array, fitted)
+    lost = _lost(array, fitted) + out_of_range(column, fitted)
     return (_nulled(fitted, lost) if lost else fitted), sorted({*places, *lost})
 
 
@@ -154,8 +160,8 @@ def _describe(column: Column, array: Any, place: int) -> str:
     try:
         value = array[place].as_py()
     except (ValueError, OverflowError):
-        value = array[place]
-    return f"{describe_misfit(column, value)} (of {array.type})"
+        value = array[place].value  # Python has no such date or time: the number of its unit.
+    return describe_misfit(column, value, f" (of {array.type})")
 
 
 def _halved(count: int, holds: Callable[[int, int], bool], start: int = 0) -> list[int]:

@@ -8,13 +8,14 @@ checked and passed on untouched."""
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from stelae.rows.building import describe_misfit, misfits
 from stelae.rows.declared import check_declared
 from stelae.rows.keys import encode_keys
+from stelae.rows.limits import DEFAULTS, RANGES, LimitSettings, out_of_range
 from stelae.rows.operations import decode_rows
 from stelae.rows.schema_change import check_change
 from stelae.rows.typed import TypedRows
@@ -29,8 +30,6 @@ from stelae.spi.write import OpKind, RowCode, RowError, WriteRun
 # Sizes are estimated in Arrow. A payload that is all but full and one more operation fit an entry.
 OP_BYTES_MAX = ENTRY_BYTES_MAX // 2  #: Largest single operation.
 PAYLOAD_BYTES_MAX = ENTRY_BYTES_MAX // 4  #: From here another payload is begun.
-KEY_BYTES_MAX = 16 << 10  #: Longest encoded key: they stand in indexes and in resume tokens.
-CELL_BYTES_MAX = 64 << 10  #: Longest text of one cell: a page of a scan has thousands of rows.
 ERROR_DETAILS_MAX = 16  #: Row errors of an operation that come with words, not only a code.
 PAYLOAD_DETAILS_MAX = 4096  #: The same of a payload: words stand in the log, in results and in superblocks.
 RUN_BYTES, OP_BYTES = 32, 16  #: What a run and each of its operations take beside their rows.
@@ -38,6 +37,13 @@ LAYOUTS_MAX = 64  #: Most column subsets whose check is remembered; clients may 
 
 _NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
 _KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
+
+
+class _Most(NamedTuple):
+    """A limit in bytes, and whose it is."""
+
+    size_bytes: int
+    whose: str
 
 
 class _Part(msgspec.Struct):
@@ -83,11 +89,17 @@ class _Draft:
 class Batcher:
     """Collects operations for one tablet and builds payloads. Pure; used on the event loop.
 
-    ``key_bytes_max`` bounds encoded keys further, where the store takes no longer ones."""
+    Args:
+        schema: of the rows.
+        key_bytes_max: of encoded keys, where the store takes no longer ones.
+        limits: of this node. They hold for what comes in here; what is in the log was let in, and is applied."""
 
-    def __init__(self, schema: Schema, key_bytes_max: int | None = None) -> None:
+    def __init__(self, schema: Schema, key_bytes_max: int | None = None, limits: LimitSettings = DEFAULTS) -> None:
         self.schema = schema
-        self._key_bytes_max = min(key_bytes_max or KEY_BYTES_MAX, KEY_BYTES_MAX)
+        self._cell_max = _Most(limits.cell_bytes_max, "cell_bytes_max in [limits]")
+        self._key_max = _Most(limits.key_bytes_max, "key_bytes_max in [limits]")
+        if key_bytes_max is not None and key_bytes_max < limits.key_bytes_max:
+            self._key_max = _Most(key_bytes_max, "of its store")
         self._drafts = [_Draft()]
         self._built: list[tuple[bytes, Sequence[Any]]] = []
         self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], tuple[Layout, TypedRows]] = {}
@@ -188,7 +200,7 @@ class Batcher:
                     if not valid:
                         bad.setdefault(place, describe_misfit(column, None))
         fits = batch.filter([p not in bad for p in range(len(batch))]) if bad else batch
-        fits = self._drop_oversized(fits, bad)
+        fits = self._drop_unfit(fits, bad)
         group = OpGroup(kind, columns, len(fits), fits.to_ipc() if bad else data)
         return group, _row_errors(bad)
 
@@ -204,19 +216,19 @@ class Batcher:
             bad = _find_bad(part.layout, rows)
             good = [row for place, row in enumerate(rows) if place not in bad]
             batch = RowBatch.from_equal_rows(part.layout, good)
-        batch = self._drop_oversized(batch, bad)
+        batch = self._drop_unfit(batch, bad)
         if bad:
             _blame(part, draft, bad)
         return OpGroup(part.kind, part.columns, len(batch), batch.to_ipc())
 
-    def _drop_oversized(self, batch: RowBatch, bad: dict[int, str]) -> RowBatch:
-        """Drop rows with a key or a cell above its limit; the batch lacks ``bad`` already."""
-        large = _oversized(self.schema, batch, self._key_bytes_max)
-        if not large:
+    def _drop_unfit(self, batch: RowBatch, bad: dict[int, str]) -> RowBatch:
+        """Drop rows with a key or a cell above its limit, or a time that there is not; the batch lacks ``bad``."""
+        unfit = _out_of_range(batch) | _oversized(self.schema, batch, self._key_max, self._cell_max)
+        if not unfit:
             return batch
         places = [place for place in range(len(batch) + len(bad)) if place not in bad]
-        bad |= {places[place]: text for place, text in large.items()}
-        return batch.filter([place not in large for place in range(len(batch))])
+        bad |= {places[place]: text for place, text in unfit.items()}
+        return batch.filter([place not in unfit for place in range(len(batch))])
 
 
 def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
@@ -227,10 +239,23 @@ def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
         raise SchemaMismatch(f"rows in Arrow form do not fit their columns: {error}") from error
 
 
-def _oversized(schema: Schema, batch: RowBatch, key_bytes_max: int) -> dict[int, str]:
+def _out_of_range(batch: RowBatch) -> dict[int, str]:
+    """Rows with a date or a time beyond those that there are; Arrow and its clients can say more."""
+    unfit: dict[int, str] = {}
+    for index, column in enumerate(batch.layout.columns):
+        if column.type in RANGES:
+            places = out_of_range(column, batch.arrow.column(index))
+            values = batch.values(index) if places else []
+            for place in places:
+                unfit.setdefault(place, describe_misfit(column, values[place]))
+    return unfit
+
+
+def _oversized(schema: Schema, batch: RowBatch, key_max: _Most, cell_max: _Most) -> dict[int, str]:
     """Rows above a limit. Looks closer only as the sizes of the batch and of its columns allow."""
     # Escapes at most double a text, which then ends in two bytes; a bit of a bool becomes a byte.
-    if (2 * batch.arrow.get_total_buffer_size() + 3) * len(schema.key) <= key_bytes_max:
+    size_bytes = batch.arrow.get_total_buffer_size()
+    if (2 * size_bytes + 3) * len(schema.key) <= key_max.size_bytes and size_bytes <= cell_max.size_bytes:
         return {}
     import pyarrow.compute as pc
 
@@ -238,27 +263,27 @@ def _oversized(schema: Schema, batch: RowBatch, key_bytes_max: int) -> dict[int,
     key_bytes = 0
     for column, array in zip(batch.layout.columns, batch.arrow.columns, strict=True):
         longest = column.data_type.width_bytes
+        is_key = column.id in schema.key
         if column.type in ("string", "binary"):
             longest = array.nbytes
-            if longest > (key_bytes_max // 4 if column.id in schema.key else CELL_BYTES_MAX):
+            if longest > cell_max.size_bytes or (is_key and longest > key_max.size_bytes // 4):
                 lengths = pc.binary_length(array)
                 longest = pc.max(lengths).as_py() or 0
-            if longest > CELL_BYTES_MAX:
+            if longest > cell_max.size_bytes:
                 for place, size in enumerate(lengths.to_pylist()):
-                    if size is not None and size > CELL_BYTES_MAX:
-                        what = f"column {column.name!r}"
-                        large.setdefault(place, _too_large(what, size, CELL_BYTES_MAX))
-        if column.id in schema.key:
+                    if size is not None and size > cell_max.size_bytes:
+                        large.setdefault(place, _too_large(f"column {column.name!r}", size, cell_max))
+        if is_key:
             key_bytes += 2 * longest + 2
-    if key_bytes > key_bytes_max:
+    if key_bytes > key_max.size_bytes:
         for place, key in enumerate(encode_keys(schema, batch)):
-            if len(key) > key_bytes_max:
-                large[place] = _too_large("the encoded key", len(key), key_bytes_max)
+            if len(key) > key_max.size_bytes:
+                large[place] = _too_large("the encoded key", len(key), key_max)
     return large
 
 
-def _too_large(what: str, size_bytes: int, size_bytes_max: int) -> str:
-    return f"{what} has {size_bytes} bytes; at most {size_bytes_max} are accepted"
+def _too_large(what: str, size_bytes: int, most: _Most) -> str:
+    return f"{what} has {size_bytes} bytes; at most {most.size_bytes} are accepted ({most.whose})"
 
 
 def _blame(part: _Part, draft: _Draft, bad: dict[int, str]) -> None:

@@ -6,6 +6,7 @@ searched for the value at fault, which costs nothing while all of them fit."""
 from collections.abc import Sequence
 from typing import Any
 
+from stelae.rows.limits import range_said
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch, to_array
 from stelae.spi.schema import Column, Layout
@@ -51,8 +52,10 @@ def misfits(column: Column, values: Sequence[Any]) -> list[int]:
     return misfits(column, values[:half]) + [half + place for place in second]
 
 
-def describe_misfit(column: Column, value: Any) -> str:
-    """Say in one short line which column expected what and got which type of value."""
+def describe_misfit(column: Column, value: Any, of: str = "") -> str:
+    """Say in one short line which column expected what and got which type of value, ``of`` an array of some type."""
     expected = column.type if not column.nullable else f"{column.type} or null"
     got = "null" if value is None else f"{type(value).__name__} {value!r:.40}"
-    return f"column {column.name!r}: expected {expected}, got {got}"
+    said = "" if value is None or isinstance(value, bool | float | str | bytes) else range_said(column)
+    goes = f"; {column.type} goes from {said}" if said else ""
+    return f"column {column.name!r}: expected {expected}, got {got}{of}{goes}"

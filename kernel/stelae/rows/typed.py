@@ -5,10 +5,11 @@ decoder can do that while it reads, at no price; only what does not fit is read 
 say which value it was."""
 
 import types
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
 import msgspec
 
+from stelae.rows.limits import RANGES
 from stelae.rows.operations import Rows, check_rows
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import MALFORMED, RowBatch
@@ -19,7 +20,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 # Only types that the decoder reads as nothing else: not float (which Arrow must bound) or decimal (which are texts).
 _READ_AS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "date", "timestamp"), (int,)),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", *RANGES), (int,)),
     "double": (float, int),  # an integer that no double holds exactly is for Arrow to refuse
     "bool": (bool,),
     "string": (str,),
@@ -60,4 +61,8 @@ class TypedRows:
 
 
 def _type_of(column: Column) -> Any:
-    return Union[*_READ_AS[column.type], *((types.NoneType,) if column.nullable else ())]
+    kinds: tuple[Any, ...] = _READ_AS[column.type]
+    if column.type in RANGES:
+        low, high = RANGES[column.type]
+        kinds = (Annotated[int, msgspec.Meta(ge=low, le=high)],)
+    return Union[*kinds, *((types.NoneType,) if column.nullable else ())]

@@ -15,7 +15,7 @@ import msgspec
 
 from stelae.spi.errors import Corrupt, SchemaMismatch
 
-COLUMNS_MAX = 300  #: Most columns of one schema: each costs on every batch of rows.
+COLUMNS_MAX = 2000  #: Most columns that any schema may have; a cluster is set to fewer.
 NAME_LENGTH_MAX = 256  #: Longest column name in characters.
 
 _INT_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}

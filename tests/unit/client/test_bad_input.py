@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 
 from stelae.client import RowsFailed, WriteResult
 from stelae.client.arrow_fit import BadArrow
+from stelae.rows.limits import RANGES
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
@@ -45,6 +47,10 @@ FORMS: dict[str, Callable[[list[Any], list[Any]], Any]] = {
     "pandas": lambda ids, values: pd.DataFrame({"id": ids, "value": pd.Series(values, dtype=object)}),
 }
 
+FIRST_US, LAST_US = RANGES["timestamp"]
+CALENDAR = "timestamp goes from 0001-01-01 00:00:00 to 9999-12-31 23:59:59.999999"
+EAST = timezone(timedelta(hours=2))
+
 UNFIT: list[tuple[str, Any, Any, str]] = [
     ("int8", 5, 300, "expected int8 or null, got int 300"),
     ("int32", 5, "five", "expected int32 or null, got str 'five'"),
@@ -61,6 +67,15 @@ UNFIT: list[tuple[str, Any, Any, str]] = [
     ("binary", b"raw", "text", "expected binary or null, got str 'text'"),
     ("date", date(2026, 1, 1), "2026-01-01", "expected date or null, got str '2026-01-01'"),
     ("timestamp", datetime(2026, 1, 1), 2**63, f"expected timestamp or null, got int {2**63}"),
+    ("timestamp", datetime(2026, 1, 1), LAST_US + 1, f"expected timestamp or null, got int {LAST_US + 1}; {CALENDAR}"),
+    (
+        "timestamp",
+        datetime(2026, 1, 1),
+        FIRST_US - 1,
+        f"expected timestamp or null, got int {FIRST_US - 1}; {CALENDAR}",
+    ),
+    ("timestamp", datetime(2026, 1, 1), datetime(1, 1, 1, tzinfo=EAST), "expected timestamp or null, got datetime"),
+    ("date", date(2026, 1, 1), 1 << 30, f"expected date or null, got int {1 << 30}; date goes from 0001-01-01 to"),
     ("timestamp", datetime(2026, 1, 1), "noon", "expected timestamp or null, got str 'noon'"),
 ]
 
@@ -181,6 +196,18 @@ CASTS: list[tuple[str, pa.Array, list[int], str]] = [
     ("timestamp", pa.array([1000, 1001], pa.timestamp("ns")), [1], "expected timestamp or null"),
     ("timestamp", pa.array([1, 2**62], pa.timestamp("s")), [1], "expected timestamp or null"),
     ("date", pa.array([datetime(2026, 1, 1), datetime(2026, 1, 1, 1)]), [1], "expected date or null"),
+    *(
+        ("timestamp", pa.array([0, None, edge, 7], kind), [2], f"got int {edge} (of {kind}); {CALENDAR}")
+        for kind, edge in (
+            (pa.timestamp("us"), LAST_US + 1),
+            (pa.timestamp("us"), FIRST_US - 1),
+            (pa.timestamp("s"), LAST_US // 1_000_000 + 1),
+            (pa.timestamp("ms", "Europe/Oslo"), LAST_US // 1000 + 1),
+            (pa.date32(), 1 << 30),
+        )
+    ),
+    ("date", pa.array([0, 1 << 30], pa.date32()), [1], f"got int {1 << 30} (of date32[day]); date goes from"),
+    ("date", pa.array([0, 86_400 << 30], pa.timestamp("s")), [1], "(of timestamp[s]); date goes from"),
 ]
 
 
@@ -219,6 +246,23 @@ def test_an_arrow_column_that_loses_nothing_is_taken(kind: str, value: pa.Array,
     result, rows = written(one_column("value", kind), arrow(value))
     assert not result.failures
     assert [row["value"] for row in rows] == expected
+
+
+def test_a_frame_with_a_time_that_no_calendar_has_loses_that_row_alone() -> None:
+    schema = one_column("value", "timestamp")
+    far = pa.table({"id": [1, 2, 3], "value": pa.array([0, LAST_US + 1, None], pa.timestamp("us"))})
+    wide = pd.DataFrame({"id": [1, 2, 3], "value": np.array([0, 253_402_300_800, None], "M8[s]")})
+    for frame in (far, far.to_reader(), pl.from_arrow(far), wide):
+        result, rows = written(schema, frame)
+        assert [failure.row for failure in result.failures] == [1] and CALENDAR in result.failures[0].reason
+        assert rows == [{"id": 1, "value": datetime(1970, 1, 1)}, {"id": 3, "value": None}]
+
+
+def test_a_key_that_no_calendar_has_is_not_written_and_not_found() -> None:
+    schema = one_column("value", "string", key_type="date")
+    result, rows = written(schema, [(1 << 30, "far"), (-719_162, "first")])
+    assert [failure.row for failure in result.failures] == [0]
+    assert rows == [{"id": date.min, "value": "first"}]
 
 
 def text_of(*raw: bytes, kind: pa.DataType | None = None) -> pa.Array:

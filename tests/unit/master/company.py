@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from stelae.client.master_requests import Change, ChangeRequest, CreateTable, Question, ReadRequest
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
+from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.actions import Action
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.core import MasterCore
@@ -78,7 +79,13 @@ def create(name: str = "readings", buckets: int = 2, replication_factor: int = 3
 class Company:
     """One core; what it replicates is committed when the test says so."""
 
-    def __init__(self, settings: MasterSettings = SETTINGS, planner: object = place_on_the_least_loaded) -> None:
+    def __init__(
+        self,
+        settings: MasterSettings = SETTINGS,
+        planner: object = place_on_the_least_loaded,
+        limits: LimitSettings = DEFAULTS,
+    ) -> None:
+        self.limits = limits
         self.now_us = 1_000_000
         self.settings = settings
         self.planner = planner
@@ -93,7 +100,8 @@ class Company:
         self.term = 0
 
     def _new(self, catalog: Catalog) -> MasterCore:
-        return MasterCore(ME, ClusterId("one"), self.settings, random.Random(1), catalog, self._tick())
+        rng = random.Random(1)
+        return MasterCore(ME, ClusterId("one"), self.settings, rng, catalog, self._tick(), self.limits)
 
     def _tick(self) -> Tick:
         return Tick(self.now_us, WALL_US + self.now_us)

@@ -8,7 +8,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from stelae.rows.batcher import CELL_BYTES_MAX, ERROR_DETAILS_MAX, KEY_BYTES_MAX, LAYOUTS_MAX, OP_BYTES_MAX, Batcher
+from stelae.rows.batcher import ERROR_DETAILS_MAX, LAYOUTS_MAX, OP_BYTES_MAX, Batcher
+from stelae.rows.limits import DEFAULTS, RANGES, LimitSettings
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
@@ -36,8 +37,10 @@ ALL = (1, 2, 3, 4, 5)
 class Requests:
     """Adds operations to a batcher, each as a run of its own."""
 
-    def __init__(self, schema: Schema = SCHEMA, key_bytes_max: int | None = None) -> None:
-        self.batcher = Batcher(schema, key_bytes_max)
+    def __init__(
+        self, schema: Schema = SCHEMA, key_bytes_max: int | None = None, limits: LimitSettings = DEFAULTS
+    ) -> None:
+        self.batcher = Batcher(schema, key_bytes_max, limits)
         self.sequence = 0
 
     def add(
@@ -127,7 +130,7 @@ def test_bad_rows_become_errors_of_their_own_request_and_the_rest_stands() -> No
         [],
         [
             (0, bad, "column 'id': expected int64, got null"),
-            (1, bad, "column 'id': expected int64, got int 9223372036854775808"),
+            (1, bad, f"column 'id': expected int64, got int {1 << 63}; int64 goes from {-1 << 63} to {(1 << 63) - 1}"),
         ],
         [(0, bad, "column 'name': expected string or null, got bytes b'bytes'")],
     ]
@@ -309,10 +312,10 @@ in_both_forms = pytest.mark.parametrize("arrow", [False, True], ids=["rows", "ar
 
 
 def taken(
-    rows: list[tuple[Any, ...]], arrow: bool, key_bytes_max: int | None = None
+    rows: list[tuple[Any, ...]], arrow: bool, key_bytes_max: int | None = None, limits: LimitSettings = DEFAULTS
 ) -> tuple[list[Any], list[tuple[int, str]]]:
     """The first cells of the rows that the batcher takes, and the errors of the others."""
-    requests = Requests(NAMED, key_bytes_max)
+    requests = Requests(NAMED, key_bytes_max, limits)
     requests.add(OpKind.UPSERT, [("first", b"", None)])
     data = RowBatch.from_equal_rows(NAMED.layout, rows).to_ipc() if arrow else rows
     requests.add(OpKind.UPSERT, data)
@@ -326,22 +329,22 @@ def taken(
 
 @in_both_forms
 def test_a_cell_above_its_limit_is_a_row_error_with_both_sizes(arrow: bool) -> None:
-    most = "x" * CELL_BYTES_MAX
+    most = "x" * DEFAULTS.cell_bytes_max
     rows = [("a", b"", most), ("b", b"", most + "x"), ("c", b"", None), ("d", b"", "\u00e9" * 40_000)]
     assert taken(rows, arrow) == (
         ["a", "c"],
         [
-            (1, "column 'text' has 65537 bytes; at most 65536 are accepted"),
-            (3, "column 'text' has 80000 bytes; at most 65536 are accepted"),
+            (1, "column 'text' has 65537 bytes; at most 65536 are accepted (cell_bytes_max in [limits])"),
+            (3, "column 'text' has 80000 bytes; at most 65536 are accepted (cell_bytes_max in [limits])"),
         ],
     )
 
 
 @in_both_forms
 def test_a_key_above_its_limit_once_encoded_is_a_row_error_with_both_sizes(arrow: bool) -> None:
-    fits = "k" * (KEY_BYTES_MAX - 2)
-    rows = [(fits, b"", None), (fits, b"x", None), ("\0" * (KEY_BYTES_MAX // 2), b"", None)]
-    says = "the encoded key has 1638{} bytes; at most 16384 are accepted"
+    fits = "k" * (DEFAULTS.key_bytes_max - 2)
+    rows = [(fits, b"", None), (fits, b"x", None), ("\0" * (DEFAULTS.key_bytes_max // 2), b"", None)]
+    says = "the encoded key has 1638{} bytes; at most 16384 are accepted (key_bytes_max in [limits])"
     assert taken(rows, arrow) == ([fits], [(1, says.format(5)), (2, says.format(6))])
 
 
@@ -354,12 +357,63 @@ def test_many_keys_that_are_long_together_are_all_taken(arrow: bool) -> None:
 @in_both_forms
 def test_a_store_that_takes_shorter_keys_lowers_the_limit(arrow: bool) -> None:
     rows = [("k" * 96, b"22", None), ("k" * 96, b"333", None)]
-    says = "the encoded key has 101 bytes; at most 100 are accepted"
+    says = "the encoded key has 101 bytes; at most 100 are accepted (of its store)"
     assert taken(rows, arrow, 100) == (["k" * 96], [(1, says)])
 
 
 def test_a_store_that_takes_longer_keys_does_not_raise_the_limit() -> None:
-    assert taken([("k" * KEY_BYTES_MAX, b"", None)], False, 1 << 30)[0] == []
+    assert taken([("k" * DEFAULTS.key_bytes_max, b"", None)], False, 1 << 30)[0] == []
+
+
+@in_both_forms
+def test_cells_and_keys_are_held_to_what_the_node_is_set_to_not_to_what_is_usual(arrow: bool) -> None:
+    more = LimitSettings(cell_bytes_max=100 << 10, key_bytes_max=32 << 10)
+    large = [("k" * (20 << 10), b"", "x" * (100 << 10)), ("b", b"", "x" * ((100 << 10) + 1))]
+    says = "column 'text' has 102401 bytes; at most 102400 are accepted (cell_bytes_max in [limits])"
+    assert taken(large, arrow, None, more) == ([large[0][0]], [(1, says)])
+    less = LimitSettings(cell_bytes_max=64, key_bytes_max=128)
+    small = [("a", b"", "x" * 64), ("b", b"", "x" * 65), ("k" * 64, b"p" * 64, None), ("c", b"", None)]
+    assert taken(small, arrow, None, less) == (
+        ["a", "c"],
+        [
+            (1, "column 'text' has 65 bytes; at most 64 are accepted (cell_bytes_max in [limits])"),
+            (2, "the encoded key has 130 bytes; at most 128 are accepted (key_bytes_max in [limits])"),
+        ],
+    )
+
+
+DATED = schema_from_plain(
+    {
+        "columns": [
+            {"name": "at", "type": "timestamp"},
+            {"name": "day", "type": "date", "nullable": True},
+            {"name": "share", "type": "decimal(3,1)", "nullable": True},
+        ],
+        "key": ["at"],
+    }
+)
+
+
+@pytest.mark.parametrize("columns", [(1, 2), None], ids=["read by type", "read by value"])
+@pytest.mark.parametrize("arrow", [False, True], ids=["rows", "arrow"])
+def test_a_date_or_time_that_no_calendar_has_is_a_row_error_with_the_range(
+    arrow: bool, columns: tuple[int, ...] | None
+) -> None:
+    """They were stored, and nothing that reads rows into Python could show them, or their neighbours, again."""
+    (first, last), (least, greatest) = RANGES["timestamp"], RANGES["date"]
+    rows = [(first, least), (first - 1, 0), (last, greatest), (1, None), (2, greatest + 1), (last + 1, least - 1)]
+    given = rows if columns else [(*row, None) for row in rows]
+    requests = Requests(DATED)
+    data = RowBatch.from_equal_rows(DATED.project(columns), given).to_ipc() if arrow else given
+    requests.add(OpKind.UPSERT, data, columns)
+    payload = requests.one()
+    assert [row[0] for row in payload.groups[0].rows(DATED).to_rows()] == [first, last, 1]
+    goes = "0001-01-01 00:00:00 to 9999-12-31 23:59:59.999999"
+    assert [(error.row, error.detail) for _, error in payload.runs[0].errors] == [
+        (1, f"column 'at': expected timestamp, got int {first - 1}; timestamp goes from {goes}"),
+        (4, f"column 'day': expected date or null, got int {greatest + 1}; date goes from 0001-01-01 to 9999-12-31"),
+        (5, f"column 'at': expected timestamp, got int {last + 1}; timestamp goes from {goes}"),
+    ]
 
 
 def test_a_row_that_does_not_fit_and_one_that_is_too_large_keep_their_places() -> None:

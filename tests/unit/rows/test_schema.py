@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt, SchemaMismatch
-from stelae.spi.schema import Column, Schema, data_type
+from stelae.spi.schema import COLUMNS_MAX, Column, Schema, data_type
 
 PLAIN: dict[str, Any] = {
     "columns": [
@@ -83,7 +83,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones(text: str) -> None:
         ({"columns": ["id"]}, "column 1"),
         ({"columns": 5}, "schema"),
         ({"version": 0}, "version"),
-        ({"columns": [{"name": f"c{n}", "type": "bool"} for n in range(301)], "key": ["c1"]}, "300"),
+        ({"columns": [{"name": f"c{n}", "type": "bool"} for n in range(COLUMNS_MAX + 1)], "key": ["c1"]}, "2000"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(change: dict[str, Any], says: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.rows.batcher import Batcher
+from stelae.rows.limits import RANGES
 from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.rows.typed import TypedRows
@@ -31,9 +32,10 @@ SCHEMA = schema_from_plain(
 )
 GOOD = (7, -8, 1 << 40, 1.5, True, "text", b"bytes", 18_000, 1_700_000_000_000_000)
 INTEGERS = (0, -129, 127, 1 << 62, 1 << 63, (1 << 64) - 1, (1 << 53) + 1)
+EDGES = tuple(edge + step for edges in RANGES.values() for edge in edges for step in (-1, 0, 1))
 FLOATS = (1.0, 1.5, -0.0, 1e300, float("inf"), float("nan"))
 OTHERS = (None, True, "", "x", b"", b"x", [1], {}, datetime(2020, 1, 1, tzinfo=UTC))
-VALUES = (*INTEGERS, *FLOATS, *OTHERS)
+VALUES = (*INTEGERS, *EDGES, *FLOATS, *OTHERS)
 
 
 def run_of(*rows: tuple[Any, ...]) -> WriteRun:

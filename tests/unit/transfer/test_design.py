@@ -11,6 +11,7 @@ import pytest
 
 from stelae.partition.plain import from_plain
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.schema import COLUMNS_MAX
 from stelae.spi.write import OpKind
 from stelae.transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
 from stelae.transfer.inference import arrow_of_texts, arrow_of_values, stored_type, unique_columns
@@ -103,8 +104,8 @@ def test_what_cannot_be_a_table_says_why(key: Sequence[str], levels: Sequence[st
 
 
 def test_too_many_columns_and_types_that_nothing_stores_are_told() -> None:
-    with pytest.raises(BadDesign, match=r"300 columns(.|\n)*choose up to 300 with --columns"):
-        design("t", {f"c{n}": pa.int64() for n in range(301)}, ["c0"], [], "")
+    with pytest.raises(BadDesign, match=r"2000 columns(.|\n)*choose up to 2000 with --columns"):
+        design("t", {f"c{n}": pa.int64() for n in range(COLUMNS_MAX + 1)}, ["c0"], [], "")
     with pytest.raises(BadDesign, match="column 'tags' is list<item: string>, which no column can store"):
         design("t", {"id": pa.int64(), "tags": pa.list_(pa.string())}, ["id"], [], "")
 

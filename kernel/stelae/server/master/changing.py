@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from stelae.client.master_errors import NotReplicated, OutcomeUnknown, TableBusy
 from stelae.client.master_requests import ChangeReply, Verdict
+from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.ddl import plan_change
 from stelae.server.master.events import Applied, ChangeAsked, Decided, Effect, Refuse, Replicate, Reply
 from stelae.server.master.exactly_once import identified, known_verdict, refusal
@@ -23,8 +24,11 @@ from stelae.spi.ids import NodeId, OpId
 class Changing:
     """Stateless but for its generators: what it holds is in the leadership that it is handed."""
 
-    def __init__(self, settings: MasterSettings, rng: random.Random, tokens: Iterator[int]) -> None:
+    def __init__(
+        self, settings: MasterSettings, rng: random.Random, tokens: Iterator[int], limits: LimitSettings = DEFAULTS
+    ) -> None:
         self._settings = settings
+        self._limits = limits
         self._rng = rng
         self._tokens = tokens
 
@@ -86,6 +90,7 @@ class Changing:
         context = Context(
             wall_us=view.wall_us,
             settings=self._settings,
+            limits=self._limits,
             servers_live=view.servers.live_count(view.now_us),
             warm=view.servers.is_warm(view.now_us),
             rng=self._rng,

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from stelae.client.master_names import TableId, TableState, TabletState
+from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.changing import Changing
 from stelae.server.master.events import (
@@ -78,6 +79,7 @@ class MasterCore:
         rng: for ids, and for the policy's seeds.
         catalog: what the system tablet held when this process started; later entries come as ``Applied``.
         now: the time of the start.
+        limits: of the schemas of new and altered tables.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class MasterCore:
         rng: random.Random,
         catalog: Catalog,
         now: Tick,
+        limits: LimitSettings = DEFAULTS,
     ) -> None:
         self.catalog = catalog
         self.servers = Servers(settings, now.now_us)
@@ -104,7 +107,7 @@ class MasterCore:
         self._effects: list[Effect] = []
         self._founding = Founding()
         self._reading = Reading(settings)
-        self._changing = Changing(settings, rng, self._tokens)
+        self._changing = Changing(settings, rng, self._tokens, limits)
 
     # -- the four of a pure core -------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def find_table(catalog: Catalog, table: str) -> TableRecord:
 
 def _create(catalog: Catalog, change: CreateTable, context: Context) -> Mutation:
     check_name(catalog, change.name)
-    schema, partition_schema = _read_schemas(change)
+    schema, partition_schema = _read_schemas(change, context)
     partitions = partitions_of(schema, partition_schema)
     _check_limits(catalog, change, len(partitions), context)
     table = TableRecord(
@@ -91,9 +91,10 @@ def _create(catalog: Catalog, change: CreateTable, context: Context) -> Mutation
     return _mutation(table, tablets, names=(change.name,))
 
 
-def _read_schemas(change: CreateTable) -> tuple[Schema, PartitionSchema]:
+def _read_schemas(change: CreateTable, context: Context) -> tuple[Schema, PartitionSchema]:
     try:
         schema = Schema.from_bytes(change.schema)
+        context.limits.check_schema(schema)
         partition_schema = PartitionSchema.from_bytes(change.partition_schema)
     except (Corrupt, SchemaMismatch) as error:
         raise BadChange(f"table {change.name!r} cannot be created: {error}") from error
@@ -136,6 +137,7 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
     altered = Altered(catalog, table)
     altered.take(change)
     schema = altered.schema()
+    context.limits.check_schema(schema, table.newest)
     structural = altered.schema_changed or altered.ranges_changed
     moved = move_table(table, TableCause.ALTER if structural else TableCause.RENAME, context.wall_us)
     after = msgspec.structs.replace(

@@ -28,6 +28,7 @@ from stelae.host.ports import Timer
 from stelae.host.replica import Replica
 from stelae.rows.operations import operation, runs_of
 from stelae.server.frames import only_frame
+from stelae.server.limits import limits_of
 from stelae.server.master.action_wire import ACTION, encode_action
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
@@ -187,7 +188,9 @@ class Master:
         node = self._node
         rng = random.Random(random.SystemRandom().getrandbits(64))
         cluster_id = node.config.cluster_id
-        self.core = MasterCore(node.node_id, cluster_id, self._settings, rng, catalog, self._now())
+        self.core = MasterCore(
+            node.node_id, cluster_id, self._settings, rng, catalog, self._now(), limits_of(node.config)
+        )
         log.info("master begins tables=%d applied=%s", len(catalog.tables), catalog.applied)
         early, self._entries = self._entries, deque()
         self._take(list(early))
@@ -354,10 +357,13 @@ class Master:
         refused_at_once = True
 
         def done(result: WriteReply | StelaeError) -> None:
-            # What was committed has been decided by its entry. An error afterwards leaves it open.
-            if isinstance(result, StelaeError) and (token := self._proposed.pop(sequence, None)) is not None:
-                outcome = Outcome.CERTAINLY_NOT if refused_at_once else Outcome.UNKNOWN
-                self._hear(Decided(token, outcome))
+            # What was committed has been decided by its entry. An error afterwards leaves it open; a refusal does not.
+            refused = isinstance(result, WriteReply) and any(answer.result.refusal for answer in result.answers)
+            if refused or isinstance(result, StelaeError):
+                token = self._proposed.pop(sequence, None)
+                if token is not None:
+                    outcome = Outcome.CERTAINLY_NOT if refused or refused_at_once else Outcome.UNKNOWN
+                    self._hear(Decided(token, outcome))
 
         request = WriteRequest(
             SYSTEM_TABLET,

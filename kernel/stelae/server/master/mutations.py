@@ -14,6 +14,7 @@ from stelae.client.master_names import TableId, TableState, TabletState
 from stelae.client.master_requests import Verdict
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import Partition, PartitionSchema
+from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.batches import Batch
 from stelae.server.master.locks import Wanted
 from stelae.server.master.records import TableRecord, TabletRecord
@@ -32,6 +33,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     wall_us: int
     settings: MasterSettings
+    limits: LimitSettings = DEFAULTS
     servers_live: int
     warm: bool  #: Whether this master has been up long enough to have heard from every live server.
     rng: random.Random

@@ -24,7 +24,7 @@ class MasterSettings:
     )
     replication_factor_max: int = setting(7, unit="count", low=1, high=15, reason="each write waits for a majority")
     batch_bytes_max: int = setting(
-        32 << 20, unit="bytes", low=64 << 10, high=60 << 20, reason="one log entry of 64 MiB holds a batch with room"
+        30 << 20, unit="bytes", low=64 << 10, high=31 << 20, reason="one operation of 32 MiB holds a batch with room"
     )
     batch_records_max: int = setting(
         4096, unit="count", low=1, high=65_536, reason="background work shares the log with people's changes"

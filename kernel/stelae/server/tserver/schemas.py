@@ -7,6 +7,7 @@ from functools import partial
 from stelae.client.messages import ALTER, AlterReply, AlterRequest, decode, encode
 from stelae.host.node import Node
 from stelae.server.frames import only_frame
+from stelae.server.limits import limits_of
 from stelae.server.tserver.service import not_of_masters, replica_of
 from stelae.spi.errors import CallerError, Corrupt, SchemaMismatch, StelaeError
 from stelae.spi.schema import Schema
@@ -34,7 +35,9 @@ class SchemaService:
             schema = Schema.from_bytes(asked.schema)
         except Corrupt as error:
             raise CallerError(str(error)) from error
-        replica_of(self._node, asked.tablet_id).change_schema(schema, partial(_answer, request, schema))
+        replica = replica_of(self._node, asked.tablet_id)
+        limits_of(self._node.config).check_schema(schema, replica.applier.store.schema)
+        replica.change_schema(schema, partial(_answer, request, schema))
 
 
 def _answer(request: Request, schema: Schema, result: WriteReply | StelaeError) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stelae.rows.keys import encode_key
+from stelae.rows.limits import RANGES
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
@@ -27,8 +28,8 @@ TYPES = (
     ("decimal(20,3)", (Decimal("-1.234"), Decimal("99999999999999999.999"))),
     ("string", ("", "stèle \U0001faa8")),
     ("binary", (b"", b"\x00\xff")),
-    ("date", (-719162, 2932896)),
-    ("timestamp", (-(2**62), 2**62)),
+    ("date", RANGES["date"]),
+    ("timestamp", RANGES["timestamp"]),
 )
 """Every column type with a small and a large value, in key order."""
 
