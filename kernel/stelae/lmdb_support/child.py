@@ -115,17 +115,18 @@ def check(directory: str, wanted_by: str, contents: Callable[[Any, str], R], rep
 
 
 def _checked(directory: str, path: str, wanted_by: str, contents: Callable[[Any, str], R], report: type[R]) -> R:
-    if not os.path.getsize(path):
+    size = os.path.getsize(path)
+    if not size:
         return report(broken="the file is empty")
-    problems = verified(path)
-    if problems:
-        more = f" (and {len(problems) - _PROBLEMS_MAX} more)" if len(problems) > _PROBLEMS_MAX else ""
-        return report(broken="; ".join(problems[:_PROBLEMS_MAX]) + more)
     lmdb = library(wanted_by)
-    size = max(os.path.getsize(path), MAP_BYTES_MIN)
     env = None
     try:
-        env = lmdb.open(directory, map_size=size, readonly=True, lock=False)
+        # First, for LMDB itself knows another version of its format; the verifier calls that broken.
+        env = lmdb.open(directory, map_size=max(size, MAP_BYTES_MIN), readonly=True, lock=False)
+        problems = verified(path)
+        if problems:
+            more = f" (and {len(problems) - _PROBLEMS_MAX} more)" if len(problems) > _PROBLEMS_MAX else ""
+            return report(broken="; ".join(problems[:_PROBLEMS_MAX]) + more)
         if problems is None:
             with open(os.devnull, "wb") as nowhere:
                 env.copyfd(nowhere.fileno(), compact=True)

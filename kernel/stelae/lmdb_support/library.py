@@ -17,6 +17,7 @@ MODULE, EXTRA = "lmdb", "lmdb"
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _FULL = ("MapFullError", "DiskError", "MemoryError", "TxnFullError", "ReadersFullError")
+_OTHER_FORMAT = "LMDB data format v"  #: So py-lmdb 3 says itself, before LMDB sees the file.
 _SYSTEM = ("DiskError", "MemoryError", "LockError", "ReadonlyError", "InvalidParameterError", "ReadersFullError")
 _CORRUPT = (
     "CorruptedError",
@@ -38,7 +39,7 @@ def typed(error: Exception, path: str) -> StorageError:
     kind = type(error).__name__
     if kind in _FULL or any(_is(error, number) for number in _NO_SPACE):
         return Full(f"no space: {error}", path=path)
-    if kind == "VersionMismatchError":
+    if kind == "VersionMismatchError" or _OTHER_FORMAT in str(error):
         return FutureVersion(f"another version of LMDB wrote this file: {error}", path=path)
     if kind in _CORRUPT:
         return Corrupt(f"LMDB finds its own structure broken: {error}", path=path, offset=0)
@@ -52,8 +53,8 @@ def map_refused(error: Exception) -> bool:
 
 def of_the_system(error: Exception) -> bool:
     """Say whether the system refused a call, rather than LMDB what stands in the file: trying again may help."""
-    kind = type(error).__name__
-    return kind in _SYSTEM or (kind == "Error" and not str(error).partition("MDB_")[1])
+    kind, said = type(error).__name__, str(error)
+    return kind in _SYSTEM or (kind == "Error" and "MDB_" not in said and _OTHER_FORMAT not in said)
 
 
 def _is(error: Exception, number: int) -> bool:

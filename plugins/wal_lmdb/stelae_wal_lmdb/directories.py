@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from stelae.spi.errors import Foreign, StorageError
 from stelae.spi.services import Files
@@ -32,7 +32,8 @@ def remove_spools(files: Files, directory: str) -> None:
     """Remove snapshots whose process died before it removed their names."""
     for name in files.listdir(directory):
         if name.startswith(SPOOL_PREFIX):
-            files.remove(f"{directory}/{name}")
+            with suppress(IsADirectoryError):  # That is none of ours.
+                files.remove(f"{directory}/{name}")
 
 
 @contextmanager

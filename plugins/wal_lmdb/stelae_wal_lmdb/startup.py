@@ -87,6 +87,7 @@ def open_all(place: Place, left: Left) -> Opened:
     names = place.names.all()
     if not place.files.exists(place.data_path):  # A, B
         return condemned_all(place, names, "the environment is gone") if names else fresh(place)
+    place.files.open(place.data_path).close()  # A directory in its place is no environment to be checked.
     report = Report()
     if left is not Left.CLEAN or place.config.check == "always":  # C
         report = check_in_child(place.env_directory, place.config.check_seconds_max)

@@ -209,6 +209,7 @@ def test_one_read_too_many_waits_for_a_slot() -> None:
         (lmdb.PageNotFoundError("mdb_get", -30797), Corrupt),
         (lmdb.InvalidError("mdb_env_open", -30793), Corrupt),
         (lmdb.VersionMismatchError("mdb_env_open", -30794), FutureVersion),
+        (lmdb.Error("env: LMDB data format v7 is not supported by this build."), FutureVersion),
         (lmdb.PanicError("mdb_txn_begin", -30795), SyncFailed),
         (lmdb.Error("mdb_txn_commit", 5), SyncFailed),
         (lmdb.BadTxnError("mdb_put", -30782), SyncFailed),

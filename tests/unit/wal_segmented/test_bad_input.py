@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from stelae_wal_segmented.format import (
     salt_of,
 )
 from stelae_wal_segmented.scan import Stop, scan_segment
+from tests.unit.wal_files import Change, a_directory, cut_to, foreign, of_version, put, zeroed
 from tests.unit.wal_segmented.scenes import (
     ALL,
     BASE,
@@ -52,44 +52,15 @@ LOCK = "/node/wals/lock"
 NEWEST = f"{PLACE}/g1-000000000003.seg"
 WHOLE = "whole"
 
-Change = Callable[[bytes], bytes]
-
-
-def cut_to(size: int) -> Change:
-    return lambda data: data[:size]
-
-
-def zeroed(start: int = 0, stop: int | None = None) -> Change:
-    def change(data: bytes) -> bytes:
-        end = len(data) if stop is None else stop
-        return data[:start] + bytes(end - start) + data[end:]
-
-    return change
-
-
-def foreign(data: bytes) -> bytes:
-    return (b"\x89PNG\r\n\x1a\n" + b"not a log at all " * (len(data) // 17 + 1))[: len(data)]
-
-
-def of_version(version: int, size: int, at: int = 8) -> Change:
-    """Another format version in the record of ``size`` bytes that the file begins with, its
-    checksum being right."""
-
-    def change(data: bytes) -> bytes:
-        record = bytearray(data[: size - 4])
-        record[at] = version
-        return bytes(record) + crc32c(bytes(record)).to_bytes(4, "little") + data[size:]
-
-    return change
-
 
 def base_of_version(version: int, at: int = 8) -> Change:
     """The same in the slot of the base file that counts."""
 
     def change(data: bytes) -> bytes:
         size = len(data[SLOT_BYTES:].rstrip(b"\0"))  # Both slots are in use, and end in a checksum.
-        newer = of_version(version, size, at)
-        return newer(data[:SLOT_BYTES]) + newer(data[SLOT_BYTES:])
+        changed = of_version(version, size, at, copies=2, every=SLOT_BYTES)(data)
+        assert changed is not None
+        return changed
 
     return change
 
@@ -101,6 +72,8 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "the marker, zeroed": (MARKER, zeroed(), "Foreign"),
     "the marker, of something else": (MARKER, foreign, "Foreign"),
     "the marker, of a newer release": (MARKER, of_version(2, 28), "FutureVersion"),
+    "the marker, a directory in its place": (MARKER, a_directory, "Foreign"),
+    "the lock, a directory in its place": (LOCK, a_directory, "Foreign"),
     "the lock, whatever it holds": (LOCK, lambda _: b"\xff" * 5000, WHOLE),
     "the base, emptied": (BASE, cut_to(0), "D@0"),
     "the base, cut inside both slots' records": (BASE, cut_to(60), "D@0"),
@@ -110,6 +83,8 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "the base, of something else": (BASE, foreign, "D@0"),
     "the base, of a newer release": (BASE, base_of_version(2), "FutureVersion"),
     "the base, with a use that only a newer release knows": (BASE, base_of_version(9, at=10), "FutureVersion"),
+    "the base, a directory in its place": (BASE, a_directory, "D@0"),
+    "a closed segment, a directory in its place": (FIRST, a_directory, "G@0"),
     "a closed segment, emptied": (FIRST, cut_to(0), "G@0"),
     "a closed segment, cut inside its header": (FIRST, cut_to(100), "G@100"),
     "a closed segment, cut inside its data": (FIRST, cut_to(2000), "K"),
@@ -118,6 +93,7 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "a closed segment, of something else": (FIRST, foreign, "G@0"),
     "a closed segment, of a newer release": (FIRST, of_version(2, SEGMENT_HEADER_BYTES), "FutureVersion"),
     "a closed segment, a sector of its data zeroed: found when it is read": (FIRST, zeroed(1024, 1536), "read"),
+    "the newest segment, a directory in its place": (NEWEST, a_directory, "G@0"),
     "the newest segment, emptied": (NEWEST, cut_to(0), "G@0"),
     "the newest segment, cut inside its header": (NEWEST, cut_to(100), "G@100"),
     "the newest segment, zeroed": (NEWEST, zeroed(), "G@0"),
@@ -133,7 +109,7 @@ def test_a_changed_file_is_refused_reported_or_harmless(name: str) -> None:
     path, change, expected = CASES[name]
     harness = small_harness()
     filled(harness).close()
-    harness.write(path, change(harness.disk.read_bytes(path)))
+    put(harness, path, change(harness.disk.read_bytes(path)))
     if expected in ("Foreign", "FutureVersion"):
         with pytest.raises({"Foreign": Foreign, "FutureVersion": FutureVersion}[expected]) as caught:
             harness.open()
@@ -232,11 +208,32 @@ def test_a_directory_that_cannot_be_made_for_want_of_space_is_full_and_can_be_tr
     engine.close()
 
 
-def test_a_lock_that_is_a_directory_is_an_error_that_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["lock", "segmented"])
+def test_a_directory_where_a_file_belongs_is_foreign_and_named_on_a_real_disk(tmp_path: Path, name: str) -> None:
     place = tmp_path / "wals"
-    (place / "lock").mkdir(parents=True)
-    with pytest.raises((StorageError, IsADirectoryError), match="lock"):
+    (place / name).mkdir(parents=True)
+    with pytest.raises(Foreign, match="a directory stands where a file belongs") as caught:
         SegmentedWal.open(str(place), SegmentedConfig(), fake_services(RealFiles()))
+    assert caught.value.path == str(place / name)
+
+
+def test_a_file_where_the_directory_belongs_is_foreign_and_named(tmp_path: Path) -> None:
+    (tmp_path / "wals").write_text("no directory")
+    with pytest.raises(Foreign, match="a file stands where a directory belongs") as caught:
+        SegmentedWal.open(str(tmp_path / "wals"), SegmentedConfig(), fake_services(RealFiles()))
+    assert caught.value.path == str(tmp_path / "wals")
+
+
+@pytest.mark.parametrize("directory", [False, True], ids=["file", "directory"])
+def test_what_was_left_in_the_making_costs_nothing_and_a_stranger_is_left_alone(directory: bool) -> None:
+    harness = small_harness()
+    filled(harness).close()
+    left = [f"{PLACE}/g1-0123456789abcdef.new", f"{PLACE}/.g1.base.tmp", f"{PLACE}/notes", "/node/wals/our notes"]
+    for path in left:
+        put(harness, path, None if directory else b"half of something")
+    assert_opens_with(harness, Model(ZERO, list(ALL)))
+    there = [path for path in left if harness.disk.exists(path)]
+    assert there == (left if directory else left[2:])
 
 
 # -- lengths that someone made up ------------------------------------------------------------------
