@@ -259,8 +259,50 @@ def test_a_table_is_scanned_got_and_queried(cluster: LocalCluster, tmp_path: Pat
     assert "minute < 500" in done.stderr and "note is not null" in done.stderr
     joined = f"SELECT sum(b.minute) FROM readings a JOIN '{tmp_path / 'b.csv'}' b USING (sensor, minute)"
     assert stelae(cluster, "sql", joined, "--format", "csv").stdout.splitlines()[1] == "1"
+    changed = ["scan", "--since", str(before), "--columns", "minute,note"]
+    assert stelae(cluster, *changed).stdout == "sensor\tminute\tnote\tis_deleted\n5\t1\tchanged\tfalse\n"
     counted = "SELECT count(*) FROM readings WHERE note = 'changed'"
     assert stelae(cluster, "sql", counted, "--at", str(before)).stdout.splitlines()[1] == "0"
+
+
+def test_changes_are_printed_and_exported_in_every_form_and_go_on_from_each_other(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("sensor,minute,note\n6,1,a\n6,2,b\n6,3,c\n")
+    began = json.loads(stelae(cluster, "import", str(tmp_path / "a.csv"), "--json").stdout)["timestamp"]
+    (tmp_path / "b.csv").write_text("sensor,minute,note\n6,1,aa\n6,4,d\n")
+    stelae(cluster, "import", str(tmp_path / "b.csv"))
+    (tmp_path / "c.csv").write_text("sensor,minute\n6,2\n")
+    stelae(cluster, "import", str(tmp_path / "c.csv"), "--mode", "delete")
+    since = ["--since", str(began), "--columns", "note"]
+    expected = [[6, 1, "aa", False], [6, 2, None, True], [6, 4, "d", False]]
+    done = stelae(cluster, "scan", *since, "--json")
+    columns = ["sensor", "minute", "note", "is_deleted"]
+    assert json.loads(done.stdout) == {"columns": columns, "rows": expected}
+    assert stelae(cluster, "scan", *since, "--count").stdout == "3\n"
+    assert stelae(cluster, "scan", *since, "--limit", "1", "--format", "jsonl").stdout == (
+        '{"sensor":6,"minute":1,"note":"aa","is_deleted":false}\n'
+    )
+    for form in ("table", "lines", "text", "csv", "tsv", "jsonl"):
+        assert "aa" in stelae(cluster, "scan", *since, "--format", form).stdout
+    for ending, read in (("parquet", parquet.read_table), ("arrow", read_arrow)):
+        stelae(cluster, "scan", *since, "--output", str(tmp_path / f"d.{ending}"))
+        assert [list(row.values()) for row in read(tmp_path / f"d.{ending}").to_pylist()] == expected
+    exported = json.loads(stelae(cluster, "export", str(tmp_path / "e.parquet"), *since, "--json").stdout)
+    assert exported["rows"] == 3 and parquet.read_table(tmp_path / "e.parquet").num_rows == 3
+    found = re.search(r"--since (\d+)", done.stderr)
+    assert found is not None
+    assert int(found[1]) == exported["at"]
+    assert stelae(cluster, "scan", "--since", found[1], "--count").stdout == "0\n"
+    stelae(cluster, "import", str(tmp_path / "a.csv"), "--mode", "insert-ignore")
+    assert stelae(cluster, "scan", "--since", found[1], "--columns", "note").stdout.splitlines()[1:] == [
+        "6\t2\tb\tfalse"
+    ]
+
+
+def read_arrow(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_stream(file).read_all()
 
 
 @pytest.mark.parametrize(
@@ -269,6 +311,8 @@ def test_a_table_is_scanned_got_and_queried(cluster: LocalCluster, tmp_path: Pat
         (["scan", "--where", "celsus > 1"], "did you mean 'celsius'"),
         (["scan", "--columns", "minut"], "the tablet has: sensor, minute, celsius, note; did you mean 'minute'"),
         (["scan", "--table", "nowhere"], "no table 'nowhere'; there are: readings"),
+        (["scan", "--since", "5m", "--where", "minute > 1"], "leave it out, and filter what comes"),
+        (["scan", "--since", "2026-06-02T00:00", "--at", "2026-06-01T00:00"], "a diff goes from a time to a later one"),
         (["get", "5"], "the key is sensor (int32), minute (int64): give 2 values, not 1"),
         (["sql", "SELECT * FROM readngs"], "the tables are: readings"),
     ],

@@ -36,6 +36,9 @@ TimeoutOption = Annotated[float, typer.Option("--timeout-s", min=0.1, max=300.0,
 AtOption = Annotated[
     str, typer.Option("--at", help="Read an older time: 2026-06-01T12:00, 5m (ago), or the timestamp of a write.")
 ]
+SinceOption = Annotated[
+    str, typer.Option("--since", help="Read what has changed since a time, said as for --at; rows that are gone, too.")
+]
 WhereOption = Annotated[
     str, typer.Option("--where", help="Rows to read, as in: \"celsius > 20 and station in ('Bergen', 'Oslo')\".")
 ]

@@ -13,6 +13,7 @@ from stelae.cli.connection import (
     ConnectOption,
     DirOption,
     OverwriteOption,
+    SinceOption,
     TableOption,
     TablesOption,
     Target,
@@ -39,6 +40,7 @@ def export(
     where: WhereOption = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Most rows to write.")] = None,
     at: AtOption = "",
+    since: SinceOption = "",
     form: Annotated[str, typer.Option("--format", help="csv, tsv, jsonl, parquet or arrow; else by the name.")] = "",
     overwrite: OverwriteOption = False,
     progress: ProgressOption = None,
@@ -50,6 +52,9 @@ def export(
     The file appears when it is whole; one that is broken off leaves nothing. What is exported can be imported again and
     gives the same rows: null and empty text differ, bytes are base64 in CSV and JSON. The time is printed, for `--at`.
 
+    With `--since` it writes what has changed since then, as `stelae scan` prints it; the time that is printed is the
+    one to go on from.
+
     Example: stelae export readings.parquet --connect 127.0.0.1:7051 --table readings"""
     from stelae.cli.run_scan import ScanOptions, run_export
 
@@ -59,6 +64,7 @@ def export(
         where=where,
         limit=limit,
         at=at,
+        since=since,
         form=form,
         output=file,
         overwrite=overwrite,

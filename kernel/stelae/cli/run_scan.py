@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stelae.cli.connection import Target, connected, table_name
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
@@ -41,6 +41,7 @@ class ScanOptions:
     output: Path | None
     overwrite: bool
     count: bool = False
+    since: str = ""
 
 
 class BadScan(CallerError, code="BAD_SCAN"):
@@ -63,7 +64,7 @@ async def _scan(options: ScanOptions) -> int:
         table = await client.table(await table_name(client, options.target), timeout_s=options.target.timeout_s)
         several = len(table.partitioning.partitions) > 1
         at = read_at(options.at)
-        if at is None and several:
+        if at is None and (several or options.since):
             at = await latest(client, [table.name], options.target.timeout_s)
         scan = described(table, options, at)
         if options.count:
@@ -74,15 +75,19 @@ async def _scan(options: ScanOptions) -> int:
                 print(total)
             return EXIT_OK
         output = Output(options.form, options.output, overwrite=options.overwrite)
-        with output.sink(arrow_schema(table, scan), table.key) as sink:
+        with output.sink(scan.arrow_schema, table.key) as sink:
             async for batch in scan:
                 sink.write(batch)
+        if options.since:
+            note(f"changes up to {scan.at}; for what comes later: --since {scan.at}")
     return EXIT_OK
 
 
 def described(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncScan:
     """Return the scan that the options describe; ``BadScan``, ``BadFilter``: they do not fit the table."""
     check_columns(table, options.columns)
+    if options.since:
+        return _diff(table, options, at)
     return table.scan(
         options.columns or None,
         read_where(table.schema, options.where) or None,
@@ -91,6 +96,18 @@ def described(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncSc
         at=at,
         timeout_s=options.target.timeout_s,
     )
+
+
+def _diff(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncScan:
+    """Return the scan of what has changed."""
+    if options.where:
+        fact = "--since tells changes, which --where cannot judge: a row that has ceased to match would be missing"
+        raise BadScan(f"{fact}; leave it out, and filter what comes")
+    since = hybrid(read_at(options.since) or 0)
+    if at is not None and not options.at:
+        at = max(hybrid(at), since)  # Nothing may have been written since.
+    limit, timeout_s = options.limit, options.target.timeout_s
+    return table.diff(since, at, options.columns or None, limit=limit, order="key", timeout_s=timeout_s)
 
 
 def check_columns(table: AsyncTable, names: Sequence[str]) -> None:
@@ -105,14 +122,8 @@ def check_columns(table: AsyncTable, names: Sequence[str]) -> None:
 
 
 def read_at(text: str) -> At | None:
-    """Return the time of ``--at``; one without a zone is of this machine's."""
+    """Return the time of ``--at`` or ``--since``; one without a zone is of this machine's."""
     return read_time(text, datetime.now().astimezone()) if text else None
-
-
-def arrow_schema(table: AsyncTable, scan: AsyncScan) -> Any:
-    """Return the schema of a scan's batches."""
-    by_name = table.schema.by_name
-    return table.schema.project(tuple(by_name[name].id for name in scan.columns)).arrow
 
 
 # -- export --------------------------------------------------------------------------------------
@@ -131,7 +142,7 @@ async def _export(options: ScanOptions, progress: bool | None, as_json: bool) ->
         at = read_at(options.at) or await latest(client, [table.name], options.target.timeout_s)
         scan = described(table, options, at)
         rows = 0
-        with RowsProgress("export", progress) as shown, output.sink(arrow_schema(table, scan), table.key) as sink:
+        with RowsProgress("export", progress) as shown, output.sink(scan.arrow_schema, table.key) as sink:
             async for batch in scan:
                 await asyncio.to_thread(sink.write, batch)
                 rows += len(batch)

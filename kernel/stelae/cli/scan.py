@@ -14,6 +14,7 @@ from stelae.cli.connection import (
     FormatOption,
     OutputOption,
     OverwriteOption,
+    SinceOption,
     TableOption,
     TablesOption,
     Target,
@@ -38,6 +39,7 @@ def scan(
     where: WhereOption = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Most rows to read.")] = None,
     at: AtOption = "",
+    since: SinceOption = "",
     form: FormatOption = "",
     output: OutputOption = None,
     overwrite: OverwriteOption = False,
@@ -51,6 +53,9 @@ def scan(
     it prints a table that fits; elsewhere tab-separated lines with a header; `--json` one document with `columns` and
     `rows`. Conditions of `--where` are joined by `and`, and judged where the rows are.
 
+    With `--since` it prints what has changed since then: rows as they are now, or at `--at`, and the keys of those that
+    are gone, whose `is_deleted` is true. From which time to go on is told on standard error.
+
     Example: stelae scan --connect 127.0.0.1:7051 --table readings --where "celsius > 20" --limit 10"""
     from stelae.cli.run_scan import ScanOptions, run_scan
 
@@ -60,6 +65,7 @@ def scan(
         where=where,
         limit=limit,
         at=at,
+        since=since,
         form="json" if as_json else form,
         output=output,
         overwrite=overwrite,

@@ -19,6 +19,7 @@ from stelae.client.messages import (
     ALTER,
     CHECKSUM,
     DESCRIBE,
+    DIFF,
     SCAN,
     STATUS,
     AlterRequest,
@@ -324,14 +325,15 @@ class Tablet:
         deadline = asyncio.get_running_loop().time() + timeout_s
         asked = _ordered(spec)
         reader = reader or PageRows(asked)
-        request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least, file=reader.file))
-        answer = await self._client.ask_any(ask or self.leader, SCAN, request, deadline, Lane.BULK)
+        kind, since = SCAN if reader.since is None else DIFF, reader.since
+        request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least, file=reader.file, since=since))
+        answer = await self._client.ask_any(ask or self.leader, kind, request, deadline, Lane.BULK)
         page = decode(answer.body[0], ScanPage)
         if asked.columns is None and page.schema_version != self.schema.version:
             # The tablet has another schema by now. Those of our columns that it still has mean what they meant.
             named = msgspec.structs.replace(spec, columns=self.schema.layout.ids)
             return await self.page(named, at=page.at, ask=ask, reader=reader, timeout_s=timeout_s)
-        return page, reader.read(page, self.schema.project(asked.columns), answer.body[1:])
+        return page, reader.read(page, reader.layout(self.schema, asked.columns), answer.body[1:])
 
     async def scan(
         self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S

@@ -17,6 +17,7 @@ from stelae.spi.services import Buffer
 
 WRITE = "tablet.write"
 SCAN = "tablet.scan"
+DIFF = "tablet.diff"
 DESCRIBE = "tablet.describe"
 STATUS = "tablet.status"
 CHECKSUM = "tablet.checksum"
@@ -38,7 +39,10 @@ class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
     ``at_least``, without ``at``, lets any replica choose that has applied an entry of that time.
 
     ``file`` says that rows may also come as they are stored, and of which file the footer is known already; empty: of
-    none. ``None``: rows come as Arrow."""
+    none. ``None``: rows come as Arrow.
+
+    ``since``, under the kind ``DIFF`` and there alone, asks for what entries above that time, up to ``at``, have
+    changed (``stelae.rows.changes``); the columns, range of keys, limit and ``after`` of ``spec`` hold for it."""
 
     tablet_id: TabletId
     spec: ScanSpec
@@ -46,6 +50,7 @@ class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
     rows_max: int = SCAN_PAGE_ROWS_MAX
     at_least: int | None = None
     file: bytes | None = None
+    since: int | None = None
 
 
 class ScanPage(msgspec.Struct, frozen=True, array_like=True):

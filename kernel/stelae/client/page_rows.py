@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from stelae.client.messages import ScanPage
+from stelae.rows.changes import changes_layout
 from stelae.rows.parquet_rows import Footer, read_stored
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
-from stelae.spi.schema import Layout
+from stelae.spi.schema import Layout, Schema
 from stelae.spi.services import Buffer
 
 THREAD_BYTES_MIN = 256 << 10
@@ -25,11 +26,13 @@ STORED_LIMIT_MIN = 8192
 
 
 class PageRows:
-    """Reads the pages of one scan of one tablet. For the event loop."""
+    """Reads the pages of one scan, or diff, of one tablet. For the event loop."""
 
-    def __init__(self, spec: ScanSpec) -> None:
+    def __init__(self, spec: ScanSpec, since: int | None = None) -> None:
+        self.since = since
+        """Of a diff: changes of entries above this time are told."""
         small = spec.limit is not None and spec.limit < STORED_LIMIT_MIN
-        self._stored = not spec.predicates and spec.order is not Order.KEY_DESCENDING and not small
+        self._stored = since is None and not spec.predicates and spec.order is not Order.KEY_DESCENDING and not small
         self._footer: Footer | None = None
 
     @property
@@ -38,6 +41,10 @@ class PageRows:
         if not self._stored:
             return None
         return b"" if self._footer is None else self._footer.file
+
+    def layout(self, schema: Schema, ids: Sequence[int] | None) -> Layout:
+        """The layout of the rows, with columns of a schema by id."""
+        return schema.project(ids) if self.since is None else changes_layout(schema, ids)
 
     def read(self, page: ScanPage, layout: Layout, frames: Sequence[Buffer]) -> asyncio.Future[RowBatch | None]:
         """Return the rows of a page that has just come, or ``None`` if there are none on it, as a future of the loop.

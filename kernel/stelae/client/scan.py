@@ -11,6 +11,7 @@ import msgspec
 from stelae.client.messages import SCAN_PAGE_ROWS_MAX
 from stelae.client.streams import Piece, ReadableTablet, Source, merged, side_by_side
 from stelae.client.tokens import ScanToken, TokenPart
+from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.key_order import key_order
 from stelae.rows.keys import encode_keys
 from stelae.spi.errors import CallerError
@@ -46,7 +47,8 @@ class AsyncScan:
         self._schema = schema
         self._tablet = tablet
         self._timeout_s = timeout_s
-        self._layout = schema.project(token.spec.columns)
+        ids = token.spec.columns
+        self._layout = schema.project(ids) if token.since is None else changes_layout(schema, ids)
         self._rest: dict[int, TokenPart] | None = None
         self._left = token.spec.limit
 
@@ -54,6 +56,17 @@ class AsyncScan:
     def columns(self) -> Sequence[str]:
         """Names of the columns that the scan returns, in order."""
         return [column.name for column in self._layout.columns]
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The ``pyarrow.Schema`` of its batches."""
+        return self._layout.arrow
+
+    @property
+    def at(self) -> int | None:
+        """The hybrid timestamp that it reads at, if it was described with one. A diff always has one: the next diff
+        ``since`` it goes on without a gap."""
+        return self._token.at
 
     # -- streaming -------------------------------------------------------------------------------
 
@@ -120,7 +133,9 @@ class AsyncScan:
     async def _by_key(self) -> AsyncGenerator[RowBatch, None]:
         """Merge; the key columns come along and are left out at the end."""
         schema, layout = self._schema, self._layout
-        wider = schema.project((*layout.ids, *(i for i in schema.key if i not in layout.ids)))
+        wider = layout
+        if self._token.since is None:  # Changes have the key anyway.
+            wider = schema.project((*layout.ids, *(i for i in schema.key if i not in layout.ids)))
         self._rest = dict(enumerate(self._parts))
         descending = self._token.spec.order is Order.KEY_DESCENDING
         sources = self._sources(wider)
@@ -136,9 +151,9 @@ class AsyncScan:
 
     def _sources(self, layout: Layout) -> list[Source]:
         token = self._begun
-        spec = msgspec.structs.replace(token.spec, columns=layout.ids)
+        spec = msgspec.structs.replace(token.spec, columns=tuple(i for i in layout.ids if i != FLAG_ID))
         return [
-            Source(number, self._tablet(part.tablet_id), spec, part, token.at_least, self._timeout_s)
+            Source(number, self._tablet(part.tablet_id), spec, part, token.at_least, self._timeout_s, token.since)
             for number, part in enumerate(self._parts)
         ]
 

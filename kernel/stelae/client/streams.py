@@ -61,6 +61,7 @@ class Source:
         part: TokenPart,
         at_least: int | None,
         timeout_s: float,
+        since: int | None = None,
     ) -> None:
         self.number = number
         self._tablet = tablet
@@ -70,7 +71,7 @@ class Source:
         """The snapshot, once it is chosen."""
         self._at_least = at_least
         self._timeout_s = timeout_s
-        self._reader = PageRows(spec)
+        self._reader = PageRows(spec, since)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """Yield pages to the end. What cannot be served is retried on the tablet's other replicas.

@@ -200,6 +200,24 @@ class Table:
         )
         return Scan(self._portal, scan)
 
+    def diff(
+        self,
+        since: At,
+        until: At | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        order: str = "any",
+        start: Any = None,
+        end: Any = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Scan:
+        """Describe a scan of what has changed between two times. See ``AsyncTable.diff``."""
+        described = self._table.diff(
+            since, until, columns, limit=limit, order=order, start=start, end=end, timeout_s=timeout_s
+        )
+        return Scan(self._portal, described)
+
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
         """Carry on a scan, or a part of one, from its token; see ``AsyncTable.open``."""
         return Scan(self._portal, self._table.open(token, timeout_s=timeout_s))
@@ -220,6 +238,16 @@ class Scan:
     def columns(self) -> Sequence[str]:
         """Names of the columns that the scan returns, in order."""
         return self._scan.columns
+
+    @property
+    def at(self) -> int | None:
+        """The hybrid timestamp that it reads at, if it was described with one; see ``AsyncScan.at``."""
+        return self._scan.at
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The ``pyarrow.Schema`` of its batches."""
+        return self._scan.arrow_schema
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._scan.batches()

@@ -18,7 +18,7 @@ from stelae.client.page_rows import PageRows
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.streams import ReadableTablet
-from stelae.client.times import At, from_wall_us, hybrid
+from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.where import Filter, predicates
 from stelae.client.writes import TableWriter, WritableTablet
@@ -26,6 +26,7 @@ from stelae.partition.columns import KeyColumns
 from stelae.partition.partitioning import NoPartition
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange
+from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import TabletId
@@ -257,8 +258,6 @@ class AsyncTable:
         """
         if [at is not None, staleness_s is not None, own_writes].count(True) > 1:
             raise CallerError("at, staleness_s and own_writes are three ways to read: choose one")
-        if limit is not None and limit < 0:
-            raise CallerError(f"limit is {limit}; it must be 0 or more, or None for all rows")
         known = [*Order]
         if order not in known:
             raise CallerError(f"order is {order!r}; known: {', '.join(known)}")
@@ -267,12 +266,66 @@ class AsyncTable:
             predicates=predicates(self.schema, where),
             key_from=self._bound(start),
             key_until=self._bound(end),
-            limit=limit,
+            limit=_checked_limit(limit),
             order=Order(order),
         )
         snapshot = None if at is None else hybrid(at)
         at_least = self._at_least(staleness_s, own_writes, prune(self.partitioning, spec))
         return self._open(self._token(spec, None, at_least, snapshot), timeout_s)
+
+    def diff(
+        self,
+        since: At,
+        until: At | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        order: str = "any",
+        start: Any = None,
+        end: Any = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> AsyncScan:
+        """Describe a scan of what has changed between two times; it is carried out when its rows are taken.
+
+        Its rows are those that were written after ``since`` and are there at ``until``, as they are then, and the keys
+        of those that were there at ``since`` and are not any more: the column ``is_deleted`` (with ``_`` behind it if
+        the table has one of that name) is true for these, and all but the key is null. A row that came and went in
+        between is not told; one that was written and has the values that it had may be. Applied to the table of
+        ``since``, row by row, they give that of ``until``.
+
+        Args:
+            since: a ``datetime``, or a hybrid timestamp, such as that of a write's result or ``at`` of the diff before.
+            until: the same; ``None``: :meth:`now`.
+            columns: names, in the order wanted; those of the key come first if they are not among them.
+            limit: most rows to return.
+            order: ``"any"`` or ``"key"``.
+            start: the first key, or values for the first key columns of it.
+            end: the same; rows from here on are left out.
+            timeout_s: how long a page is retried.
+
+        Rows of a range that was dropped in between are not told.
+
+        Raises:
+            SchemaMismatch: a column is unknown.
+            CallerError: options that do not go together, or are out of range.
+        """
+        begin = hybrid(since)
+        # Who gave out ``since`` may have a clock that is ahead of this one.
+        finish = max(self.now(), begin) if until is None else hybrid(until)
+        if begin > finish:
+            times = f"{to_datetime(begin).isoformat()} is after {to_datetime(finish).isoformat()}"
+            raise CallerError(f"a diff goes from a time to a later one; {times}: exchange them")
+        if order not in (Order.ANY, Order.KEY):
+            raise CallerError(f"order of a diff is {order!r}; known: any, key")
+        ids = tuple(i for i in changes_layout(self.schema, self._column_ids(columns)).ids if i != FLAG_ID)
+        spec = ScanSpec(
+            columns=ids,
+            key_from=self._bound(start),
+            key_until=self._bound(end),
+            limit=_checked_limit(limit),
+            order=Order(order),
+        )
+        return self._open(msgspec.structs.replace(self._token(spec, None, at=finish), since=begin), timeout_s)
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Carry on a scan, or a part of one, from its token.
@@ -369,6 +422,12 @@ class AsyncTable:
             raise SchemaMismatch(f"a bound has values for the first of {', '.join(self.key)}; got {key!r:.120}")
         columns = KeyColumns(self.schema, self.schema.key)
         return b"".join(columns.encode_one(place, value) for place, value in enumerate(values))
+
+
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is not None and limit < 0:
+        raise CallerError(f"limit is {limit}; it must be 0 or more, or None for all rows")
+    return limit
 
 
 class _Followed:

@@ -42,6 +42,7 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
     version: int = _TOKEN_VERSION
     table_id: str = ""  #: Empty without masters: there a table is what its name says.
     at: int | None = None  #: Hybrid timestamp of the snapshot of all parts, if the scan names one.
+    since: int | None = None  #: Of a diff: it tells what entries above this time have changed.
 
     def to_bytes(self) -> bytes:
         """Return the token as bytes."""

@@ -28,11 +28,9 @@ class ReadIndexes:
     def confirmed(self, token: int, index: int, applied_index: int) -> None:
         """A majority confirmed ``index``; answer now if it is applied, else when it is."""
         done = self._unconfirmed.pop(token, None)
-        if done is None:
-            return
-        if index <= applied_index:
+        if done is not None and index <= applied_index:
             done(self._snapshot())
-        else:
+        elif done is not None:
             self._waiting.append((index, done))
 
     def applied(self, index: int) -> None:
@@ -47,10 +45,9 @@ class ReadIndexes:
     def failed(self, token: int, error: StelaeError) -> bool:
         """Answer one read with an error; False if the token is not a read's."""
         done = self._unconfirmed.pop(token, None)
-        if done is None:
-            return False
-        done(error)
-        return True
+        if done is not None:
+            done(error)
+        return done is not None
 
     def fail_all(self, error: StelaeError) -> None:
         """Answer every pending read with an error."""

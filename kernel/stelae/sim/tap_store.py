@@ -83,9 +83,9 @@ class StoreTap(TabletStore):
         """As ``engine``."""
         return self._inner.scan(spec, at)
 
-    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
+    def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         """As ``engine``."""
-        return self._inner.diff(after, until, columns)
+        return self._inner.diff(after, until, spec)
 
     def flush(self) -> Edit | None:
         """As ``engine``."""
@@ -157,7 +157,7 @@ class StoreTap(TabletStore):
                 self.watch.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp))
             if index % CHANGES_EVERY == 0 or (entry.skip and index % REPEATED_EVERY == 0):
                 rows: dict[int, str | None] = {}
-                for changes in self._inner.diff(stamp - 1, stamp):
+                for changes in self._inner.diff(stamp - 1, stamp, ScanSpec()):
                     rows |= dict(changes.changed.to_rows())
                     rows |= dict.fromkeys(key for (key,) in changes.deleted.to_rows())
                 self.watch.changed(self.node, entry.op_id, rows)

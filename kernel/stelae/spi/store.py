@@ -127,6 +127,7 @@ class Changes(msgspec.Struct, frozen=True):
 
     changed: RowBatch
     deleted: RowBatch
+    through: bytes | None = None  #: Up to this encoded key all is told; ``None``: to the end of the range of keys.
 
 
 class VersionedRows(msgspec.Struct, frozen=True):
@@ -184,9 +185,10 @@ class TabletStore(Engine):
         history floor, or no history is kept. ``SchemaMismatch``: an unknown column, or an unfit value."""
 
     @abstractmethod
-    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
-        """Return net changes by entries with ``after < timestamp <= until``; rows equal at both times may be among
-        them. ``TooOld``: ``after`` is below the history floor. ``Unsupported``: without ``history``."""
+    def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
+        """Return net changes by entries with ``after < timestamp <= until``, of the columns and keys of ``spec`` behind
+        its token; rows equal at both times may be among them. About ``BATCH_ROWS_MAX`` keys are looked at for a piece,
+        even if it is empty. ``TooOld``: ``after`` is below the history floor. ``Unsupported``: without ``history``."""
 
     @abstractmethod
     def flush(self) -> Edit | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from stelae.rows.key_order import Comparable
 from stelae.rows.keys import encode_keys
 from stelae.rows.matching import matching
 from stelae.rows.parquet_rows import StoredPiece
@@ -15,7 +14,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Cursor
-from stelae_store_columnar.pruning import Pruner, key_range
+from stelae_store_columnar.pruning import Pruner, key_bounds, key_range
 from stelae_store_columnar.view import StepReader, View
 
 _BATCH_BYTES = 8 << 20  #: Where texts are long, a batch has fewer rows than were asked for.
@@ -42,7 +41,7 @@ class ColumnarCursor(Cursor):
         self._token: bytes | None = spec.after
         self._view: View | None = view
         self._steps: StepReader | None = None
-        low, high = _bounds(view, spec, self._backwards)
+        low, high = key_bounds(view.order, spec)
         if self._left != 0:
             prune = Pruner(schema, view.state.fitting, spec.predicates)
             todo = view.steps(*key_range(schema, view.order, spec.predicates, low, high))
@@ -136,16 +135,3 @@ class ColumnarCursor(Cursor):
         # The C library keeps what is freed for the next batch; Arrow's allocator gives it back, and that is dear.
         pool = pa.system_memory_pool()
         return RowBatch(taken[0].layout, pa.concat_batches([rows.arrow for rows in taken], memory_pool=pool))
-
-
-def _bounds(view: View, spec: ScanSpec, backwards: bool) -> tuple[Comparable | None, Comparable | None]:
-    bound = view.order.bound
-    low = None if spec.key_from is None else bound(spec.key_from)
-    high = None if spec.key_until is None else bound(spec.key_until)
-    if spec.after is not None and backwards:
-        end = bound(spec.after)
-        high = end if high is None else min(high, end)
-    elif spec.after is not None:
-        start = bound(spec.after + b"\0")
-        low = start if low is None else max(low, start)
-    return low, high

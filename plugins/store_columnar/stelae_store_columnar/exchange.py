@@ -12,23 +12,25 @@ import pyarrow.compute as pc
 
 from stelae.rows.key_order import KeyOrder
 from stelae.spi.errors import Corrupt
+from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
 from stelae_store_columnar.memory import MemoryPart
+from stelae_store_columnar.pruning import key_bounds
 from stelae_store_columnar.versions import STAMP_MAX, Versions, combined, same_as_next
 from stelae_store_columnar.view import View
 
 WINDOW_ROWS = 1 << 20  #: Versions that an export holds at a time to bring them in order of timestamp.
 
 
-def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None) -> Iterator[Changes]:
-    """Compare both ends step by step."""
-    schema = view.schema
-    layout, key_layout = schema.project(columns), schema.key_layout
+def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
+    """Compare both ends step by step; steps that have not changed since are passed over by what is known of them."""
+    schema, order = view.schema, view.order
+    layout, key_layout = schema.project(spec.columns), schema.key_layout
     ids = tuple(dict.fromkeys((*layout.ids, *key_layout.ids)))
     resolver = view.state.resolver(ids)
-    for step in view.steps(None, None):
-        parts = view.parts(step)
+    for low, high in view.steps(*key_bounds(order, spec)):
+        parts = view.parts((low, high))
         if not parts or all(part.stamp_max <= after for part in parts):
             continue
         versions = _until(resolver.history([part.read(ids, again=False) for part in parts]), until)
@@ -40,9 +42,10 @@ def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None)
         if len(dropped):
             before = resolver.visible([versions], after)
             dropped = dropped.take(pc.indices_nonzero(pc.is_in(dropped.keys, value_set=before.keys)))
-        if len(changed) or len(dropped):
-            rows, keys = view.state.fitting.batch(layout, changed), view.state.fitting.batch(key_layout, dropped)
-            yield Changes(rows, keys)
+        rows, keys = view.state.fitting.batch(layout, changed), view.state.fitting.batch(key_layout, dropped)
+        through = None if high is None else order.before(high, low)
+        if high is None or through is not None:  # Below the least key of all there is nothing to tell.
+            yield Changes(rows, keys, through)
 
 
 def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:

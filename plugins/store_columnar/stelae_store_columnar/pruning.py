@@ -12,7 +12,7 @@ from typing import Any
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.rows.keys import encode_key
 from stelae.spi.rows import to_array
-from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
+from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
 from stelae.spi.schema import Column, Layout, Schema
 from stelae_store_columnar.block import Statistics
 from stelae_store_columnar.fitting import Fitting
@@ -20,6 +20,19 @@ from stelae_store_columnar.levels import PiecePart
 from stelae_store_columnar.parts import Part
 
 Bound = Comparable | None
+
+
+def key_bounds(order: KeyOrder, spec: ScanSpec) -> tuple[Bound, Bound]:
+    """Return the range of keys of a scan, behind its token."""
+    low = None if spec.key_from is None else order.bound(spec.key_from)
+    high = None if spec.key_until is None else order.bound(spec.key_until)
+    if spec.after is not None and spec.order is Order.KEY_DESCENDING:
+        end = order.bound(spec.after)
+        high = end if high is None else min(high, end)
+    elif spec.after is not None:
+        start = order.bound(spec.after + b"\0")
+        low = start if low is None else max(low, start)
+    return low, high
 
 
 def key_range(

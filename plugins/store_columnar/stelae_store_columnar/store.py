@@ -120,11 +120,11 @@ class ColumnarStore(TabletStore):
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         return ColumnarCursor(self._view(at), spec)
 
-    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
+    def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         view = self._view(None)
         self._refuse_below_floor(after)
-        view.schema.project(columns)
-        return changes(view, after, until, columns)
+        view.schema.project(spec.columns)
+        return changes(view, after, until, spec)
 
     def flush(self) -> Edit | None:
         state = self._state

@@ -9,6 +9,7 @@ from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.keys import decode_key, encode_keys
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
 from stelae_store_lmdb.memory import MemoryPart
@@ -18,10 +19,10 @@ from stelae_store_lmdb.values import DELETION, Row, row_encoder
 from stelae_store_lmdb.view import Found, Versions, View
 
 
-def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None) -> Iterator[Changes]:
+def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
     """Compare both ends key by key, a bounded number of keys per step."""
     schema = view.schema
-    layout = schema.project(columns)
+    layout = schema.project(spec.columns)
     read = view.reader(layout).row
     changed: list[Row] = []
     deleted: list[bytes] = []
@@ -37,10 +38,14 @@ def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None)
         if before is not None and not is_deletion(before.contents):
             deleted.append(key)
 
-    for _ in view.steps(BATCH_ROWS_MAX, take):
-        if changed or deleted:
-            rows = RowBatch.from_equal_rows(layout, changed)
-            yield Changes(rows, _keys(schema, deleted))
+    left: KeyRange | None = (spec.key_from, spec.key_until)
+    if spec.after is not None:
+        left = (max(spec.key_from or b"", spec.after + b"\0"), spec.key_until)
+    while left is not None:
+        left = view.step(*left, False, BATCH_ROWS_MAX, take)
+        # What is left begins right behind the last key that was looked at.
+        through = None if left is None or left[0] is None else left[0][:-1]
+        yield Changes(RowBatch.from_equal_rows(layout, changed), _keys(schema, deleted), through)
         changed.clear()
         deleted.clear()
 

@@ -124,15 +124,15 @@ class LmdbStore(TabletStore):
             view.close()
             raise
 
-    def diff(self, after: int, until: int, columns: tuple[int, ...] | None = None) -> Iterator[Changes]:
+    def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         self._refuse_below_floor(after)
-        self.schema.project(columns)
-        return self._diff(after, until, columns)
+        self.schema.project(spec.columns)
+        return self._diff(after, until, spec)
 
-    def _diff(self, after: int, until: int, columns: tuple[int, ...] | None) -> Iterator[Changes]:
+    def _diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         # Pinned at the lower end: compaction must leave both ends readable.
         with self._view(after) as view:
-            yield from changes(view, after, until, columns)
+            yield from changes(view, after, until, spec)
 
     def flush(self) -> Edit | None:
         stamp, applied, schema = self._state

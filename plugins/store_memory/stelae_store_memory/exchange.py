@@ -8,21 +8,24 @@ from itertools import groupby
 from stelae.rows.keys import decode_key, encode_keys
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
 from stelae_store_memory.chains import Version, visible
 from stelae_store_memory.parts import Part, Row
-from stelae_store_memory.view import View
+from stelae_store_memory.view import View, bounds
 from stelae_store_memory.writer import Writer
 
 
-def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None) -> Iterator[Changes]:
+def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
     """Compare both ends key by key, a bounded number of keys per step."""
     schema = view.schema
-    for start in range(0, len(view.keys), BATCH_ROWS_MAX):
+    first, last = bounds(view.keys, spec)
+    for start in range(first, last, BATCH_ROWS_MAX):
         changed: list[Row] = []
         deleted: list[Row] = []
-        for key in view.keys[start : start + BATCH_ROWS_MAX]:
+        keys = view.keys[start : min(last, start + BATCH_ROWS_MAX)]
+        for key in keys:
             before, now = view.at(key, after), view.at(key, until)
             if now is None or now is before:
                 continue
@@ -30,10 +33,9 @@ def changes(view: View, after: int, until: int, columns: tuple[int, ...] | None)
                 changed.append(view.row(now))
             elif before is not None and before[2] is not None:
                 deleted.append(decode_key(schema, key))
-        if changed or deleted:
-            rows = RowBatch.from_equal_rows(schema.layout, changed)
-            keys = RowBatch.from_equal_rows(schema.key_layout, deleted)
-            yield Changes(rows.select(schema.project(columns)), keys)
+        rows = RowBatch.from_equal_rows(schema.layout, changed).select(schema.project(spec.columns))
+        gone = RowBatch.from_equal_rows(schema.key_layout, deleted)
+        yield Changes(rows, gone, keys[-1] if start + len(keys) < last else None)
 
 
 def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:

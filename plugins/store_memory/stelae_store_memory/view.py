@@ -77,7 +77,7 @@ class MemoryCursor(Cursor):
         self._spec = spec
         self._layout = view.schema.project(spec.columns)
         self._backwards = spec.order is Order.KEY_DESCENDING
-        self._from, self._until = _bounds(view.keys, spec, self._backwards)
+        self._from, self._until = bounds(view.keys, spec)
         self._left = spec.limit
         self._token: bytes | None = spec.after
 
@@ -115,11 +115,12 @@ class MemoryCursor(Cursor):
         return keys
 
 
-def _bounds(keys: Sequence[bytes], spec: ScanSpec, backwards: bool) -> tuple[int, int]:
+def bounds(keys: Sequence[bytes], spec: ScanSpec) -> tuple[int, int]:
+    """Return the places in sorted keys that a scan has to look at, behind its token."""
     start = 0 if spec.key_from is None else bisect_left(keys, spec.key_from)
     end = len(keys) if spec.key_until is None else bisect_left(keys, spec.key_until)
     if spec.after is not None:
-        if backwards:
+        if spec.order is Order.KEY_DESCENDING:
             end = min(end, bisect_left(keys, spec.after))
         else:
             start = max(start, bisect_right(keys, spec.after))

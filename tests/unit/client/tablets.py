@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stelae.client.locations import TableLocation, TabletLocation
-from stelae.client.messages import ScanPage
+from stelae.client.messages import ScanPage, decode
 from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import timestamp
@@ -18,6 +18,7 @@ from stelae.partition.plain import from_plain
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import Operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.server.tserver.diffs import DiffReader
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload
@@ -114,6 +115,8 @@ class MemoryTablet:
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
+        if reader.since is not None:
+            return self._diff_page(spec, reader, at)
         order = Order.KEY if spec.order is Order.ANY else spec.order
         chosen = self.clock.now() if at is None else at
         with self.store.scan(msgspec.structs.replace(spec, order=order), chosen) as cursor:
@@ -123,6 +126,15 @@ class MemoryTablet:
         coming: asyncio.Future[RowBatch | None] = asyncio.get_running_loop().create_future()
         coming.set_result(rows if count else None)
         return ScanPage(chosen, self.schema.version, count, after), coming
+
+    def _diff_page(
+        self, spec: ScanSpec, reader: PageRows, at: int | None
+    ) -> tuple[ScanPage, asyncio.Future[RowBatch | None]]:
+        """As the server makes it."""
+        assert at is not None and reader.since is not None
+        frames = DiffReader(self.store, spec, reader.since, at, PAGE_ROWS).next()
+        page = decode(frames[0], ScanPage)
+        return page, reader.read(page, reader.layout(self.schema, spec.columns), frames[1:])
 
 
 SCHEMA = schema_from_plain(

@@ -10,7 +10,7 @@ import pytest
 from stelae.rows.keys import encode_key
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
-from stelae.spi.scan import Compare, In, IsNull, Order, Prefix
+from stelae.spi.scan import Compare, In, IsNull, Order, Prefix, ScanSpec
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import Replica, StoreHarness
 from stelae.testing.conformance.store_model import Op
@@ -141,7 +141,7 @@ class Twins:
 def diffed(replica: Replica, after: int, until: int) -> tuple[list[Any], list[Any]]:
     """What a diff brings, put together; rows equal at both ends may be left out or not."""
     rows, keys = [], []
-    for change in replica.store.diff(after, until):
+    for change in replica.store.diff(after, until, ScanSpec()):
         rows += change.changed.to_rows()
         keys += change.deleted.to_rows()
     return rows, keys

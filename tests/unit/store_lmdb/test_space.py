@@ -34,7 +34,7 @@ def test_an_open_cursor_holds_no_transaction(replica: LmdbReplica) -> None:
     replica.flush()
     cursors = [replica.store.scan(ScanSpec(order=Order.KEY)) for _ in range(3)]
     rows = [cursor.next_batch(9) for cursor in cursors]
-    changes = replica.store.diff(0, 10)
+    changes = replica.store.diff(0, 10, ScanSpec())
     pieces = replica.store.export()
     next(changes)
     next(pieces)

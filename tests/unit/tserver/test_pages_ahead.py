@@ -11,6 +11,7 @@ import pytest
 from stelae.client.messages import ScanPage, ScanRequest, decode
 from stelae.rows.building import build_batch
 from stelae.server.tserver import pages
+from stelae.server.tserver.diffs import reader_of
 from stelae.server.tserver.pages import KEEP_US, KEPT_MAX, Pages
 from stelae.spi.errors import TooOld
 from stelae.spi.ids import ClientId, NodeId, OpId, TabletId
@@ -82,7 +83,7 @@ class World:
         self.answers: list[Any] = []
         pool = SimpleNamespace(run=lambda _key, work, done: self.work.append((work, done)))
         turns = SimpleNamespace(now_us=lambda: self.now_us, call_at=self._call_at)
-        self.pages = Pages(SimpleNamespace(scans=pool, turns=turns))  # type: ignore[arg-type]
+        self.pages = Pages(SimpleNamespace(scans=pool, turns=turns), reader_of)  # type: ignore[arg-type]
 
     def _call_at(self, when_us: int, call: Callable[[], None]) -> Any:
         number = len(self.timers)

@@ -12,6 +12,7 @@ import pytest
 from stelae.client.messages import ScanPage, ScanRequest, decode
 from stelae.client.page_rows import PageRows
 from stelae.server.tserver import pages
+from stelae.server.tserver.diffs import reader_of
 from stelae.server.tserver.pages import PageReader, Pages
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
@@ -172,7 +173,7 @@ def test_one_cursor_serves_all_pages_whatever_they_hold(monkeypatch: pytest.Monk
     monkeypatch.setattr(replica.store, "scan", counted)
     pool = SimpleNamespace(run=lambda _key, work, done: done(work()))
     turns = SimpleNamespace(now_us=lambda: 0, call_at=lambda _when, _call: SimpleNamespace(cancel=lambda: None))
-    served = Pages(SimpleNamespace(scans=pool, turns=turns))  # type: ignore[arg-type]
+    served = Pages(SimpleNamespace(scans=pool, turns=turns), reader_of)  # type: ignore[arg-type]
     reading, more = Reading(), True
     while more:
         asked = ScanRequest(TabletId("t"), reading.spec, AT, 10, file=reading.client.file)

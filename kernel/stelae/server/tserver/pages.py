@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -51,6 +51,35 @@ KEPT_MAX = 16
 
 Frames: TypeAlias = list[Buffer]
 Done: TypeAlias = Callable[[Frames | Exception], None]
+
+
+class Reader(Protocol):
+    """Reads the pages of one scan, or of one diff."""
+
+    @property
+    def spec(self) -> ScanSpec:
+        """What the request for the next page says."""
+
+    @property
+    def file(self) -> bytes | None:
+        """What it says under that name."""
+
+    @property
+    def more(self) -> bool:
+        """Whether a page may follow."""
+
+    def serves(self, store: TabletStore) -> bool:
+        """Whether one of ``store`` that begins now would show the same."""
+
+    def next(self) -> Frames:
+        """Read and encode the next page."""
+
+    def close(self) -> None:
+        """Let go of the snapshot."""
+
+
+ReaderOf: TypeAlias = Callable[[TabletStore, ScanRequest, int], Reader]
+"""Returns what reads a store at a time, beginning with the page of a request."""
 
 
 class PageReader:
@@ -108,7 +137,7 @@ class PageReader:
                 1, min(2 * self._rows_max, self._rows_wanted, found * PAGE_BYTES_MAX // 2 // size_bytes)
             )
         page = self._went_on(found, after)
-        return [page, _encoded(rows)] if rows is not None and found else [page]
+        return [page, encoded_rows(rows)] if rows is not None and found else [page]
 
     def _page_of(self, piece: StoredPiece) -> Frames:
         """The page of rows as they are stored; the file's footer with it, unless it is known."""
@@ -168,7 +197,7 @@ class _Scan:
 
     __slots__ = ("ahead", "dropped", "key", "number", "reader", "timer", "waiter")
 
-    def __init__(self, number: int, reader: PageReader) -> None:
+    def __init__(self, number: int, reader: Reader) -> None:
         self.number = number
         self.reader = reader
         self.ahead: Frames | None = None
@@ -181,8 +210,9 @@ class _Scan:
 class Pages:
     """Reads pages on a node's pool for scans. Used on the event loop."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, reader_of: ReaderOf) -> None:
         self._node = node
+        self._reader_of = reader_of
         self._numbers = count()
         self._kept: dict[bytes, _Scan] = {}
 
@@ -201,7 +231,7 @@ class Pages:
             scan = None
         given = partial(self._deliver, sender, asked, at, done)
         if scan is None:
-            scan = _Scan(next(self._numbers), PageReader(store, asked.spec, at, asked.rows_max, asked.file))
+            scan = _Scan(next(self._numbers), self._reader_of(store, asked, at))
             scan.waiter = partial(given, scan)
             self._read_on(scan)
         elif scan.ahead is None:
@@ -274,7 +304,7 @@ class Pages:
             scan.reader.close()
 
 
-def _encoded(rows: RowBatch) -> Buffer:
+def encoded_rows(rows: RowBatch) -> Buffer:
     """The Arrow message of some rows. Not by ``to_ipc``, whose bytes are a copy.
 
     In memory of the C library, which keeps it for the next page. Arrow's allocator gives megabytes back to the system
@@ -286,5 +316,5 @@ def _encoded(rows: RowBatch) -> Buffer:
 
 def _key(sender: NodeId, asked: ScanRequest, spec: ScanSpec, at: int, file: bytes | None) -> bytes:
     """What tells the request for one page from every other."""
-    request = ScanRequest(asked.tablet_id, spec, at, asked.rows_max, file=file)
+    request = ScanRequest(asked.tablet_id, spec, at, asked.rows_max, file=file, since=asked.since)
     return sender.encode() + b"\0" + encode(request)

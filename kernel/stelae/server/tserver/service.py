@@ -13,6 +13,7 @@ from stelae.client.catalog import SYSTEM_TABLET
 from stelae.client.messages import (
     CHECKSUM,
     DESCRIBE,
+    DIFF,
     SCAN,
     SCAN_PAGE_ROWS_MAX,
     STATUS,
@@ -33,11 +34,13 @@ from stelae.client.messages import (
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.server.frames import only_frame
+from stelae.server.tserver.diffs import reader_of
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.pages import Frames, Pages
 from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
+from stelae.spi.scan import Order
 from stelae.spi.write import WriteReply, decode_request, encode_reply
 from stelae.wire.refusals import HandlerFailed
 from stelae.wire.requests import Request
@@ -59,7 +62,7 @@ class TabletService:
     def __init__(self, node: Node, load: LoadMeter) -> None:
         self._node = node
         self._load = load
-        self._pages = Pages(node)
+        self._pages = Pages(node, reader_of)
         self._write_us = node.metrics.histogram("write_us")
         self._scan_us = node.metrics.histogram("scan_us")
 
@@ -68,6 +71,7 @@ class TabletService:
         serve = self._node.messenger.serve
         serve(WRITE, self._write)
         serve(SCAN, self._scan, lane=Lane.BULK)
+        serve(DIFF, self._scan, lane=Lane.BULK)
         serve(DESCRIBE, partial(self._answer, DescribeRequest, self._describe))
         serve(STATUS, partial(self._answer, StatusRequest, self._status))
         serve(CHECKSUM, self._checksum)
@@ -107,6 +111,7 @@ class TabletService:
         scan = decode(only_frame(request), ScanRequest)
         if not 1 <= scan.rows_max <= SCAN_PAGE_ROWS_MAX:
             raise CallerError(f"rows_max is {scan.rows_max}; from 1 to {SCAN_PAGE_ROWS_MAX}")
+        _check_kind(request.kind, scan)
         replica = self._replica(scan.tablet_id)
         at = settled(scan, replica)
         if at is not None:
@@ -176,6 +181,14 @@ class TabletService:
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         return replica_of(self._node, tablet_id)
+
+
+def _check_kind(kind: str, scan: ScanRequest) -> None:
+    """``CallerError``: a diff asks for what only scans can do, or is asked for as one."""
+    if (kind == DIFF) != (scan.since is not None):
+        raise CallerError(f"since goes with {DIFF}, which needs it, and with no other request; this is {kind}")
+    if scan.since is not None and (scan.spec.predicates or scan.spec.order is Order.KEY_DESCENDING):
+        raise CallerError("a diff has no predicates and comes in ascending order of keys")
 
 
 def not_of_masters(tablet_id: TabletId) -> None:

@@ -15,6 +15,8 @@ from stelae.testing.conformance.store_apply import random_ops
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Row, StoreModel
 
+ALL = ScanSpec()
+
 
 def lived(harness: StoreHarness, entries: int = 30, seed: int = 3) -> tuple[Replica, StoreModel]:
     """A replica and a model after the same random entries, at timestamps 10, 20, ..."""
@@ -136,11 +138,31 @@ class HistoryChecks:
         harness.needs("history")
         replica = harness.replica()
         replica.insert((1, "a", 1))
-        (change,) = replica.store.diff(0, 10, (3, 1))
+        (change,) = replica.store.diff(0, 10, ScanSpec(columns=(3, 1)))
         assert change.changed.to_rows() == [(1, 1)]
         replica.store.set_history_floor(5)
         with pytest.raises(TooOld):
-            replica.store.diff(4, 10)
+            replica.store.diff(4, 10, ScanSpec())
+
+    def test_a_diff_of_a_range_of_keys_has_its_share_and_goes_on_behind_a_token(self, harness: StoreHarness) -> None:
+        harness.needs("history")
+        replica, _ = lived(harness)
+        rows, gone = diffed(replica, 100, 290)
+        every = sorted([*(encode(row[0]) for row in rows), *gone])
+        low, token, high = (every[len(every) * part // 4] for part in (1, 2, 3))
+        for spec in (
+            ScanSpec(key_from=low, key_until=high),
+            ScanSpec(key_until=token + b"\0"),
+            ScanSpec(after=token),
+            ScanSpec(key_from=low, key_until=high, after=token),
+            ScanSpec(key_from=token, after=low),
+            ScanSpec(key_from=high, key_until=low),
+        ):
+            first, last = spec.key_from or b"", spec.key_until or b"\xff" * 9
+            asked = {key for key in every if first <= key < last and (spec.after is None or key > spec.after)}
+            mine, mine_gone = diffed(replica, 100, 290, spec)
+            assert sorted(mine) == sorted(row for row in rows if encode(row[0]) in asked)
+            assert mine_gone == gone & asked
 
     def test_an_export_carries_the_history_to_another_store(self, harness: StoreHarness) -> None:
         replica, model = lived(harness)
@@ -176,7 +198,7 @@ class HistoryChecks:
                 replica.store.snapshot()
         if "history" not in harness.engine.capabilities:
             with pytest.raises(Unsupported):
-                replica.store.diff(0, 10)
+                replica.store.diff(0, 10, ScanSpec())
             with pytest.raises(TooOld):
                 replica.rows(10)
 
@@ -186,11 +208,16 @@ def encode(key: int) -> bytes:
     return (key + (1 << 63)).to_bytes(8, "big")
 
 
-def diffed(replica: Replica, after: int, until: int) -> tuple[list[Row], set[bytes]]:
-    """All changed rows and the encoded keys of deleted ones."""
+def diffed(replica: Replica, after: int, until: int, spec: ScanSpec = ALL) -> tuple[list[Row], set[bytes]]:
+    """All changed rows and the encoded keys of deleted ones; each piece tells what it says it does."""
     rows: list[Row] = []
     keys: set[bytes] = set()
-    for change in replica.store.diff(after, until):
+    behind = spec.after
+    for change in replica.store.diff(after, until, spec):
+        told = [*encode_keys(SCHEMA, change.changed), *encode_keys(SCHEMA, change.deleted)]
+        assert all(behind is None or key > behind for key in told)
+        assert change.through is None or all(key <= change.through for key in told)
+        behind = change.through
         rows += change.changed.to_rows()
         keys.update(encode_keys(SCHEMA, change.deleted))
     return rows, keys

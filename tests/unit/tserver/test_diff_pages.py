@@ -1,0 +1,80 @@
+"""Pages of a diff: bounded in rows, in bytes and in what is looked at for them; any replica goes on behind any page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from stelae.client.messages import ScanPage, decode
+from stelae.rows.changes import changes_layout
+from stelae.server.tserver import diffs
+from stelae.server.tserver.diffs import DiffReader
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
+from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae_store_memory.store import MemoryStore
+
+LAYOUT = changes_layout(SCHEMA, None)
+
+
+@pytest.fixture
+def replica() -> Replica:
+    """Rows 0 to 99, of which some were changed after time 10, and some went."""
+    made = StoreHarness(MemoryStore).replica()
+    made.write(insert(*((n, "before", n) for n in range(100))), timestamp=10)
+    made.write(upsert(*((n, "after", n) for n in range(0, 100, 3))), timestamp=20)
+    made.write(delete(*((n,) for n in range(1, 100, 9))), timestamp=30)
+    return made
+
+
+def pages(reader: DiffReader) -> Iterator[tuple[ScanPage, list[tuple[object, ...]]]]:
+    while reader.more:
+        frames = reader.next()
+        page = decode(frames[0], ScanPage)
+        rows = RowBatch.from_ipc(LAYOUT, memoryview(frames[1])).to_rows() if len(frames) > 1 else []
+        assert page.row_count == len(rows)
+        yield page, rows
+
+
+def every(replica: Replica) -> list[tuple[object, ...]]:
+    return [row for _, rows in pages(DiffReader(replica.store, ScanSpec(), 10, 40, 1000)) for row in rows]
+
+
+def test_a_page_has_no_more_rows_than_wanted_and_another_reader_goes_on_behind_it(replica: Replica) -> None:
+    found, expected, spec = [], every(replica), ScanSpec()
+    assert [row[0] for row in expected] == sorted({*range(0, 100, 3), *range(1, 100, 9)})
+    while True:
+        page, rows = next(pages(DiffReader(replica.store, spec, 10, 40, 7)))
+        assert len(rows) <= 7
+        found += rows
+        if page.after is None:
+            break
+        spec = msgspec.structs.replace(spec, after=page.after)
+    assert found == expected
+
+
+def test_large_rows_make_small_pages(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = every(replica)
+    monkeypatch.setattr(diffs, "PAGE_BYTES_MAX", 100)
+    found = [rows for _, rows in pages(DiffReader(replica.store, ScanSpec(), 10, 40, 1000))]
+    assert len(found) > 5 and [row for rows in found for row in rows] == expected
+
+
+def test_a_limit_ends_it(replica: Replica) -> None:
+    found = [*pages(DiffReader(replica.store, ScanSpec(limit=9), 10, 40, 5))]
+    assert [row for _, rows in found for row in rows] == every(replica)[:9] and len(found) == 2
+
+
+def test_where_nothing_has_changed_a_page_ends_without_rows_and_is_not_the_last(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stelae_store_memory import exchange
+
+    monkeypatch.setattr(exchange, "BATCH_ROWS_MAX", 2)
+    monkeypatch.setattr(diffs, "EMPTY_BATCHES_MAX", 4)
+    replica.write(upsert((99, "late", 0)), timestamp=50)
+    found = [*pages(DiffReader(replica.store, ScanSpec(), 40, 60, 1000))]
+    assert [page.row_count for page, _ in found] == [0] * (len(found) - 1) + [1] and len(found) == 13
+    assert all(page.after is not None for page, _ in found[:-1]) and found[-1][0].after is None
