@@ -171,6 +171,12 @@ class Table:
         """Return the row of a key, or ``None``; see ``AsyncTable.get``."""
         return self._portal.run(self._table.get(key, at=at, timeout_s=timeout_s))
 
+    def get_many(
+        self, keys: Iterable[Any], *, at: At | None = None, timeout_s: float = TIMEOUT_S
+    ) -> list[Record | None]:
+        """Return the row of each key, or ``None``; see ``AsyncTable.get_many``."""
+        return self._portal.run(self._table.get_many(keys, at=at, timeout_s=timeout_s))
+
     def scan(
         self,
         columns: Sequence[str] | None = None,

@@ -26,9 +26,6 @@ from stelae.transfer.rejects import Rejects
 RECORD_EVERY_S = 1.0
 """Seconds between two positions in the journal: a sync each, against so many rows to send again."""
 
-READS_AT_ONCE = 64
-"""Rows that are read back at the same time."""
-
 _ROW_CODES = frozenset({"ALREADY_PRESENT", "NOT_FOUND", "BAD_VALUE", "NO_PARTITION", "TOO_LARGE"})
 
 _ONCE = frozenset({OpKind.INSERT, OpKind.DELETE})
@@ -157,9 +154,9 @@ class Loader:
                 bad.append(BadRow(mine[0], error.code, str(error), None, len(mine)))
                 continue
             timestamp = max(timestamp, result.timestamp)
-            failed = self._bad_rows(result, mine)
-            bad += await self._without_own(failed) if again else failed
-        return bad, timestamp
+            bad += self._bad_rows(result, mine)
+        # All at once: rows of many pieces are more likely to be neighbours.
+        return await self._without_own(bad) if again else bad, timestamp
 
     def _bad_rows(self, result: WriteResult, numbers: Sequence[int]) -> list[BadRow]:
         for failure in result.failures:
@@ -175,18 +172,19 @@ class Loader:
             return [row for row in bad if row.code != "NOT_FOUND"]
         if self._kind is not OpKind.INSERT:
             return bad
-        kept = []
-        for start in range(0, len(bad), READS_AT_ONCE):
-            some = bad[start : start + READS_AT_ONCE]
-            own = await asyncio.gather(*(self._is_own(row) for row in some))
-            kept += [row for row, mine in zip(some, own, strict=True) if not mine]
-        return kept
+        there = [row for row in bad if row.code == "ALREADY_PRESENT" and isinstance(row.values, Mapping)]
+        own = await self._own(there)
+        return [row for row in bad if row.row not in own]
 
-    async def _is_own(self, row: BadRow) -> bool:
-        if row.code != "ALREADY_PRESENT" or not isinstance(row.values, Mapping):
-            return False
-        found = await self._table.get({name: row.values[name] for name in self._table.key}, timeout_s=self._timeout_s)
-        return found is not None and all(_same(found[name], value) for name, value in row.values.items())
+    async def _own(self, there: Sequence[BadRow]) -> set[int]:
+        """The numbers of those rows that the table holds as they were to be written."""
+        keys = [tuple((row.values or {})[name] for name in self._table.key) for row in there]
+        found = await self._table.get_many(keys, timeout_s=self._timeout_s)
+        return {
+            row.row
+            for row, held in zip(there, found, strict=True)
+            if held is not None and all(_same(held[name], value) for name, value in (row.values or {}).items())
+        }
 
 
 def _same(one: Any, other: Any) -> bool:

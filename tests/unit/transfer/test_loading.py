@@ -20,7 +20,7 @@ from stelae.transfer.journal import Journal, Position, Subject
 from stelae.transfer.loading import ImportStopped, Loader
 from stelae.transfer.records import BadRow, Chunk
 from stelae.transfer.rejects import Rejects
-from tests.unit.client.tablets import MemoryTable, one_column
+from tests.unit.client.tablets import PAGE_ROWS, MemoryTable, one_column
 
 SUBJECT = Subject(
     input_bytes=1, input_digest="d", table="readings", members=("a",), mode="", columns=("id",), reading=()
@@ -294,3 +294,22 @@ def test_a_file_that_breaks_off_leaves_what_came_before(tmp_path: Path) -> None:
         asyncio.run(place.load(broken))
     position = asyncio.run(place.load(chunks_of([(n, n) for n in range(20)], 5)))
     assert position.written == 20 and len(place.rows()) == 20
+
+
+def test_rows_that_an_interrupted_insert_has_written_are_read_back_together(tmp_path: Path) -> None:
+    place, rows = Place(tmp_path, OpKind.INSERT), [(n, n) for n in range(3000)]
+
+    async def resumed() -> Position:
+        await place.memory.table.insert(rows)
+        await place.memory.table.update({"id": 7, "value": 8})
+        journal = _Watched.begun(place)
+        journal.record(Position(reserved=len(rows)))
+        journal.close(done=False)
+        (tablet,) = place.memory.tablets
+        tablet.pages.clear()
+        return await place.load(chunks_of(rows, len(rows)))
+
+    position = asyncio.run(resumed())
+    assert (position.written, position.bad) == (len(rows) - 1, 1) and place.told()[0]["row"] == 8
+    # One scan of as many pages as it takes, and not a read for each row.
+    assert len(place.memory.tablets[0].pages) <= len(rows) // PAGE_ROWS + 2
