@@ -4,7 +4,8 @@ What differs between systems is decided here and nowhere else: synchronous vecto
 the kernel has them, a full flush of the drive on macOS, preallocation by hand where there is no
 ``posix_fallocate``. Errors become typed: no space is ``Full`` and may pass; any other failure of a
 write or a sync is ``SyncFailed``, after which nothing of that file is to be trusted. A sync that
-fails for want of space is ``SyncFailed`` too, because it may have lost what was written before."""
+fails for want of space is ``SyncFailed`` too, because it may have lost what was written before. A
+file that cannot be opened for want of handles or memory is ``Full``: nothing happened to it."""
 
 import errno
 import fcntl
@@ -17,6 +18,7 @@ from stelae.spi.errors import BadIdentifier, Full, Locked, StorageError, SyncFai
 from stelae.spi.services import Buffer
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NO_HANDLES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 _BUFFERS_MAX = min(1024, os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16)
 _ZEROS = bytes(1 << 20)
@@ -280,6 +282,8 @@ def _name_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise Full(f"no space: {error.strerror}", path=path) from error
+        if error.errno in _NO_HANDLES:
+            raise Full(f"no handle or no memory: {error.strerror}; raise the limit", path=path) from error
         raise StorageError(f"cannot use it: {error.strerror}", path=path) from error
 
 

@@ -65,9 +65,9 @@ class TabletLog:
         return Corrupt(damage.detail, path=damage.path, offset=damage.offset)
 
     def note_damage(self, error: Corrupt, last_good: OpId) -> None:
-        """Take note of damage that a reader met: the log ends before it. Any thread."""
+        """Take note of damage that a reader met: the log ends before it, or where earlier damage is. Any thread."""
         with self.lock:
-            if self.damage is None:
+            if self.damage is None or last_good.index < self.damage.last_good.index:
                 if last_good.index < self.last.index:
                     self.last = last_good
                 self.damage = Damage(path=error.path, offset=error.offset or 0, last_good=last_good, detail=error.fact)
@@ -222,7 +222,8 @@ class TabletLog:
         """Resume after a full disk, in a fresh segment; return the last durable op id.
 
         Raises:
-            StorageError: it cannot resume, now or at all.
+            StorageError: it cannot resume at all; or, if neither ``SyncFailed`` nor ``Corrupt``, the disk does not read
+                now: it may be tried again.
         """
         damaged = self.corrupt()
         if damaged is not None:
@@ -236,7 +237,7 @@ class TabletLog:
             self.end.fresh(self.chain, self.base.first_sequence, self.last, self._hint())
         except OSError as error:
             raise self._fail(error).error from error
-        except StorageError as error:
+        except (Full, SyncFailed, Corrupt) as error:
             self._fail(error)
             raise
         self.failed = None

@@ -27,7 +27,7 @@ class Book:
     Attributes:
         logs: every log by its name.
         segments: every segment that is needed, by its number, in order; also the open one.
-        newest: the highest number that any segment had.
+        newest: the highest number that was drawn for a segment, made or not.
         next_log: number of the log that is created next.
         dirty: logs with entries that are not durable yet.
     """
@@ -43,6 +43,11 @@ class Book:
         self.dirty: dict[LogId, TabletLog] = {}
         self._indexes_max = indexes_max
         self._loaded: OrderedDict[int, Segment] = OrderedDict()
+
+    @property
+    def last(self) -> int:
+        """Number of the last segment that was made; 0 if there is none."""
+        return max(self.segments, default=0)
 
     def known(self, name: LogId) -> TabletLog:
         """The log of a name.
@@ -117,7 +122,7 @@ class Book:
     def note_damage(self, log: TabletLog, index: int, error: Corrupt) -> StelaeError:
         """Note damage at an index that was read, unless the log no longer has it; return the error."""
         with self.lock:
-            if log.damage is None and log.base.index < index <= log.last.index:
+            if log.base.index < index <= log.last.index:
                 last_good = log.op_id_at(index - 1)
                 log.note_damage(error.path, error.offset or 0, error.fact, last_good)
                 self.dirty.pop(log.name, None)

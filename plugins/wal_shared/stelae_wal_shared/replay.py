@@ -101,10 +101,17 @@ class Replay:
             if log is None and record.log >= self.next_log:
                 self._create(found)
             return
-        if log is None or log.damage is not None:
+        if log is None:
+            return
+        if log.damage is not None:
+            # It takes no entries, but whatever lets go of it holds: both are durable before a segment goes.
+            if record.kind == Kind.DROP or (record.kind == Kind.BASE and _fits(record, log)):
+                self._apply(log, record)
+            elif record.kind in (Kind.ENTRY, Kind.VOID):
+                _hide(log, record.index)
             return
         if record.order != log.order + 1:
-            self._missed(log, found.offset)
+            self._missed(log, record, found.offset)
         elif not _fits(record, log):
             self.found.append(Found.UNFIT)
             fact = f"record {record.term}.{record.index} does not fit a log from {log.base} to {log.last}"
@@ -121,11 +128,14 @@ class Replay:
         self._logs[log.name] = self._by_number[log.number] = log
         self.next_log = record.log + 1
 
-    def _missed(self, log: TabletLog, offset: int) -> None:
+    def _missed(self, log: TabletLog, record: Record, offset: int) -> None:
+        """Some records of a log are missing before this one; so many entries before it they may have replaced."""
         self.found.append(Found.MISSED)
         bad = self._first_bad
         where, why = (offset, "records before it are missing") if bad is None else (bad.offset, bad.detail)
         damage_log(log, Found.MISSED, self._segment.path, where, why)
+        if record.kind in (Kind.ENTRY, Kind.VOID):
+            _hide(log, record.index - max(0, record.order - log.order - 1))
 
     def _apply(self, log: TabletLog, record: Record) -> None:
         segment, index = self._segment, record.index
@@ -147,6 +157,15 @@ class Replay:
             log.release()
             del self._logs[log.name], self._by_number[log.number]
         log.durable = log.last
+
+
+def _hide(log: TabletLog, first: int) -> None:
+    """Let a damaged log end before ``first``: what it has there was replaced behind the damage."""
+    damage = log.damage
+    assert damage is not None
+    if first <= log.last.index:
+        good = log.op_id_at(max(first - 1, log.base.index))
+        log.note_damage(damage.path, damage.offset, damage.detail, good)
 
 
 def _fits(record: Record, log: TabletLog) -> bool:

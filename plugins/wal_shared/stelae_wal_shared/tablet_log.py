@@ -161,8 +161,8 @@ class TabletLog:
         self.failed = Failed(failed.error, self.durable)
 
     def note_damage(self, path: str, offset: int, detail: str, last_good: OpId) -> None:
-        """Be corrupt behind ``last_good``, unless it is so already."""
-        if self.damage is None:
+        """Be corrupt behind ``last_good``, unless it is so from there on or earlier."""
+        if self.damage is None or last_good.index < self.damage.last_good.index:
             self.void(last_good.index + 1)
             self.damage = Damage(path=path, offset=offset, last_good=self.last, detail=detail)
 

@@ -1,8 +1,8 @@
 """Letting go of segments: collection, removal, and moving the few live entries of sparse ones.
 
 A segment can go once no log has an entry in it. What made it so, a base, a removal, a replacement or
-a move, is durable before the file is removed (durability rule 4). The newest segment never goes: its
-head tells about all logs.
+a move, is durable before the file is removed (durability rule 4). The last segment never goes: its
+head tells about all logs. A number may have been drawn for one behind it that could not be made.
 
 A few entries of an idle log would pin a whole segment. So entries of closed segments that are mostly
 dead are written once more at the tail, as records that void nothing: where they stand is all that
@@ -89,7 +89,7 @@ class Upkeep:
     def sweep(self) -> None:
         """Remove the segments that no log needs."""
         book = self._book
-        dead = [one for one in book.segments.values() if not one.live and one.number != book.newest]
+        dead = [one for one in book.segments.values() if not one.live and one.number != book.last]
         if not dead:
             return
         try:
@@ -115,7 +115,7 @@ class Upkeep:
             one
             for one in self._book.segments.values()
             if (writer is None or one is not writer.segment)
-            and one.number != self._book.newest
+            and one.number != self._book.last
             and one.live
             and 100 * one.live <= percent * one.entries
         ]

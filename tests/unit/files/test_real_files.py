@@ -147,6 +147,16 @@ def test_a_failed_replace_leaves_the_old_contents(tmp_path: Path, monkeypatch: p
     assert files.read_bytes(f"{tmp_path}/a") == b"old"
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_want_of_handles_passes_as_want_of_space_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(os, "open", failing(number))
+    for call in (RealFiles().open, RealFiles().create, RealFiles().lock, RealFiles().sync_directory):
+        with pytest.raises(Full, match="raise the limit"):
+            call(f"{tmp_path}/a")
+
+
 def test_a_disk_that_fails_is_not_taken_for_one_without_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

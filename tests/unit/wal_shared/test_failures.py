@@ -208,3 +208,67 @@ def test_a_log_that_could_not_be_dropped_is_still_there(harness: VirtualHarness)
     engine = harness.open()
     assert set(engine.logs()) == {B, C}
     engine.close()
+
+
+def test_the_last_segment_that_tells_of_the_logs_stays_when_the_next_one_could_not_be_made(
+    harness: VirtualHarness,
+) -> None:
+    """No segment held an entry, and a name for the next one had been drawn: the only one was removed as superfluous."""
+    engine = harness.open()
+    create_logs(engine, 3)
+
+    def no_names(operation: str, _path: str) -> None:
+        if operation == "rename":
+            raise StorageError("cannot use it: Input/output error")
+
+    harness.disk.faults.hook = no_names
+    harness.disk.faults.fail_syncs(harness.directory, 1)
+    assert isinstance(engine.commit({A: after(0)}, sync=True)[A], Failed)
+    engine.collect(B, 0)
+    harness.disk.faults.hook = None
+    assert segments(harness.disk)
+    harness.crash(engine, Survival.KEPT)
+    engine = harness.open()
+    assert set(engine.logs()) == {A, B, C}
+    extend(engine, [B, C])
+    engine.close()
+
+
+def damaged_in_the_head(harness: VirtualHarness) -> WalEngine:
+    """Log A is damaged behind its first entry, and the head of the open segment says so."""
+    engine = opened(harness)
+    fill_segments(engine, C, 1)
+    first = segments(harness.disk)[0]
+    data = harness.disk.read_bytes(first)
+    harness.disk.damage(first, data.index(entries(2, 1, size_bytes=200)[0].body))
+    with pytest.raises(Corrupt):
+        engine.read(A, 1, 3, 1 << 20)
+    fill_segments(engine, C, 1)
+    harness.crash(engine)
+    engine = harness.open()
+    assert engine.logs()[A].last == OpId(1, 1) and engine.logs()[A].damage is not None
+    extend(engine, [B])
+    return engine
+
+
+def test_a_damaged_log_that_was_dropped_does_not_come_back_after_a_crash(harness: VirtualHarness) -> None:
+    engine = damaged_in_the_head(harness)
+    engine.drop(A)
+    harness.crash(engine, Survival.LOST)
+    engine = harness.open()
+    assert set(engine.logs()) == {B, C}
+    check_holds(engine, held(3), B)
+    engine.create(A, ZERO)
+    extend(engine, [A])
+    harness.crash(engine, Survival.LOST)
+    engine = harness.open()
+    check_holds(engine, held(1), A)
+    engine.close()
+
+
+def test_the_base_of_a_damaged_log_is_not_forgotten_by_a_crash(harness: VirtualHarness) -> None:
+    engine = damaged_in_the_head(harness)
+    assert engine.collect(A, 1) == OpId(1, 1)
+    harness.crash(engine, Survival.LOST)
+    state = harness.open().logs()[A]
+    assert (state.base, state.last) == (OpId(1, 1), OpId(1, 1)) and state.damage is not None
