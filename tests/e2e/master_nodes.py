@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from stelae.client.catalog import SYSTEM_TABLET
 from stelae.config.node_toml import parse_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
@@ -23,6 +24,7 @@ from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
 from stelae.server.master.core import MasterCore
 from stelae.server.master.driver import Master
+from stelae.server.master.first_start import SystemTabletLoader
 from stelae.server.master.role import as_master
 from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver import plugin as tserver
@@ -70,7 +72,7 @@ class Cluster:
             services=registry.services(),
             machine=RealMachine(),
             batcher=batchers_of(config),
-            tablets=TabletLoader,
+            tablets=SystemTabletLoader if is_master else TabletLoader,
             observer=HookObserver(registry),
         )
         await node.start()
@@ -89,6 +91,12 @@ class Cluster:
         core = self._master(node_id).core
         assert core is not None
         return core
+
+    def late(self, node_id: NodeId) -> str:
+        """What a master waits for before it makes its system tablet."""
+        tablets = self.nodes[node_id].tablets
+        assert isinstance(tablets, TabletLoader)
+        return tablets.late.get(SYSTEM_TABLET, "")
 
     def _master(self, node_id: NodeId) -> Master:
         return next(service for service in self.nodes[node_id]._services if isinstance(service, Master))

@@ -24,6 +24,7 @@ from stelae.machine.event_loop import new_event_loop
 from stelae.machine.real import RealMachine
 from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
+from stelae.server.master.first_start import SystemTabletLoader
 from stelae.server.master.role import as_master
 from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over
@@ -90,7 +91,7 @@ def _run(
             services=registry.services(),
             machine=machine,
             batcher=batchers_of(config),
-            tablets=TabletLoader,
+            tablets=SystemTabletLoader if is_master else TabletLoader,
             observer=CountingObserver(machine.metrics, HookObserver(registry)),
         )
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -101,9 +101,13 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is TableState.RUNNING and all(t.verdict is Verdict.HEALTHY for t in self.tablets)
 
 
+SILENT = "does not answer"
+"""How the problem of a node begins that could not be asked; the cause stands behind it."""
+
+
 def in_short(problem: str) -> str:
-    """A problem of a node without its cause, which is told once, where the nodes are."""
-    return problem.partition(":")[0]
+    """A problem, without the cause of a node's silence: that is told once, where the nodes are."""
+    return SILENT if problem.startswith(SILENT) else problem
 
 
 def tablet_health(

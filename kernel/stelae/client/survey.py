@@ -11,7 +11,7 @@ import msgspec
 
 from stelae.client.catalog import SYSTEM_TABLET, Catalog
 from stelae.client.client import Client
-from stelae.client.health import Members, NodeFacts
+from stelae.client.health import SILENT, Members, NodeFacts
 from stelae.client.master_errors import NoTable
 from stelae.client.master_requests import ServerLine, TableDescription, TableSummary
 from stelae.client.messages import decode, encode
@@ -98,7 +98,7 @@ async def _ask_node(connection: Client, node_id: NodeId, address: str) -> NodeFa
             return NodeFacts(node_id=node_id, address=address, problem=f"node {found} has its address now")
         reports = await connection.status(node_id, deadline_ms=ASK_MS)
     except StelaeError as error:
-        return NodeFacts(node_id=node_id, address=address, problem=f"does not answer: {error}")
+        return NodeFacts(node_id=node_id, address=address, problem=f"{SILENT}: {error}")
     asked_s = time.time()
     info = await _ask(connection, node_id, NODE, NodeRequest(), NodeInfo)
     answered_s = time.time()

@@ -43,20 +43,23 @@ class TabletLoader:
         """Tablets that stay offline, and why; the node serves the others."""
         self.lost: set[TabletId] = set()
         """Tablets whose last op id is UNKNOWN, deleted since or not: they never vote again (rule 19)."""
+        self.late: dict[TabletId, str] = {}
+        """Tablets that are made only when something else has happened, and what that is."""
 
     def create(self, tablet: TabletSettings) -> bool:
         """Create the configured tablet unless it exists or has failed; True if it was created.
 
         ``StorageError``: no space, or the disk failed; creation can be repeated."""
-        wal = self._engines.wal
-        found = {f.tablet_id: f for f in scan_tablets(self._files, self._layout, wal.logs())}
-        existing = found.get(tablet.id)
-        if existing is not None and existing.decision.action is not Action.NOTHING:
+        if self.has(tablet.id):
             return False
         superblock = self.begin(tablet)
-        self.create_log(wal, superblock)
+        self.create_log(self._engines.wal, superblock)
         self.exist(superblock)
         return True
+
+    def has(self, tablet_id: TabletId) -> bool:
+        """Whether there is something of a tablet, be it that it cannot be read."""
+        return self.look(tablet_id, self._engines.wal.logs()).decision.action is not Action.NOTHING
 
     # -- the steps of a creation, in order; each may be repeated -------------------------------------
 

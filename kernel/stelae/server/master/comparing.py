@@ -1,4 +1,4 @@
-"""Asks the other masters whom they take for the masters of the cluster.
+"""Asks the other masters whom they take for the masters of the cluster, and whether it has begun.
 
 Two things can differ: what a master's node.toml lists now, and the members with which its system tablet began, which
 are what counts in an election and which no edit of the file changes."""
@@ -6,87 +6,77 @@ are what counts in an election and which no edit of the file changes."""
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from stelae.client.catalog import SYSTEM_TABLET
 from stelae.client.messages import decode, encode
-from stelae.client.node_messages import NODE, NodeInfo, NodeRequest
 from stelae.host.node import Node
+from stelae.server.master.founding_wire import FOUNDING, FoundingAnswer, FoundingRequest, Stage
 from stelae.spi.consensus import Member
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 
-log = logging.getLogger(__name__)
-
 ANSWER_MS = 2_000
 
 
-class ListComparison:
-    """Compares this master's list with those of the others, one round at a time.
+class MasterComparison:
+    """Compares this master with the others."""
 
-    Args:
-        told: is given why the lists are not known to be alike; an empty text if they are.
-    """
-
-    def __init__(self, node: Node, members: Sequence[Member], told: Callable[[str], None]) -> None:
+    def __init__(self, node: Node, members: Sequence[Member]) -> None:
         self._node = node
         self._mine = {member.node_id: member.address for member in members}
-        self._told = told
-        self._round: asyncio.Task[None] | None = None
-        self._last = ""
 
-    def start(self) -> None:
-        """Begin a round, unless one is under way."""
-        if self._round is None:
-            self._round = asyncio.get_running_loop().create_task(self._compare())
-
-    def stop(self) -> None:
-        """Tell nothing more."""
-        if self._round is not None:
-            self._round.cancel()
-
-    async def _compare(self) -> None:
+    async def answers(self) -> dict[str, FoundingAnswer | StelaeError]:
+        """What each of the other masters says, by its address."""
         others = [node_id for node_id in self._mine if node_id != self._node.node_id]
-        own = {member.node_id for member in self._node.replicas[SYSTEM_TABLET].status.config.members}
-        try:
-            found = [self._began_with(self._node.address, own), *await asyncio.gather(*map(self._objection_of, others))]
-        finally:
-            self._round = None
-        objection = "; ".join(filter(None, found))
-        if objection not in ("", self._last):
-            log.warning("the cluster does not begin: %s", objection)
-        self._last = objection
-        self._told(objection)
+        found = await asyncio.gather(*map(self._ask, others))
+        return {self._mine[node_id]: answer for node_id, answer in zip(others, found, strict=True)}
 
-    async def _objection_of(self, master: NodeId) -> str:
-        """What one of the others has against it."""
-        where = self._mine[master]
+    def differences(self, answers: Mapping[str, FoundingAnswer | StelaeError]) -> list[str]:
+        """Where masters, this one among them, go by other members than those of its list."""
+        replica = self._node.replicas.get(SYSTEM_TABLET)
+        own = [] if replica is None else [member.node_id for member in replica.status.config.members]
+        found = [self._began_with(self._node.address, own), *map(self._difference, answers.items())]
+        return [difference for difference in found if difference]
+
+    async def _ask(self, master: NodeId) -> FoundingAnswer | StelaeError:
+        call = self._node.messenger.call(master, FOUNDING, [encode(FoundingRequest())], deadline_ms=ANSWER_MS)
         try:
-            call = self._node.messenger.call(master, NODE, [encode(NodeRequest())], deadline_ms=ANSWER_MS)
-            info = decode((await call).body[0], NodeInfo)
+            return decode((await call).body[0], FoundingAnswer)
         except StelaeError as error:
-            return f"master {where} does not answer ({error}): all masters have to run when a cluster first starts"
-        listed = dict(info.masters)
+            return error
+
+    def _difference(self, said: tuple[str, FoundingAnswer | StelaeError]) -> str:
+        where, answer = said
+        if isinstance(answer, StelaeError):
+            return ""
+        listed = dict(answer.masters)
         if set(listed) != set(self._mine):  # By uuid: one may reach them under other names than another.
-            return (
-                f"master {where} names the masters {_text(listed)}, this one {_text(self._mine)}: "
-                "make [masters] alike in every node.toml, and format those anew that have served nobody"
-            )
-        began = {
-            member for replica in info.replicas if replica.tablet_id == SYSTEM_TABLET for member in replica.members
-        }
-        return self._began_with(where, began) if began else ""
+            named = f"master {where} names the masters {_text(listed)}, this one {_text(self._mine)}"
+            return f"{named}: make [masters] alike in every node.toml"
+        return self._began_with(where, answer.members)
 
     def _began_with(self, where: str, began: Collection[NodeId]) -> str:
-        """What is against a master whose system tablet began with these members."""
-        if set(began) == set(self._mine):
+        """What is against a master whose system tablet began with these members, if it has one."""
+        if not began or set(began) == set(self._mine):
             return ""
         named = ", ".join(f"{self._mine.get(node_id, 'another')} ({node_id[:8]})" for node_id in sorted(began))
         return (
             f"master {where} was first started with the masters {named}, and its [masters] lists others now: "
             "unless it has served a cluster, format it anew under the uuid that it has"
         )
+
+
+def silent(answers: Mapping[str, FoundingAnswer | StelaeError]) -> list[str]:
+    """Which masters do not answer, and that they have to."""
+    text = "all masters have to run when a cluster first starts"
+    found = ((where, error) for where, error in answers.items() if isinstance(error, StelaeError))
+    return [f"master {where} does not answer ({error}): {text}" for where, error in found]
+
+
+def stages(answers: Mapping[str, FoundingAnswer | StelaeError], stage: Stage) -> list[str]:
+    """Addresses of the masters that are that far."""
+    return [where for where, said in answers.items() if isinstance(said, FoundingAnswer) and said.stage is stage]
 
 
 def _text(listed: Mapping[NodeId, str]) -> str:

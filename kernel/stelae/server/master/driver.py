@@ -33,7 +33,6 @@ from stelae.server.master.action_wire import ACTION, encode_action
 from stelae.server.master.actions import Action
 from stelae.server.master.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
 from stelae.server.master.catalog import Catalog
-from stelae.server.master.comparing import ListComparison
 from stelae.server.master.core import MasterCore
 from stelae.server.master.events import (
     Applied,
@@ -57,6 +56,7 @@ from stelae.server.master.events import (
     Send,
     Tick,
 )
+from stelae.server.master.first_start import FirstStart
 from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat
 from stelae.server.master.operations import Outcome
 from stelae.server.master.proposals import Planner, Proposal, propose
@@ -108,8 +108,9 @@ class Master:
         self._proposed: dict[int, int] = {}  #: Token of each batch that is not decided, by its sequence.
         self._queue: deque[Replicate] = deque()
         tablet = node.config.tablet
-        self._members = () if tablet is None else tablet.members
-        self._comparison = ListComparison(node, self._members, lambda objection: self._hear(MastersCompared(objection)))
+        assert tablet is not None, "a master is configured with its system tablet"
+        self._members = tablet.members
+        self._first_start = FirstStart(node, tablet, lambda: None if self.core is None else self.core.catalog)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -122,6 +123,7 @@ class Master:
         serve(CHANGE, self._ask_change)
         serve(READ, self._ask_read)
         serve(HEARTBEAT, self._ask_heartbeat)
+        self._first_start.serve()
         self._wait()
 
     def _check_listed(self) -> None:
@@ -133,7 +135,7 @@ class Master:
 
     def stop(self) -> None:
         """Decide nothing more."""
-        self._comparison.stop()
+        self._first_start.stop()
         if self._timer is not None:
             self._timer.cancel()
         if self._replica is not None:
@@ -149,8 +151,11 @@ class Master:
         self._show()
         if self.core is not None:
             self._schedule()
-        elif self._replica is None and (replica := self._node.replicas.get(SYSTEM_TABLET)) is not None:
-            self._load(replica)
+        elif self._replica is None:
+            if (replica := self._node.replicas.get(SYSTEM_TABLET)) is not None:
+                self._load(replica)
+            else:
+                self._first_start.make()
 
     def _show(self) -> None:
         """Say how this master stands. What the catalog holds is known to all of them."""
@@ -330,7 +335,7 @@ class Master:
                     lambda result: self._hear(Confirmed(effect.token, not isinstance(result, StelaeError)))
                 )
             case CompareMasters():
-                self._comparison.start()
+                self._first_start.compare(lambda objection: self._hear(MastersCompared(objection)))
             case Send():
                 self._send(effect)
             case AskPolicy():

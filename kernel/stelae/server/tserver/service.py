@@ -33,6 +33,7 @@ from stelae.client.messages import (
 )
 from stelae.host.node import Node
 from stelae.host.replica import Replica
+from stelae.lifecycle.loading import TabletLoader
 from stelae.server.frames import only_frame
 from stelae.server.tserver.diffs import reader_of
 from stelae.server.tserver.load import LoadMeter
@@ -198,13 +199,16 @@ def not_of_masters(tablet_id: TabletId) -> None:
 
 
 def replica_of(node: Node, tablet_id: TabletId) -> Replica:
-    """Return a node's replica of a tablet; ``Unavailable``: it did not come up. ``NoSuchTablet``: there is none."""
+    """Return a node's replica of a tablet; ``Unavailable``: it did not come up, or not yet. ``NoSuchTablet``: there is
+    none."""
     replica = node.replicas.get(tablet_id)
     if replica is not None:
         return replica
     failure = node.failed_tablets.get(tablet_id)
     if failure is not None:
         raise Unavailable(f"the replica has failed: {failure}")
+    if isinstance(node.tablets, TabletLoader) and tablet_id in node.tablets.late:
+        raise Unavailable(f"tablet {tablet_id} is not made yet: {node.tablets.late[tablet_id]}")
     known = ", ".join(sorted(node.replicas)) or "none"
     raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
 

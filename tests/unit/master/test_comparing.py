@@ -1,0 +1,63 @@
+"""What masters hold against each other before there is a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from stelae.client.catalog import SYSTEM_TABLET
+from stelae.host.node import Node
+from stelae.server.master.comparing import MasterComparison, silent, stages
+from stelae.server.master.founding_wire import FoundingAnswer, Stage
+from stelae.spi.consensus import Member
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import NodeId
+
+A, B, C, D = (NodeId(letter * 32) for letter in "abcd")
+THREE = tuple((node, f"{node[0]}:1") for node in (A, B, C))
+
+
+def comparison(began: tuple[NodeId, ...] = ()) -> MasterComparison:
+    """Master A, whose list is A, B and C; ``began``: the members of its system tablet."""
+    members = [Member(node_id=node, address="x:1") for node in began]
+    replica = SimpleNamespace(status=SimpleNamespace(config=SimpleNamespace(members=members)))
+    node: Any = SimpleNamespace(node_id=A, address="a:1", replicas={SYSTEM_TABLET: replica} if began else {})
+    return MasterComparison(cast(Node, node), [Member(node_id=node, address=address) for node, address in THREE])
+
+
+def answer(
+    *members: NodeId, masters: tuple[tuple[NodeId, str], ...] = THREE, stage: Stage = Stage.NEW
+) -> FoundingAnswer:
+    return FoundingAnswer(masters=masters, members=members, stage=stage)
+
+
+def test_masters_that_name_each_other_have_nothing_against_it() -> None:
+    assert comparison().differences({"b:1": answer(), "c:1": answer(A, B, C)}) == []
+    assert comparison((C, B, A)).differences({"b:1": answer(B, C, A)}) == []
+
+
+def test_other_addresses_of_the_same_masters_are_no_difference() -> None:
+    behind_names = tuple((node, f"host-{node[0]}:1") for node, _ in THREE)
+    assert comparison().differences({"b:1": answer(masters=behind_names)}) == []
+
+
+def test_another_list_is_told_with_both() -> None:
+    (told,) = comparison().differences({"b:1": answer(masters=(*THREE[:2], (D, "d:1")))})
+    assert told.startswith("master b:1 names the masters a:1 (aaaaaaaa), b:1 (bbbbbbbb), d:1 (dddddddd), this one a:1")
+
+
+def test_members_in_force_count_whatever_the_list_says_by_now() -> None:
+    (told,) = comparison().differences({"b:1": answer(B, C, D)})
+    assert told.startswith(
+        "master b:1 was first started with the masters b:1 (bbbbbbbb), c:1 (cccccccc), another (dddddddd)"
+    )
+    (own,) = comparison((A, D)).differences({"b:1": answer()})
+    assert own.startswith("master a:1 was first started with the masters a:1 (aaaaaaaa), another (dddddddd)")
+
+
+def test_who_does_not_answer_and_who_is_how_far_are_told_apart() -> None:
+    answers = {"b:1": Unavailable("nobody there"), "c:1": answer(stage=Stage.BEGUN)}
+    assert comparison().differences(answers) == []
+    (told,) = silent(answers)
+    assert told.startswith("master b:1 does not answer (nobody there): all masters have to run")
+    assert stages(answers, Stage.BEGUN) == ["c:1"] and stages(answers, Stage.NEW) == []
