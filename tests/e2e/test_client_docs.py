@@ -22,6 +22,7 @@ REFERENCE = DOCS / "reference/python-client.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = "7051"
 ALTERING = DOCS / "howto/alter-a-table.md"
+RUNNING = DOCS / "howto/run-a-cluster.md"
 TIMEOUT_S = 120
 MARK = "----- next block -----"
 
@@ -103,11 +104,14 @@ def test_the_examples_of_the_reference_run_as_written_and_print_what_they_show(t
     compare(REFERENCE, tmp_path)
 
 
-def test_the_page_on_altering_runs_as_written_and_prints_what_it_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "count"), [(ALTERING, 5), (RUNNING, 1)])
+def test_a_page_on_clusters_with_masters_runs_as_written_and_prints_what_it_shows(
+    tmp_path: Path, page: Path, count: int
+) -> None:
     async def run() -> None:
         async with running(tmp_path, masters=1, settings=QUICK) as cluster:
-            found = examples(ALTERING, cluster.addresses[cluster.masters[0]].rpartition(":")[2])
-            assert len(found) == 5
+            found = examples(page, cluster.addresses[cluster.masters[0]].rpartition(":")[2])
+            assert len(found) == count
             pipe = asyncio.subprocess.PIPE
             program = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", program_of(found), stdout=pipe, stderr=pipe

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stelae.client.column_types import stored_type
 from stelae.local.sources import Source
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
-from stelae.transfer.inference import stored_type
 
 ROWS_MIN = 1000
 """Of fewer rows nothing would be left to write before what was killed is back."""

@@ -17,6 +17,7 @@ from stelae.cli.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.output import note, print_json
 from stelae.cli.progress import RowsProgress
 from stelae.client import AsyncTable
+from stelae.client.column_types import stored_type
 from stelae.client.intake import unknown_columns
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Schema
@@ -24,7 +25,7 @@ from stelae.spi.write import OpKind
 from stelae.transfer.checking import check_chunk
 from stelae.transfer.design import Design, TableMissing, check_fits, design, open_or_create, type_remarks
 from stelae.transfer.files import Format, Kind, kind_of
-from stelae.transfer.inference import stored_type, unique_columns
+from stelae.transfer.inference import unique_columns
 from stelae.transfer.journal import Journal, Position, Subject, digest_of
 from stelae.transfer.loading import Loader
 from stelae.transfer.readers import open_reader

@@ -51,7 +51,8 @@ def fit_array(column: Column, array: Any) -> Fitted:
 
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if not pa.types.is_null(kind) and not any(is_kind(kind) for is_kind in _accepted(column.data_type.name)):
-        raise SchemaMismatch(f"column {column.name!r}: expected {column.type}, got a column of {array.type}")
+        fact = f"column {column.name!r}: expected {column.type}, got a column of {array.type}"
+        raise SchemaMismatch(f"{fact}{_text_hint(column, kind)}")
     sound, bad = _sound(column, array)
     fitted, unfit = _cast(column, sound)
     bad |= {place: _describe(column, sound, place) for place in unfit if place not in bad}
@@ -59,6 +60,17 @@ def fit_array(column: Column, array: Any) -> Fitted:
         for place in _places(fitted.is_null()):
             bad.setdefault(place, describe_misfit(column, None))
     return Fitted(fitted, bad)
+
+
+def _text_hint(column: Column, kind: Any) -> str:
+    """What to do with text that stands for something else."""
+    from pyarrow import types as t
+
+    is_text = t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
+    if not is_text or column.type in ("binary", "bool"):
+        return ""
+    how = "pandas.to_datetime" if column.type in ("date", "timestamp") else "pandas.to_numeric"
+    return f"; text is not parsed: convert it first, in pandas with {how}"
 
 
 def _accepted(name: str) -> Sequence[Callable[[Any], bool]]:

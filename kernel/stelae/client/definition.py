@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from stelae.client.column_types import columns_of
 from stelae.client.master_requests import CreateTable
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
@@ -13,9 +14,10 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
 
-Columns: TypeAlias = Mapping[str, str] | Sequence[Mapping[str, Any]]
+Columns: TypeAlias = Mapping[str, str] | Sequence[Mapping[str, Any]] | Any
 """``{"id": "int64", "name": "string"}``, where all but the key may be empty; or ``[{"name": "id", "type": "int64"},
-{"name": "note", "type": "string", "nullable": True, "default": "-"}]``, where nothing may unless it is said."""
+{"name": "note", "type": "string", "nullable": True, "default": "-"}]``, where nothing may unless it is said; or a frame
+(pandas, polars, pyarrow) or a ``pyarrow.Schema`` that has such columns. A frame's rows are not written."""
 
 
 def definition(
@@ -37,6 +39,8 @@ def definition(
     names = [key] if isinstance(key, str) else list(key)
     if not names:
         raise SchemaMismatch("a table needs a key: name one or more of its columns")
+    if not isinstance(columns, Mapping | list | tuple):
+        columns = columns_of(columns)
     if isinstance(columns, Mapping):
         columns = [{"name": one, "type": kind, "nullable": one not in names} for one, kind in columns.items()]
     unknown = [one for one in names if one not in [column.get("name") for column in columns]]

@@ -103,6 +103,9 @@ class Table:
         """Look the table up again; see ``AsyncTable.refresh``."""
         return self._portal.run(self._table.refresh(timeout_s=timeout_s))
 
+    def __repr__(self) -> str:
+        return repr(self._table)
+
     @property
     def name(self) -> str:
         """Its name."""

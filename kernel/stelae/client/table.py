@@ -85,6 +85,10 @@ class AsyncTable:
         self._writer.renew = lambda timeout_s: self.refresh(timeout_s=timeout_s)
         self._by_id = {tablet.tablet_id: tablet for tablet in tablets}
 
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        return f"<table {self.name}: {columns}; key {', '.join(self.key)}>"
+
     async def refresh(self, *, timeout_s: float = TIMEOUT_S) -> bool:
         """Look the table up again, as its name, columns and ranges are by now; returns whether anything has changed.
 

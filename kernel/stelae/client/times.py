@@ -23,11 +23,15 @@ def hybrid(at: At) -> int:
     """Return the hybrid timestamp of a time; of a ``datetime`` the last one within its microsecond.
 
     A ``datetime`` without a zone is local time, as everywhere in Python. ``CallerError``: out of range."""
+    if hasattr(at, "to_pydatetime"):  # Of pandas: it is a ``datetime``, but knows of no local time.
+        at = at.to_pydatetime(warn=False)
     if isinstance(at, datetime):
         span = at.astimezone(UTC) - _EPOCH
         at = ((span // timedelta(microseconds=1)) + 1 << LOGICAL_BITS) - 1
     if isinstance(at, bool) or not isinstance(at, int):
-        raise CallerError(f"a time to read at is a datetime or a hybrid timestamp, not {type(at).__name__} {at!r:.40}")
+        hint = "; give its .timestamp" if hasattr(at, "timestamp") else ""
+        fact = f"a time to read at is a datetime or a hybrid timestamp, not {type(at).__name__} {at!r:.40}"
+        raise CallerError(f"{fact}{hint}")
     if not 0 < at <= TIMESTAMP_MAX:
         raise CallerError(f"the time to read at is {at}; timestamps are from 1 to {TIMESTAMP_MAX}")
     return at

@@ -11,6 +11,7 @@ import msgspec
 
 from stelae.client import AsyncClient, AsyncTable
 from stelae.client.arrow_fit import fit_array
+from stelae.client.column_types import stored_type
 from stelae.client.locations import NoSuchTable
 from stelae.client.master_requests import CreateTable
 from stelae.partition.plain import from_plain
@@ -19,7 +20,6 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import COLUMNS_MAX, Schema
 from stelae.spi.write import OpKind
-from stelae.transfer.inference import stored_type
 from stelae.transfer.text import parse_text
 
 _HASH = re.compile(r"([^:]+):(\d{1,5})")

@@ -10,8 +10,6 @@ from stelae.spi.schema import Column
 from stelae.transfer.text import all_fit
 
 _LEADING_ZERO = re.compile(r"^[+-]?0\d")
-_WIDTHS = {"uint8": "int16", "uint16": "int32", "uint32": "int64"}
-_SAME = ("bool", "int8", "int16", "int32", "int64", "float", "double", "string", "binary")
 
 
 def arrow_of_texts(texts: Iterable[str | None]) -> Any:
@@ -58,32 +56,6 @@ def arrow_of_values(values: Iterable[Any]) -> Any:
         found = arrow_of_texts(present)
         return found if pa.types.is_date(found) or pa.types.is_timestamp(found) else pa.string()
     raise TypeError(f"values of the kinds {', '.join(sorted(kind.__name__ for kind in kinds))}")
-
-
-def stored_type(kind: Any) -> str | None:
-    """Return the column type that stores an Arrow type; ``None``: none does."""
-    import pyarrow as pa
-    from pyarrow import types as t
-
-    if kind is None or t.is_null(kind) or t.is_large_string(kind) or t.is_string_view(kind):
-        return "string"
-    if t.is_dictionary(kind):
-        return stored_type(kind.value_type)
-    if t.is_timestamp(kind):
-        return "timestamp"
-    if t.is_date(kind):
-        return "date"
-    if t.is_float16(kind):
-        return "float"
-    if kind == pa.uint64():
-        return "decimal(20,0)"
-    if t.is_decimal(kind):
-        fits = kind.precision <= 38 and 0 <= kind.scale <= kind.precision
-        return f"decimal({kind.precision},{kind.scale})" if fits else None
-    if t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind):
-        return "binary"
-    text = str(kind)
-    return _WIDTHS.get(text, text if text in _SAME else None)
 
 
 def unique_columns(sample: dict[str, Sequence[Any]]) -> list[str]:

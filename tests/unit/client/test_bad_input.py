@@ -163,6 +163,9 @@ def test_a_frame_without_a_needed_column_is_refused() -> None:
 def test_a_frame_whose_column_is_of_another_kind_is_refused() -> None:
     frame = pd.DataFrame({"id": [1], "value": ["text"]})
     assert "column 'value': expected int32, got a column of" in refused(one_column("value", "int32"), frame)
+    for kind, how in (("date", "pandas.to_datetime"), ("double", "pandas.to_numeric")):
+        told = refused(one_column("value", kind), pa.table({"id": [1], "value": ["2026-06-01"]}))
+        assert f"text is not parsed: convert it first, in pandas with {how}" in told
 
 
 def test_rows_of_another_width_and_things_that_are_no_rows_fail_one_by_one() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stelae.client import RowsFailed
+from stelae.client import RowsFailed, WriteResult
 from stelae.client.intake import BATCH_ROWS_MAX
 from stelae.client.times import LOGICAL_BITS, hybrid, to_datetime
 from stelae.client.writes import WAVES_MAX
@@ -285,3 +286,20 @@ def test_a_tablet_that_cannot_serve_ends_the_scan_with_its_error() -> None:
             await memory.table.scan(order="key").to_arrow()
 
     run(work, partition=HASHED)
+
+
+def test_a_time_of_pandas_is_local_time_too_and_a_result_says_where_its_time_is() -> None:
+    naive = datetime(2026, 6, 1, 12, 30, 15, 250)
+    assert hybrid(pd.Timestamp(naive)) == hybrid(naive)
+    assert hybrid(pd.Timestamp("2026-06-01T12:30:15.000250123Z")) == hybrid(naive.replace(tzinfo=UTC))
+    with pytest.raises(CallerError, match=r"not WriteResult .*; give its \.timestamp"):
+        hybrid(WriteResult(rows=0, failed=0, failures=(), timestamp=1))  # type: ignore[arg-type]
+
+
+def test_a_table_shows_its_columns_and_its_key() -> None:
+    async def work(memory: MemoryTable) -> None:
+        assert repr(memory.table) == (
+            "<table readings: sensor int32, minute int64, celsius double, note string; key sensor, minute>"
+        )
+
+    run(work)

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from stelae.client.column_types import stored_type
 from stelae.partition.plain import from_plain
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import COLUMNS_MAX
 from stelae.spi.write import OpKind
 from stelae.transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
-from stelae.transfer.inference import arrow_of_texts, arrow_of_values, stored_type, unique_columns
+from stelae.transfer.inference import arrow_of_texts, arrow_of_values, unique_columns
 from tests.unit.client.tablets import MemoryTable
 
 TYPES = {"station": pa.string(), "day": pa.date32(), "celsius": pa.float64(), 'odd "name"': None}
