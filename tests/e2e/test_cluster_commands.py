@@ -23,6 +23,7 @@ from stelae.cli.main import build_app
 from stelae.client import connect
 from stelae.spi.errors import StelaeError
 from stelae.telemetry.catalog import FAMILIES, PREFIX
+from tests.e2e import in_process
 
 CHANGED = """
 [tserver]
@@ -40,12 +41,20 @@ RUN_S = 120
 """Longest that any command may take; reached only by a defect."""
 
 
-def stelae(*words: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+def process(*words: str, expect: int = 0) -> str:
+    """Run a command with an interpreter of its own, and return what it prints."""
     command = [sys.executable, "-m", "stelae", *words]
     # Not what the library that edits lines has put into the environment of the process: COLUMNS, for one.
     environment = dict(os.environ)
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, env=environment)
-    assert expect in (None, done.returncode), f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
+    assert expect == done.returncode, f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def stelae(*words: str, expect: int = 0) -> in_process.Done:
+    """Run a command here: what one more interpreter loads, this one has loaded."""
+    done = in_process.stelae(*words)
+    assert expect == done.exit_code, f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
     return done
 
 
@@ -78,16 +87,16 @@ def printed(*words: str) -> str:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running cluster of one master and three tablet servers."""
     directory = str(tmp_path_factory.mktemp("commands") / "cluster")
-    stelae("cluster", "up", directory, "--masters", "1")
+    process("cluster", "up", directory, "--masters", "1")
     try:
         yield directory
     finally:
-        stelae("cluster", "down", directory)
+        process("cluster", "down", directory)
 
 
 def test_up_says_where_to_connect_and_status_what_runs(cluster: str) -> None:
-    again = answer("cluster", "up", cluster)
-    found = answer("cluster", "status", cluster)
+    again = json.loads(process("cluster", "up", cluster, "--json"))
+    found = json.loads(process("cluster", "status", cluster, "--json"))
     assert found["ok"] and [node["role"] for node in found["nodes"]] == ["master", *["tserver"] * 3]
     assert again["nodes"] == found["nodes"], "what runs is left alone"
     assert found["leader"] == found["nodes"][0]["name"]
@@ -95,22 +104,25 @@ def test_up_says_where_to_connect_and_status_what_runs(cluster: str) -> None:
 
 
 def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: str, tmp_path: Path) -> None:
-    made = answer(
-        "table",
-        "create",
-        "readings",
-        "--column",
-        "sensor:int64",
-        "--column",
-        "celsius:double",
-        "--column",
-        "unit:string=C",
-        "--key",
-        "sensor",
-        "--hash",
-        "sensor:2",
-        "--dir",
-        cluster,
+    made = json.loads(
+        process(
+            "table",
+            "create",
+            "readings",
+            "--column",
+            "sensor:int64",
+            "--column",
+            "celsius:double",
+            "--column",
+            "unit:string=C",
+            "--key",
+            "sensor",
+            "--hash",
+            "sensor:2",
+            "--dir",
+            cluster,
+            "--json",
+        )
     )
     assert [c["name"] for c in made["columns"]] == ["sensor", "celsius", "unit"] and made["key"] == ["sensor"]
     assert [c["default"] for c in made["columns"]] == [None, None, "C"]
@@ -120,7 +132,7 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
     assert answer("table", "describe", "readings", "--dir", cluster)["table_id"] == made["table_id"]
     file = tmp_path / "readings.csv"
     file.write_text("sensor,celsius\n1,20.5\n2,\n")
-    stelae("import", str(file), "--table", "readings", "--dir", cluster)
+    process("import", str(file), "--table", "readings", "--dir", cluster)
     assert answer("get", "2", "--table", "readings", "--dir", cluster)["row"]["unit"] == "C"
     guessed = stelae("import", str(file), "--table", "fresh", "--dir", cluster, expect=2)
     assert "say its key with --key to have it made" in guessed.stderr and "the key is a guess" in guessed.stderr
@@ -211,14 +223,14 @@ def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_br
     assert list(seen["tablets"]) == [tablet["tablet_id"]] and len(seen["nodes"]) == 3
     again = answer("policy", "explain", str(snapshot))
     assert (again["actions"], again["waiting"]) == (planned["actions"], planned["waiting"])
-    printed = stelae("check", "--dir", cluster, expect=1)
-    assert re.search(rf"server +{killed['address']} .* does not answer", printed.stdout), printed.stdout
-    assert f"problem: tablet server {killed['address']}: does not answer: " in printed.stderr
-    assert f"problem: tablet {tablet['tablet_id']} of checked: " in printed.stderr and "NOT HEALTHY" in printed.stdout
+    shown = stelae("check", "--dir", cluster, expect=1)
+    assert re.search(rf"server +{killed['address']} .* does not answer", shown.stdout), shown.stdout
+    assert f"problem: tablet server {killed['address']}: does not answer: " in shown.stderr
+    assert f"problem: tablet {tablet['tablet_id']} of checked: " in shown.stderr and "NOT HEALTHY" in shown.stdout
     # It comes back with a place, a setting that the others have otherwise, and a quarantine that keeps nothing.
     with Path(cluster, killed["name"], "node.toml").open("a") as config:
         config.write(CHANGED)
-    stelae("cluster", "up", cluster)
+    process("cluster", "up", cluster)
     file = tmp_path / "rows.csv"
     file.write_text("id\n1\n")
     stelae("import", str(file), "--table", "checked", "--dir", cluster)  # a write tells the one that was away
