@@ -14,6 +14,7 @@ from stelae.client.local_time import NoTime, QuietMetrics, WallClock
 from stelae.client.messages import (
     CHECKSUM,
     DESCRIBE,
+    DIFF,
     SCAN,
     STATUS,
     WRITE,
@@ -39,7 +40,7 @@ from stelae.wire.settings import WireSettings
 from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
-REQUESTS = (WRITE, SCAN, DESCRIBE, STATUS, CHECKSUM)
+REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM)
 MESSAGES = (CONSENSUS, BEAT, BEAT_ACK)
 ATTEMPTS = 400
 
@@ -65,6 +66,7 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     return {
         WRITE: [[encode_request(write)], [encode_request(odd)]],
         SCAN: [[encode(ScanRequest(TABLET, spec))]],
+        DIFF: [[encode(ScanRequest(TABLET, ScanSpec(columns=(1, 2), limit=5, after=b"\0" * 8), since=1))]],
         DESCRIBE: [[encode(DescribeRequest(TABLET))]],
         STATUS: [[encode(StatusRequest())]],
         CHECKSUM: [[encode(ChecksumRequest(TABLET))]],
@@ -142,7 +144,7 @@ def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_p
             messenger, rng = attacker(cluster), random.Random(kind)
             try:
                 await messenger.connect(cluster.addresses[cluster.ids.index(leader)])
-                lane = Lane.BULK if kind == SCAN else Lane.CONTROL
+                lane = Lane.BULK if kind in (SCAN, DIFF) else Lane.CONTROL
                 await until(lambda: messenger.connected(leader, lane) is not None)
                 refused = 0
                 for _ in range(ATTEMPTS):

@@ -153,3 +153,21 @@ def test_a_page_ends_without_rows_only_where_its_token_leads_on(moves: bool) -> 
         ended += page.after is None
     assert (found, ended) == (1, 1)
     assert cursor.looked == 42
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "spec", "problem"),
+    [
+        ("tablet.scan", {"since": 1}, ScanSpec(), "since goes with tablet.diff"),
+        ("tablet.diff", {}, ScanSpec(), "since goes with tablet.diff, which needs it"),
+        ("tablet.diff", {"since": -1}, ScanSpec(), "since is -1; hybrid timestamps are from 0"),
+        ("tablet.diff", {"since": 1 << 63}, ScanSpec(), "hybrid timestamps are from 0"),
+        ("tablet.diff", {"since": 1}, ScanSpec(order=Order.KEY_DESCENDING), "in ascending order"),
+        ("tablet.diff", {"since": 1}, ScanSpec(predicates=(Compare(1, "=", 1),)), "no predicates"),
+    ],
+)
+def test_what_no_diff_can_be_is_refused(kind: str, fields: dict[str, int], spec: ScanSpec, problem: str) -> None:
+    request: Any = Request(ScanRequest(T, spec, AT, **fields))  # type: ignore[arg-type]
+    request.kind = kind
+    with pytest.raises(CallerError, match=problem):
+        serving([(1, "x")])._scan(request)

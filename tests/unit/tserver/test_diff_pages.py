@@ -11,6 +11,7 @@ from stelae.client.messages import ScanPage, decode
 from stelae.rows.changes import changes_layout
 from stelae.server.tserver import diffs
 from stelae.server.tserver.diffs import DiffReader
+from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
@@ -78,3 +79,12 @@ def test_where_nothing_has_changed_a_page_ends_without_rows_and_is_not_the_last(
     found = [*pages(DiffReader(replica.store, ScanSpec(), 40, 60, 1000))]
     assert [page.row_count for page, _ in found] == [0] * (len(found) - 1) + [1] and len(found) == 13
     assert all(page.after is not None for page, _ in found[:-1]) and found[-1][0].after is None
+
+
+def test_what_is_asked_in_vain_is_told_when_the_page_is_read(replica: Replica) -> None:
+    for spec, problem in ((ScanSpec(columns=(1, 77)), SchemaMismatch), (ScanSpec(limit=-1), CallerError)):
+        reader = DiffReader(replica.store, spec, 10, 40, 100)
+        with pytest.raises(problem):
+            reader.next()
+    (only,) = pages(DiffReader(replica.store, ScanSpec(limit=0), 10, 40, 100))
+    assert only[0].row_count == 0 and only[0].after is None

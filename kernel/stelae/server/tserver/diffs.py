@@ -6,6 +6,7 @@ that were looked at."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import msgspec
 
@@ -21,8 +22,10 @@ from stelae.server.tserver.pages import (
     Reader,
     encoded_rows,
 )
+from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Layout
 from stelae.spi.store import Changes, TabletStore
 
 
@@ -53,7 +56,7 @@ class DiffReader:
         """Whether a page may follow."""
         self._store = store
         self._schema = store.schema
-        self._layout = changes_layout(store.schema, spec.columns)
+        self._columns = spec.columns
         self._since = since
         self._at = at
         self._rows_wanted = rows_max
@@ -62,6 +65,11 @@ class DiffReader:
         self._waiting: list[RowBatch] = []
         self._through: bytes | None = None
         self._ended = False
+
+    @cached_property
+    def _layout(self) -> Layout:
+        """Found when it is needed: what a request asks for in vain is told by ``next``, and nowhere else."""
+        return changes_layout(self._schema, self._columns)
 
     def serves(self, store: TabletStore) -> bool:
         """Whether a diff of ``store`` that begins now would show the same."""
@@ -72,10 +80,16 @@ class DiffReader:
 
         Raises:
             TooOld, SchemaMismatch: see ``TabletStore.diff``.
+            CallerError: the limit is below 0.
             Corrupt: what is stored is damaged.
         """
-        self._fill()
-        rows = self._take()
+        limit = self.spec.limit
+        if limit is not None and limit < 0:
+            raise CallerError(f"a diff's limit is {limit}; give 0 or more, or none for all")
+        rows = None
+        if limit != 0:
+            self._fill()
+            rows = self._take()
         after = self._through
         if self._waiting and rows is not None:
             after = encode_keys(self._schema, rows.slice(len(rows) - 1))[0]

@@ -31,6 +31,7 @@ from stelae.client.messages import (
     decode,
     encode,
 )
+from stelae.client.times import TIMESTAMP_MAX
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.lifecycle.loading import TabletLoader
@@ -188,6 +189,8 @@ def _check_kind(kind: str, scan: ScanRequest) -> None:
     """``CallerError``: a diff asks for what only scans can do, or is asked for as one."""
     if (kind == DIFF) != (scan.since is not None):
         raise CallerError(f"since goes with {DIFF}, which needs it, and with no other request; this is {kind}")
+    if scan.since is not None and not 0 <= scan.since <= TIMESTAMP_MAX:
+        raise CallerError(f"since is {scan.since}; hybrid timestamps are from 0 to {TIMESTAMP_MAX}")
     if scan.since is not None and (scan.spec.predicates or scan.spec.order is Order.KEY_DESCENDING):
         raise CallerError("a diff has no predicates and comes in ascending order of keys")
 
