@@ -7,6 +7,10 @@ vote counts like any other: once it is durable.
 Waiting times: a follower campaigns after T to 2T of silence, drawn anew each time. A campaign that
 was refused or split is repeated after T/10 to T/2: the next attempt should not cost another 2T. One
 that nobody answered is repeated after T to 2T: there is nobody to hurry for.
+
+Patience: an answer to an attempt that was given up already shows that this replica gives up sooner than its peers can
+answer, as all do on a machine that is overloaded. Each such attempt doubles the waits, up to sixteenfold, until there
+is a leader; without it a hundred tablets would campaign for ever, and keep the machine busy with that.
 """
 
 from __future__ import annotations
@@ -22,16 +26,22 @@ from stelae_consensus_raft.voting import Ballot, Tally, judge, moves_term
 SOON = (0.1, 0.5)
 """Bounds, in election timeouts, of the wait after a campaign that was refused or split."""
 
+PATIENCE_MAX = 16
+"""Most times that waits are longer than on a machine that keeps up."""
+
 
 class Elections:
     """Campaigns of one replica, and its votes in those of others."""
 
-    __slots__ = ("_attempt", "_leader", "_replica", "_vote_ready_id")
+    __slots__ = ("_attempt", "_campaign", "_late_from", "_leader", "_patience", "_replica", "_vote_ready_id")
 
     def __init__(self, replica: Replica, leader: Leader) -> None:
         self._replica = replica
         self._leader = leader
         self._attempt = 0
+        self._campaign = 0  # The first attempt of the present campaign.
+        self._late_from = 1  # Answers to attempts below this one have been counted as late.
+        self._patience = 1
         self._vote_ready_id = 0
 
     # -- campaigning -----------------------------------------------------------------------------
@@ -50,10 +60,13 @@ class Elections:
         before = replica.campaign
         split = before is not None and len(before.granted) + len(before.refused) > 1
         replica.move(Cause.TIMEOUT)
+        if replica.leader is not None:
+            self._patience = 1
         replica.leader = None
         wait = replica.draw_timeout_us(*SOON) if split else replica.draw_timeout_us()
-        replica.election_deadline_us = replica.now_us + wait
-        self._open(Tally(term=replica.term + 1, pre=True, attempt=self._next_attempt()))
+        replica.election_deadline_us = replica.now_us + wait * self._patience
+        self._campaign = self._next_attempt()
+        self._open(Tally(term=replica.term + 1, pre=True, attempt=self._campaign))
         self._ask()
         self._count(replica.node_id, granted=True)
 
@@ -106,12 +119,13 @@ class Elections:
         if tally.pre:
             self._vote_phase()
             return
+        self._patience = 1
         self._replica.move(Cause.VOTES_WON)
         self._leader.begin()
 
     def _retry_soon(self) -> None:
         replica = self._replica
-        soon = replica.now_us + replica.draw_timeout_us(*SOON)
+        soon = replica.now_us + replica.draw_timeout_us(*SOON) * self._patience
         deadline = replica.election_deadline_us
         replica.election_deadline_us = soon if deadline is None else min(deadline, soon)
 
@@ -129,11 +143,18 @@ class Elections:
             return
         tally = replica.campaign
         if tally is None or (reply.campaign_term, reply.attempt, reply.pre) != (tally.term, tally.attempt, tally.pre):
+            self._note_late(reply)
             return
         if voter not in replica.voters:
             replica.refuse_peer("vote of a learner")
             return
         self._count(voter, granted=reply.refusal is None)
+
+    def _note_late(self, reply: VoteReply) -> None:
+        """Be more patient, once for each campaign that was given up before its answers came."""
+        if self._late_from <= reply.attempt < self._campaign and self._replica.role is Role.CANDIDATE:
+            self._late_from = self._campaign
+            self._patience = min(2 * self._patience, PATIENCE_MAX)
 
     def persisted(self, ready_id: int) -> None:
         """Our own vote counts once it is durable."""

@@ -153,6 +153,50 @@ def test_a_split_campaign_is_repeated_soon() -> None:
     assert again is not None and again - deadline <= T_US // 2
 
 
+def test_answers_that_come_after_the_campaign_was_given_up_make_the_next_waits_longer() -> None:
+    solo, waits = Solo(config=members(ME, A, B, C, op_id=LAST)), []
+    for number in range(1, 8):
+        solo.step(Campaign(hinted=False))
+        waits.append(wait(solo))
+        late = VoteReply(term=1, campaign_term=2, attempt=number - 1, pre=True)
+        solo.step(Received(A, late), Received(B, late), Received(C, late))
+    expected = (1, 1, 2, 4, 8, 16, 16)
+    assert all(factor * T_US <= found <= 2 * factor * T_US for factor, found in zip(expected, waits, strict=True)), (
+        f"each campaign doubles the wait, however many answers are late: {waits}"
+    )
+
+
+def test_a_leader_ends_the_patience_of_an_overloaded_replica() -> None:
+    solo = Solo()
+    for number in range(1, 5):
+        solo.step(Campaign(hinted=False))
+        solo.step(Received(A, VoteReply(term=1, campaign_term=2, attempt=number - 1, pre=True)))
+    assert wait(solo) > 2 * T_US
+    solo.append(2, LAST)
+    solo.step(Campaign(hinted=False))
+    assert wait(solo) <= 2 * T_US
+
+
+def test_the_second_answer_to_a_pre_vote_that_was_won_is_not_late() -> None:
+    solo = Solo()
+    solo.step(Campaign(hinted=False))
+    before = wait(solo)
+    request = next(m for m in solo.to(A) if isinstance(m, VoteRequest))
+    yes = VoteReply(term=1, campaign_term=2, attempt=request.attempt, pre=True)
+    solo.step(Received(A, yes))
+    assert solo.core.status().term == 2
+    solo.step(Received(B, yes))
+    solo.step(Campaign(hinted=False))
+    assert wait(solo) <= 2 * T_US and before <= 2 * T_US
+
+
+def wait(solo: Solo) -> int:
+    """How long the core waits from time 0 on, at which all of these tests stand."""
+    deadline = solo.core.next_deadline()
+    assert deadline is not None
+    return deadline
+
+
 def test_a_refusal_from_a_later_term_ends_the_campaign_and_takes_the_term() -> None:
     solo = Solo()
     solo.step(Campaign(hinted=False))
