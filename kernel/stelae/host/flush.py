@@ -46,6 +46,7 @@ class Flusher:
 
     def __post_init__(self) -> None:
         self._able = "durable_flush" in self.applier.store.capabilities
+        self.node_full = False  # All replicas together hold more than they may.
         self.busy = False  # an edit is under way
         self._collected = 0
         self.unsaved: tuple[Edit, Superblock] | None = None
@@ -53,7 +54,7 @@ class Flusher:
     @property
     def full(self) -> bool:
         """Whether the rows that wait for a flush leave no room for more: input is refused until there is."""
-        return self._able and self.applier.store.memory_bytes() >= self.memory_bytes_max
+        return self._able and (self.node_full or self.applier.store.memory_bytes() >= self.memory_bytes_max)
 
     def consider(self) -> bool:
         """Flush if the store holds enough, as ``flush``. Cheap otherwise."""

@@ -65,7 +65,7 @@ class MaintenanceSettings:
         256 << 20, unit="bytes", low=64 << 10, high=64 << 30, reason="of rows not flushed; then writers are pushed back"
     )
     memory_bytes: int = setting(
-        1 << 30, unit="bytes", low=64 << 10, high=1 << 40, reason="of all replicas; above it the fullest is flushed"
+        1 << 30, unit="bytes", low=64 << 10, high=1 << 40, reason="of all rows not flushed; at 1.5 times writers wait"
     )
     history_retention_s: int = setting(
         604_800, unit="s", low=1, high=315_360_000, reason="how far back a snapshot or a diff can read"

@@ -80,15 +80,6 @@ def test_rows_that_were_flushed_meanwhile_begin_to_wait_anew() -> None:
     world.a.flusher.flush.assert_not_called()
 
 
-def test_while_memory_is_short_the_fullest_replica_is_flushed() -> None:
-    world = World()
-    holds(world.a, 400_000)
-    holds(world.b, 600_001)
-    world.ticks()
-    world.b.flusher.flush.assert_called_once()
-    world.a.flusher.flush.assert_not_called()
-
-
 def test_the_floor_follows_the_clock_in_steps_at_the_distance_of_the_retention() -> None:
     world = World()
     world.ticks(64 + 1)

@@ -4,32 +4,27 @@ How is the kernel's business (``stelae.host.flush``), which also flushes a repli
 what needs a clock and a view of all replicas. Once in ``TICK_US`` every replica is looked at:
 
 - One whose rows have waited for a flush for ``flush_interval_ms`` is flushed, so that little has to be replayed.
-- While all of them hold more than ``memory_bytes``, the one that holds most is flushed first, one in each round.
 - Its log is collected as far as its slowest peer has come since the last flush.
 - Its history floor follows the clock at a distance of ``history_retention_s``; versions below it are let go by
   compaction. It never passes what the replica has applied, the time at which its present can be read (rule 32)."""
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from stelae.host.hybrid_clock import LOGICAL_BITS
 from stelae.host.node import Node
 from stelae.host.ports import Timer
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import Replica
 from stelae.host.settings import MaintenanceSettings
+from stelae.server.tserver.memory import WORKING
 from stelae.spi.ids import TabletId
-
-log = logging.getLogger(__name__)
 
 TICK_US = 1_000_000
 """How often replicas are looked at."""
 
 FLOOR_STEPS = 64
 """The floor follows in so many steps per retention: each may make a compaction worth while."""
-
-_WORKING = (ReplicaState.CONFIGURING, ReplicaState.RUNNING)
 
 
 @dataclass(slots=True)
@@ -66,28 +61,20 @@ class Maintenance:
     def _tick(self) -> None:
         self._wait()
         now_us, present = self._node.turns.now_us(), self._node.time.last
-        held: list[tuple[int, TabletId, Replica]] = []
         for tablet_id, replica in self._node.replicas.items():
-            if replica.state in _WORKING:
-                seen = self._seen.setdefault(tablet_id, _Seen())
-                held.append((self._look(replica, seen, now_us, present), tablet_id, replica))
-        if sum(memory_bytes for memory_bytes, _, _ in held) > self._settings.memory_bytes:
-            _, tablet_id, fullest = max(held, key=lambda found: found[:2])
-            log.info("memory is short, flushing tablet=%s", tablet_id)
-            fullest.flusher.flush()
+            if replica.state in WORKING:
+                self._look(replica, self._seen.setdefault(tablet_id, _Seen()), now_us, present)
 
-    def _look(self, replica: Replica, seen: _Seen, now_us: int, present: int) -> int:
-        """Do what one replica needs by itself; return the bytes that its rows hold of memory."""
+    def _look(self, replica: Replica, seen: _Seen, now_us: int, present: int) -> None:
+        """Do what one replica needs by itself."""
         flusher = replica.flusher
         flusher.collect()
         floor = min(present - self._retention, replica.applier.timestamp)
         if floor - seen.floor > self._retention // FLOOR_STEPS and flusher.compact(floor):
             seen.floor = floor
-        memory_bytes = replica.applier.store.memory_bytes()
-        if not memory_bytes:
+        if not replica.applier.store.memory_bytes():
             seen.dirty_since_us = None
         elif seen.dirty_since_us is None:
             seen.dirty_since_us = now_us
         elif now_us - seen.dirty_since_us >= self._settings.flush_interval_ms * 1000 and flusher.flush():
             seen.dirty_since_us = None
-        return memory_bytes

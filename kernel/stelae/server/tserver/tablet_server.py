@@ -7,6 +7,7 @@ from stelae.server.tserver.heartbeats import MasterReports
 from stelae.server.tserver.leadership import LeadershipService
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.maintenance import Maintenance
+from stelae.server.tserver.memory import MemoryKeeper
 from stelae.server.tserver.schemas import SchemaService
 from stelae.server.tserver.service import TabletService
 from stelae.server.tserver.tablets import LifecycleService
@@ -24,6 +25,7 @@ class TabletServer:
             LifecycleService(node),
             LeadershipService(node),
             Maintenance(node),
+            MemoryKeeper(node),
             MasterReports(node, load),
         ]
 
