@@ -149,6 +149,22 @@ def test_the_demo_gives_back_every_row_of_a_users_file_and_leaves_a_cluster_that
     wait_until_gone(folder)
 
 
+@pytest.mark.parametrize(("wal", "store"), [("lmdb", "lmdb"), ("shared", "columnar")])
+def test_the_demo_loses_no_row_where_every_node_has_the_same_other_engines(
+    tmp_path: Path, wal: str, store: str
+) -> None:
+    source = csv_file(tmp_path / "scores.csv", 2000)
+    engines = ("--wal", wal, "--store", store, "--election-timeout-ms", "500")
+    done = stelae("demo", "--input", str(source), "--key", "id", "--json", *engines)
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    assert report["rows_source"] == report["rows_acked"] == report["rows_read"] == 2000
+    assert report["rows_lost"] == report["rows_wrong"] == 0
+    assert report["replicas_agree"] and report["healthy"], report["problems"]
+    assert ["tserver-" in kill["what"] for kill in report["kills"]] == [True, False]
+    assert done.returncode == (0 if report["ok"] else 1)
+
+
 @pytest.mark.parametrize(
     ("names", "says"), [("segmented,log", "known wal engines"), ("lmdb,lmdb,lmdb,lmdb", "4 wal engines for 3 nodes")]
 )

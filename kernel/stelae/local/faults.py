@@ -121,7 +121,8 @@ class Faults:
             await self._load.reached(share)
         finally:
             looking.cancel()
-        return found
+        # A load that was past it already, after a long outage, left no time to look.
+        return found or await leaders(self._client.connection, nodes)
 
     def _kill(self, node: NodeProcess, who: str, missing: str) -> Kill:
         what = f"SIGKILL of {node.name}, {who}"
