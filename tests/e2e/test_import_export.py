@@ -230,6 +230,21 @@ def test_rows_that_cannot_be_taken_are_told_and_the_rest_is_there(cluster: Local
     assert found == [[4, 1, 2.5, "b"], [4, 3, "Infinity", "c"], [4, 9, None, None]]
 
 
+def test_json_lines_of_several_kinds_are_judged_by_the_table_that_is_there(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """One value of another kind among the first rows refused the whole file."""
+    path = tmp_path / "kinds.jsonl"
+    lines = ['{"sensor": 1, "minute": 1, "note": "a"}', '{"sensor": "x", "minute": 1}', '{"sensor": 1, "minute": [2]}']
+    path.write_text("\n".join([*lines, '{"sensor": 1, "minute": 3, "note": {"a": 1}}', '{"sensor": 1, "minute": 4}']))
+    done = json.loads(stelae(cluster, "import", str(path), "--json", code=1).stdout)
+    assert (done["rows"], done["written"], done["bad"]) == (5, 2, 3)
+    told = [json.loads(line) for line in Path(done["bad_rows_file"]).read_text().splitlines()]
+    assert [(row["row"], row["code"]) for row in told] == [(2, "BAD_VALUE"), (3, "BAD_VALUE"), (4, "BAD_VALUE")]
+    refused = stelae(cluster, "import", str(path), "--table", "other", "--key", "sensor", code=2).stderr
+    assert "no table 'other'" in refused and "has values of the kinds" in refused
+
+
 def test_a_table_is_scanned_got_and_queried(cluster: LocalCluster, tmp_path: Path) -> None:
     parquet.write_table(rows(5, 1000), tmp_path / "a.parquet")
     before = json.loads(stelae(cluster, "import", str(tmp_path / "a.parquet"), "--json").stdout)["timestamp"]

@@ -19,6 +19,7 @@ from stelae.cli.progress import RowsProgress
 from stelae.client import AsyncTable
 from stelae.client.column_types import stored_type
 from stelae.client.intake import unknown_columns
+from stelae.client.locations import NoSuchTable
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
@@ -116,7 +117,8 @@ def run_import(options: ImportOptions) -> int:
 async def _import(options: ImportOptions, source: _Input) -> int:
     async with connected(options.target) as client:
         name = await table_name(client, options.target)
-        wanted, may_create = _if_possible(options, source, name), MODES[options.mode] in _MAKING and not options.dry_run
+        wanted, problem = _if_possible(options, source, name)
+        may_create = MODES[options.mode] in _MAKING and not options.dry_run
         try:
             table = await open_or_create(
                 client, wanted, name, options.target.timeout_s, may_create=may_create, told=_say_what_is_made
@@ -125,6 +127,10 @@ async def _import(options: ImportOptions, source: _Input) -> int:
             if not options.dry_run or wanted is None or wanted.key_is_guessed:
                 raise
             return await asyncio.to_thread(_dry_run, options, source, name, wanted.schema(), source.columns)
+        except NoSuchTable as error:
+            if problem is None:
+                raise
+            raise BadImport(f"{error}; and the file would make none: {problem}") from error
         columns = _checked_columns(options, source, table)
         if options.dry_run:
             return await asyncio.to_thread(_dry_run, options, source, name, table.schema, columns)
@@ -249,14 +255,14 @@ def _say_what_is_made(made: Design) -> None:
     note(f"making the table {made.name}, with the key {', '.join(made.key)}")
 
 
-def _if_possible(options: ImportOptions, source: _Input, name: str) -> Design | None:
-    """What a missing table would be; without a key, of the first column that tells rows apart."""
+def _if_possible(options: ImportOptions, source: _Input, name: str) -> tuple[Design | None, CallerError | None]:
+    """What a missing table would be, or why it cannot; without a key, of the first column that tells rows apart."""
     key = options.key or source.unique[:1] or source.columns[:1]
     try:
         made = design(name, source.types, key, options.hash_levels, "")
-    except CallerError:
-        return None
-    return msgspec.structs.replace(made, key_is_guessed=not options.key)
+    except CallerError as error:
+        return None, error
+    return msgspec.structs.replace(made, key_is_guessed=not options.key), None
 
 
 def _checked_columns(options: ImportOptions, source: _Input, table: AsyncTable) -> Sequence[str]:
@@ -273,7 +279,7 @@ def _checked_columns(options: ImportOptions, source: _Input, table: AsyncTable) 
     remarks = check_fits(table, types, kind, options.key, options.hash_levels)
     if not typed:
         remarks += type_remarks(schema, {name: source.sample[name] for name in wanted})
-    listed = [f"{name} {stored_type(source.types[name])}" for name in wanted]
+    listed = [f"{name} {stored_type(source.types[name]) or source.types[name]}" for name in wanted]
     more = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""
     note(f"{options.file} has the columns {', '.join(listed[:_SHOWN_COLUMNS])}{more}")
     for remark in remarks[:_SHOWN_COLUMNS]:

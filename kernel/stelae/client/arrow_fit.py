@@ -168,12 +168,26 @@ def _lost(given: Any, fitted: Any) -> list[int]:
     return []
 
 
+class Cells:
+    """The values of a ``pyarrow.Array`` as it was handed in, for people: what Python has no value for is a number, of
+    the unit of the date or time, or bytes that are no text."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __getitem__(self, place: int) -> Any:
+        value = self._array[place]
+        try:
+            return value.as_py()
+        except UnicodeDecodeError:
+            return value.as_buffer().to_pybytes()
+        except (ValueError, OverflowError):
+            inner = value.value
+            return getattr(inner, "value", inner)
+
+
 def _describe(column: Column, array: Any, place: int) -> str:
-    try:
-        value = array[place].as_py()
-    except (ValueError, OverflowError):
-        value = array[place].value  # Python has no such date or time: the number of its unit.
-    return describe_misfit(column, value, f" (of {array.type})")
+    return describe_misfit(column, Cells(array)[place], f" (of {array.type})")
 
 
 def _halved(count: int, holds: Callable[[int, int], bool], start: int = 0) -> list[int]:

@@ -47,10 +47,12 @@ def _schema_of(data: Any) -> Any:
 
 
 def stored_type(kind: Any) -> str | None:
-    """Return the column type that stores an Arrow type; ``None``: none does."""
+    """Return the column type that stores an Arrow type; ``None``: none does, or there is no type but words."""
     import pyarrow as pa
     from pyarrow import types as t
 
+    if isinstance(kind, str):
+        return None
     if kind is None or t.is_null(kind) or t.is_large_string(kind) or t.is_string_view(kind):
         return "string"
     if t.is_dictionary(kind):

@@ -10,6 +10,7 @@ from stelae.client.master_requests import CreateTable
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import BadPartitioning, KeyRange, PartitionSchema
+from stelae.rows.limits import MOST
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
@@ -36,6 +37,8 @@ def definition(
         SchemaMismatch: a column or the key is not possible.
         BadPartitioning: the partitioning is not possible, or does not fit the key.
     """
+    if not isinstance(key, str | Sequence):
+        raise SchemaMismatch(f"a key is the name of a column, or a list of them, not {key!r:.80}")
     names = [key] if isinstance(key, str) else list(key)
     if not names:
         raise SchemaMismatch("a table needs a key: name one or more of its columns")
@@ -43,11 +46,15 @@ def definition(
         columns = columns_of(columns)
     if isinstance(columns, Mapping):
         columns = [{"name": one, "type": kind, "nullable": one not in names} for one, kind in columns.items()]
+    for one in columns:
+        if not isinstance(one, Mapping):
+            raise SchemaMismatch(f'a column is a dict such as {{"name": "id", "type": "int64"}}, not {one!r:.80}')
     unknown = [one for one in names if one not in [column.get("name") for column in columns]]
     if unknown:
         known = ", ".join(str(column.get("name")) for column in columns)
         raise SchemaMismatch(f"the key names {unknown[0]!r}, which is no column; there are: {known}")
     schema = schema_from_plain({"columns": list(columns), "key": names})
+    MOST.check_schema(schema)
     scheme = from_plain(schema, partition or {})
     Partitioning(schema, scheme)
     return CreateTable(

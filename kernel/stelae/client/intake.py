@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
-from stelae.client.arrow_fit import Fitted, fit_array, fit_values
+from stelae.client.arrow_fit import Cells, Fitted, fit_array, fit_values
 from stelae.client.failures import Tally
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
@@ -96,8 +96,9 @@ class Intake:
     def _frame(self, batch: Any) -> Iterator[Part]:
         """One Arrow batch, by the names of its columns."""
         layout = self._layout(batch.schema.names)
-        arrays = [fit_array(c, batch.column(batch.schema.get_field_index(c.name))) for c in layout.columns]
-        yield from self._fitted(layout, arrays, len(batch))
+        given = [batch.column(batch.schema.get_field_index(c.name)) for c in layout.columns]
+        fitted = [fit_array(column, array) for column, array in zip(layout.columns, given, strict=True)]
+        yield from self._fitted(layout, fitted, len(batch), [Cells(array) for array in given])
 
     def _pandas(self, frame: Any) -> Iterator[Part]:
         import pyarrow as pa
@@ -111,20 +112,23 @@ class Intake:
         layout = self._layout(names)
         for start in range(0, len(frame), BATCH_ROWS_MAX):
             piece = frame.iloc[start : start + BATCH_ROWS_MAX]
-            arrays = []
+            arrays, given = [], []
             for column in layout.columns:
                 series = piece.iloc[:, names.index(column.name)]
                 try:
                     array = pa.Array.from_pandas(series)
                 except (pa.ArrowException, TypeError, ValueError, OverflowError):
                     # Values of several kinds in one column: look at them one by one.
-                    arrays.append(fit_values(column, series.tolist()))
+                    given.append(series.tolist())
+                    arrays.append(fit_values(column, given[-1]))
                     continue
                 if column.type in ("float", "double") and not column.nullable and array.null_count:
                     # pandas writes a missing number as NaN, which is a value of such a column.
                     array = pa.array(series, from_pandas=False)
-                arrays.append(fit_array(column, _one_chunk(array)))
-            yield from self._fitted(layout, arrays, len(piece))
+                array = _one_chunk(array)
+                given.append(Cells(array))
+                arrays.append(fit_array(column, array))
+            yield from self._fitted(layout, arrays, len(piece), given)
 
     def _check_names(self, names: Sequence[str]) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -173,7 +177,7 @@ class Intake:
             return
         columns = [[row[position] for _, row in numbered] for position in positions]
         fitted = [fit_values(c, values) for c, values in zip(layout.columns, columns, strict=True)]
-        yield from self._fitted(layout, fitted, len(numbered), [place for place, _ in numbered], columns)
+        yield from self._fitted(layout, fitted, len(numbered), columns, [place for place, _ in numbered])
 
     def _read_shape(self, shape: Any) -> tuple[Layout, Sequence[Any]]:
         schema, key_only = self._schema, self._kind in KEY_ONLY
@@ -200,8 +204,8 @@ class Intake:
         layout: Layout,
         fitted: Sequence[Fitted],
         count: int,
+        values: Sequence[Sequence[Any] | Cells],
         places: Sequence[int] | None = None,
-        values: Sequence[Sequence[Any]] | None = None,
     ) -> Iterator[Part]:
         """Leave out the rows at fault, and tell of them."""
         import pyarrow as pa
@@ -217,7 +221,7 @@ class Intake:
         for row in sorted(bad):
             known = None
             if self._tally.keeps:
-                cells = [v[row] for v in values] if values else arrow.slice(row, 1).to_pylist()[0].values()
+                cells = [column[row] for column in values]
                 known = dict(zip((c.name for c in layout.columns), cells, strict=True))
             self._tally.fail(places[row], _BAD_VALUE, bad[row], known)
         if bad:

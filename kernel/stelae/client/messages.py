@@ -143,8 +143,11 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """Encode any of these messages."""
-    return _ENCODER.encode(message)
+    """Encode any of these messages; ``CallerError``: something in it is no text, number or bytes that can be sent."""
+    try:
+        return _ENCODER.encode(message)
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
+        raise CallerError(f"{type(message).__name__} cannot be sent: {error}") from error
 
 
 def decode(data: Buffer, kind: type[_Message]) -> _Message:

@@ -20,7 +20,7 @@ from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.streams import ReadableTablet
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
-from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
+from stelae.client.tokens import BadToken, ScanToken, TokenPart, check_columns, checked_token
 from stelae.client.where import Filter, predicates
 from stelae.client.writes import TableWriter, WritableTablet
 from stelae.partition.columns import KeyColumns
@@ -384,7 +384,7 @@ class AsyncTable:
     # -- inside ----------------------------------------------------------------------------------
 
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
-        return AsyncScan(token, self.schema, partial(_Followed, self), timeout_s, self._begin)
+        return AsyncScan(token, self.schema, partial(_Followed, self, self.schema), timeout_s, self._begin)
 
     def _token(
         self, spec: ScanSpec, parts: tuple[TokenPart, ...] | None, at_least: int | None = None, at: int | None = None
@@ -422,6 +422,8 @@ class AsyncTable:
         schema = self.schema
         if columns is None:
             return schema.layout.ids
+        if not isinstance(columns, Iterable):
+            raise SchemaMismatch(f"columns to read are names, or None for all, not {columns!r:.80}")
         names = [columns] if isinstance(columns, str) else [*columns]
         unknown = [str(name) for name in names if name not in schema.by_name]
         if unknown:
@@ -463,26 +465,32 @@ class AsyncTable:
 
 
 def _checked_limit(limit: int | None) -> int | None:
-    if limit is not None and limit < 0:
-        raise CallerError(f"limit is {limit}; it must be 0 or more, or None for all rows")
+    if limit is not None and (not isinstance(limit, int) or not 0 <= limit < 1 << 63):
+        raise CallerError(f"limit is {limit!r:.40}; it must be 0 or more, or None for all rows")
     return limit
 
 
 class _Followed:
-    """One tablet of a table, found again when its replicas have moved."""
+    """One tablet of a table, found again when its replicas have moved. ``schema`` is what scans of it are made for."""
 
-    def __init__(self, table: AsyncTable, tablet_id: TabletId) -> None:
+    def __init__(self, table: AsyncTable, schema: Schema, tablet_id: TabletId) -> None:
         self._table = table
+        self._schema = schema
         self.tablet_id = tablet_id
 
     async def page(
         self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
     ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
-        """Read a page; ``NoSuchTablet``: the tablet's range was dropped."""
+        """Read a page; ``NoSuchTablet``: the tablet's range was dropped. ``SchemaMismatch``: a column was."""
         table, tablet_id = self._table, self.tablet_id
         given: Any = {"at": at, "at_least": at_least, "reader": reader, "timeout_s": timeout_s}
         try:
             return await table._by_id[tablet_id].page(spec, **given)
+        except SchemaMismatch:
+            # A tablet knows columns by id; people know them by name.
+            await table.refresh(timeout_s=timeout_s)
+            check_columns(spec, self._schema, table.schema)
+            raise
         except NoSuchTablet:
             if not await table.refresh(timeout_s=timeout_s):
                 raise

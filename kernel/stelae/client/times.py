@@ -26,7 +26,10 @@ def hybrid(at: At) -> int:
     if hasattr(at, "to_pydatetime"):  # Of pandas: it is a ``datetime``, but knows of no local time.
         at = at.to_pydatetime(warn=False)
     if isinstance(at, datetime):
-        span = at.astimezone(UTC) - _EPOCH
+        try:
+            span = at.astimezone(UTC) - _EPOCH
+        except (ValueError, OverflowError) as error:
+            raise CallerError(f"the time to read at is {at}, which in UTC no calendar has") from error
         at = ((span // timedelta(microseconds=1)) + 1 << LOGICAL_BITS) - 1
     if isinstance(at, bool) or not isinstance(at, int):
         hint = "; give its .timestamp" if hasattr(at, "timestamp") else ""

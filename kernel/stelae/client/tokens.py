@@ -74,11 +74,7 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
             if strangers or key != [(c.name, c.type) for c in schema.key_layout.columns]:
                 what = f"tablet {strangers[0]!r}" if strangers else "another key"
                 raise BadToken(f"the token is of another table of the name {table!r}: it has {what}; make a new one")
-        asked = [*(self.spec.columns or ()), *(predicate.column for predicate in self.spec.predicates)]
-        for column_id in asked:
-            if column_id not in schema.by_id:
-                gone = mine.by_id.get(column_id)
-                raise dropped_column(gone.name if gone else f"id {column_id}", schema)
+        check_columns(self.spec, mine, schema)
 
     def strangers(self, tablets: Container[TabletId]) -> tuple[TabletId, ...]:
         """The tablets that it reads and that are none of these."""
@@ -92,10 +88,13 @@ def checked_token(token: ScanToken) -> ScanToken:
     return token
 
 
-def dropped_column(name: str, schema: Schema) -> SchemaMismatch:
-    """The error of a scan that asks for a column which the table had once."""
-    known = ", ".join(schema.by_name)
-    return SchemaMismatch(f"column {name!r} was dropped from the table; it has: {known}")
+def check_columns(spec: ScanSpec, then: Schema, now: Schema) -> None:
+    """``SchemaMismatch``: a scan made for schema ``then`` asks for a column that the table does not have ``now``."""
+    for column_id in (*(spec.columns or ()), *(predicate.column for predicate in spec.predicates)):
+        if column_id not in now.by_id:
+            gone, known = then.by_id.get(column_id), ", ".join(now.by_name)
+            name = gone.name if gone else f"id {column_id}"
+            raise SchemaMismatch(f"column {name!r} was dropped from the table; it has: {known}")
 
 
 _DECODER = msgspec.msgpack.Decoder(ScanToken)

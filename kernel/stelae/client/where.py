@@ -36,8 +36,9 @@ def predicates(schema: Schema, where: Filter | Iterable[Filter] | None) -> tuple
     """Read filters; ``BadFilter``: which one, what was expected, and what came."""
     if where is None:
         return ()
-    if isinstance(where, str):
-        raise BadFilter(f"a filter is (column, operation, value), not the text {where!r:.60}")
+    if isinstance(where, str) or not isinstance(where, Iterable):
+        what = "the text" if isinstance(where, str) else type(where).__name__
+        raise BadFilter(f"a filter is (column, operation, value), not {what} {where!r:.60}")
     listed = [*where]
     if listed and isinstance(listed[0], str):
         listed = [tuple(listed)]

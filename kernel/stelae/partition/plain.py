@@ -27,7 +27,7 @@ def from_plain(schema: Schema, plain: Mapping[str, Any]) -> PartitionSchema:
     """Read a partition schema as in the module's example; ``BadPartitioning``: a part is missing, unknown or unfit."""
     _only(plain, "a partitioning", "hash", "range")
     levels = []
-    for level in plain.get("hash", ()):
+    for level in _listed(plain, "hash"):
         _only(level, "a hash level", "columns", "buckets")
         levels.append(HashLevel(_ids(schema, level, "a hash level"), _count(level.get("buckets"))))
     given = plain.get("range")
@@ -42,13 +42,13 @@ def _ranges(columns: KeyColumns, given: Mapping[str, Any]) -> Sequence[KeyRange]
     if ("bounds" in given) == ("ranges" in given):
         raise BadPartitioning("a range level has either bounds, which cut everything, or ranges, which may leave gaps")
     if "bounds" in given:
-        edges = [_bound(columns, values) for values in given["bounds"]]
+        edges = [_bound(columns, values) for values in _listed(given, "bounds")]
         if not edges:
             return [UNBOUNDED]
         middle = [KeyRange(one, other) for one, other in pairwise(edges)]
         return [KeyRange(b"", edges[0]), *middle, KeyRange(edges[-1], None)]
     found = []
-    for one in given["ranges"]:
+    for one in _listed(given, "ranges"):
         _only(one, "a range", "from", "until")
         lower = _bound(columns, one["from"]) if "from" in one else b""
         found.append(KeyRange(lower, _bound(columns, one["until"]) if "until" in one else None))
@@ -88,6 +88,13 @@ def _ids(schema: Schema, given: Mapping[str, Any], what: str) -> tuple[int, ...]
         raise BadPartitioning(f"{what} names {', '.join(map(repr, unknown))}; the table has: {known}")
     ids = tuple(schema.by_name[name].id for name in names)
     return KeyColumns(schema, ids).ids
+
+
+def _listed(given: Mapping[str, Any], name: str) -> Sequence[Any]:
+    found = given.get(name, ())
+    if not isinstance(found, list | tuple):
+        raise BadPartitioning(f"{name} is a list, not {type(found).__name__}")
+    return found
 
 
 def _count(value: Any) -> int:

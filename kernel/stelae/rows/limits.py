@@ -61,9 +61,13 @@ class LimitSettings:
 
     def _check_default(self, column: Column) -> None:
         what, value = f"default of column {column.name!r}", column.default
-        array = to_array(column, [value])
-        if out_of_range(column, array):
-            raise SchemaMismatch(f"{what}: {value} is no {column.type}, which goes from {range_said(column)}")
+        try:
+            fits = not out_of_range(column, to_array(column, [value]))
+        except SchemaMismatch:
+            fits = False
+        if not fits:
+            goes = f", which goes from {range_said(column)}" if range_said(column) else ""
+            raise SchemaMismatch(f"{what}: {value!r:.40} is no {column.type}{goes}")
         size = len(value.encode()) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 0
         if size > self.cell_bytes_max:
             limit = f"at most {self.cell_bytes_max} are accepted (cell_bytes_max in [limits])"

@@ -35,4 +35,6 @@ def _column(column: Mapping[str, Any], place: int) -> Column:
     if unknown:
         raise SchemaMismatch(f"column {place} has unknown fields {sorted(unknown)!r}")
     given = {"id": place, "nullable": False, "default": None, **column}
+    if any("\ud800" <= character <= "\udfff" for character in str(given.get("name"))):
+        raise SchemaMismatch(f"column {place} is called {given['name']!r}, which is no text that UTF-8 can say")
     return msgspec.convert([given[name] for name in _FIELDS], Column)

@@ -41,7 +41,8 @@ class BatchReader:
                 batch.validate(full=True)
             except ValueError:
                 break
-            return {str(name): values for name, values in batch.slice(0, SAMPLE_ROWS).to_pydict().items()}
+            first = batch.slice(0, SAMPLE_ROWS)
+            return {str(name): _values(first.column(place)) for place, name in enumerate(first.schema.names)}
         return {}
 
     def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[Chunk]:
@@ -148,6 +149,14 @@ class ArrowReader(BatchReader):
                 yield self._reader.get_batch(place)
         else:
             yield from self._reader
+
+
+def _values(array: Any) -> list[Any]:
+    """The values of a column; dates and times that Python does not have as numbers."""
+    try:
+        return list(array.to_pylist())
+    except (ValueError, OverflowError):
+        return [getattr(value, "value", None) for value in array]
 
 
 def _rows_per_chunk(batch: Any) -> int:

@@ -93,7 +93,7 @@ def design(name: str, types: Mapping[str, Any], key: Sequence[str], hash_levels:
     """Make a design of the columns of a file.
 
     Args:
-        types: Arrow type of each column, ``None`` where all values are null.
+        types: Arrow type of each column, ``None`` where all values are null; words, where there is no one type.
         key: names of the key columns.
         hash_levels: ``"column,column:buckets"`` for each level.
         hint: said when there is no key.
@@ -110,7 +110,8 @@ def design(name: str, types: Mapping[str, Any], key: Sequence[str], hash_levels:
     for column, kind in types.items():
         stored = stored_type(kind)
         if stored is None:
-            fact = f"column {column!r} is {kind}, which no column can store"
+            verb = "has" if isinstance(kind, str) else "is"
+            fact = f"column {column!r} {verb} {kind}, which no column can store"
             raise BadDesign(f"{fact}; leave it out with --columns, or convert it first")
         columns.append({"name": column, "type": stored, "nullable": column not in key})
     made = Design(

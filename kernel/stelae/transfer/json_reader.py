@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
 from stelae.transfer.files import BrokenInput, Stream
 from stelae.transfer.inference import arrow_of_values
@@ -48,13 +47,15 @@ class JsonReader:
         self._stream.close()
 
     def types(self) -> Mapping[str, Any]:
-        """Return the Arrow type of each column, judged by the first rows; ``CallerError``: one cannot be stored."""
-        found = {}
+        """Return the Arrow type of each column, judged by the first rows; words, where no type can store all of them.
+
+        A table that exists says itself what a column holds: then rows are judged one by one."""
+        found: dict[str, Any] = {}
         for name, values in self._first_rows().items():
             try:
                 found[name] = arrow_of_values(values)
             except TypeError as error:
-                raise CallerError(f"column {name!r} of {self._path} has {error}, which no column can store") from error
+                found[name] = str(error)
         return found
 
     def sample(self) -> Mapping[str, Sequence[Any]]:

@@ -96,6 +96,33 @@ def test_values_of_a_dropped_column_fail_and_say_so() -> None:
     asyncio.run(run())
 
 
+def test_a_scan_names_the_column_that_was_dropped_since_it_was_described() -> None:
+    """The tablet knows it by id, and said that columns (1, 4) are not distinct columns of schema version 2."""
+
+    async def run() -> None:
+        for columns, where in ((["note"], None), (["sensor"], ("note", "=", "-")), (None, None)):
+            world = Altered(WITHOUT_NOTE, MemoryTablet("t-0", SCHEMA, Clock()))
+            await world.table.insert([ROW])
+            scan = world.table.scan(columns, where)
+            world.before.change_schema(WITHOUT_NOTE)
+            with pytest.raises(SchemaMismatch, match="column 'note' was dropped from the table; it has: sensor, min"):
+                await scan.to_pylist()
+            assert await world.table.scan().to_pylist() == []
+
+    asyncio.run(run())
+
+
+def test_what_a_tablet_refuses_for_another_reason_is_said_as_it_was() -> None:
+    async def run() -> None:
+        world = Altered(WITH_UNIT)
+        world.before.error = SchemaMismatch("of its own")
+        world.now.error = world.before.error
+        with pytest.raises(SchemaMismatch, match="of its own"):
+            await world.table.scan(["note"]).to_pylist()
+
+    asyncio.run(run())
+
+
 def test_calls_at_the_same_time_look_the_table_up_once() -> None:
     async def run() -> None:
         world = Altered(WITH_UNIT)

@@ -16,6 +16,10 @@ import pytest
 
 from stelae.client import RowsFailed, WriteResult
 from stelae.client.arrow_fit import BadArrow
+from stelae.client.definition import definition
+from stelae.client.master_requests import GetTable
+from stelae.client.messages import encode
+from stelae.partition.schema import BadPartitioning
 from stelae.rows.limits import RANGES
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import Schema
@@ -348,3 +352,58 @@ def test_polars_frames_lazy_frames_and_streams_of_batches_are_taken() -> None:
         result, rows = written(one_column("value", "string"), data)
         assert result.written == 2, data
         assert rows == [{"id": 1, "value": "a"}, {"id": 2, "value": None}]
+
+
+def test_a_failure_has_the_value_that_was_handed_in_whatever_it_came_as() -> None:
+    """The file of bad rows of an import is made of these: it held nulls for all that came as Arrow."""
+    far = pa.table({"id": [1, 2], "value": pa.array([0, LAST_US + 1], pa.timestamp("us"))})
+    for frame in (far, far.set_column(1, "value", far.column(1).dictionary_encode())):
+        (failure,) = written(one_column("value", "timestamp"), frame)[0].failures
+        assert failure.values == {"id": 2, "value": LAST_US + 1}
+    (failure,) = written(one_column("value", "int8"), pd.DataFrame({"id": [1, 2], "value": [1, 300]}))[0].failures
+    assert failure.values == {"id": 2, "value": 300}
+    (failure,) = written(one_column("value", "string"), arrow(text_of(b"a", b"\xff")))[0].failures
+    assert failure.values == {"id": 1, "value": b"\xff"}
+
+
+def test_names_and_options_that_are_none_are_refused_as_such() -> None:
+    table = MemoryTable().table
+    for wrong in (
+        lambda: table.scan(5),
+        lambda: table.scan(where=5),
+        lambda: table.scan(limit="all"),
+        lambda: table.scan(limit=1 << 70),
+        lambda: table.scan(limit=1.5),
+        lambda: table.scan(at=datetime(1, 1, 1, tzinfo=EAST)),
+        lambda: encode(GetTable(table="\ud800")),
+        lambda: encode(GetTable(table=object())),
+    ):
+        with pytest.raises(CallerError):
+            wrong()
+
+
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        ("text", "k"),
+        (None, "k"),
+        ([5], "k"),
+        ({"k": 5}, "k"),
+        ({"k": "int64"}, None),
+        ({"k": "int64"}, 5),
+        ({"\ud800": "int64"}, "\ud800"),
+        ([{"name": "k", "type": "int64"}, {"name": "v", "type": "int64", "default": 1 << 70}], "k"),
+        ([{"name": "k", "type": "int64"}, {"name": "v", "type": "string", "default": "\ud800"}], "k"),
+        ([{"name": "k", "type": "int64"}, {"name": "v", "type": "date", "default": 1 << 30}], "k"),
+    ],
+    ids=repr,
+)
+def test_a_table_that_cannot_be_described_is_refused_as_such(columns: Any, key: Any) -> None:
+    with pytest.raises(SchemaMismatch):
+        definition("t", columns, key, None, 1)
+
+
+@pytest.mark.parametrize("part", [{"hash": 5}, {"range": {"columns": ["id"], "bounds": 5}}])
+def test_a_partitioning_whose_lists_are_none_is_refused_as_such(part: Any) -> None:
+    with pytest.raises(BadPartitioning, match="is a list, not int"):
+        definition("t", {"id": "int64"}, "id", part, 1)

@@ -51,6 +51,7 @@ def test_values_of_json_have_their_own_types() -> None:
     assert arrow_of_values(["2026-06-01"]) == pa.date32()
     assert arrow_of_values(["1", "2"]) == pa.string()
     assert arrow_of_values([1 << 70]) == pa.float64()
+    assert stored_type("values of the kinds int, str") is None
     for odd in ([{}], [[1]], ["a", 1], [True, 1]):
         with pytest.raises(TypeError, match="values of the kinds"):
             arrow_of_values(odd)

@@ -206,6 +206,23 @@ def test_batches_are_numbered_and_begin_behind_a_row(tmp_path: Path, name: str, 
     assert not chunks or chunks[-1].last == 20
 
 
+@pytest.mark.parametrize("name", ["far.parquet", "far.arrow"])
+def test_dates_that_python_does_not_have_are_no_reason_not_to_look_at_a_file(tmp_path: Path, name: str) -> None:
+    """The sample of its first values ended in an OverflowError; the rows are judged one by one, as all are."""
+    path, kinds = tmp_path / name, (pa.timestamp("us"), pa.timestamp("ns"), pa.date32())
+    columns = [pa.array([0, 1 << 62 if kind != pa.date32() else 1 << 30, None], kind) for kind in kinds]
+    table = pa.table([pa.array([1, 2, 3]), *columns], names=["id", "us", "ns", "day"])
+    if name.endswith("parquet"):
+        parquet.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    reader = open_reader(path, kind_of(path))
+    sample = reader.sample()
+    assert (sample["id"], sample["us"][1], sample["day"][1:]) == ([1, 2, 3], 1 << 62, [1 << 30, None])
+    reader.close()
+
+
 def test_a_hostile_arrow_file_is_told_and_nothing_of_it_is_read(tmp_path: Path) -> None:
     offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 1 << 30, 2, 3)))
     text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
