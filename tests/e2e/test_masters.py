@@ -21,6 +21,10 @@ from stelae.client.checkup import check
 from stelae.client.master_errors import BadChange, NoTable, TableExists, TooFewServers
 from stelae.client.master_requests import AddColumn, DropColumn, RenameColumn, RenameTable
 from stelae.client.table import AsyncTable
+from stelae.server.master import driver
+from stelae.server.master.actions import Action, ChangeConfig, CreateReplica, TransferLeadership
+from stelae.server.master.core import MasterCore
+from stelae.server.master.events import Effect, Send
 from stelae.spi.errors import CallerError, SchemaMismatch, Unavailable
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.write import OpKind
@@ -335,3 +339,31 @@ def test_a_server_that_was_away_while_a_table_was_made_has_its_replicas_once_it_
         return {tablet_id: (applier.applied, applier.store.checksum(None)) for tablet_id, applier in appliers}
 
     asyncio.run(run())
+
+
+def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refuse_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """240 lines of the log in minutes, and a counter of refusals that rose, after one server had died."""
+    settings = "[master]\nserver_silent_ms = 1000\nserver_dead_ms = 1500\npolicy_interval_ms = 50\naction_retry_ms = 50"
+    planned: list[Action] = []
+    sent: list[Action] = []
+    encode, take = driver.encode_action, MasterCore.take_effects
+
+    def taken(core: MasterCore) -> tuple[Effect, ...]:
+        effects = take(core)
+        planned.extend(effect.action for effect in effects if isinstance(effect, Send))
+        return effects
+
+    monkeypatch.setattr(MasterCore, "take_effects", taken)
+    monkeypatch.setattr(driver, "encode_action", lambda action: sent.append(action) or encode(action))
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=4, settings=settings) as cluster:
+            async with await connect(cluster) as client:
+                await client.create_table("people", COLUMNS, "id", partition=FOUR)
+            await cluster.stop(next(s for s in cluster.servers if cluster.nodes[s].replicas))
+            await until(lambda: sum(isinstance(action, ChangeConfig) for action in planned) > 4)
+
+    asyncio.run(run())
+    assert {CreateReplica} <= {type(action) for action in sent} <= {CreateReplica, TransferLeadership}
