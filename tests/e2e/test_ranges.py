@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from stelae.client import AddColumn, AddRange, AsyncClient, AsyncTable, DropRange, RenameTable, ScanToken
+from stelae.client import AddColumn, AddRange, AsyncClient, AsyncTable, DropRange, RenameTable, RowsFailed, ScanToken
 from stelae.client.tokens import BadToken
 from stelae.partition.partitioning import NoPartition
+from stelae.server.master.actions import Action, DeleteReplica
+from stelae.server.tserver.actions import ActionService, Done
 from tests.e2e.master_nodes import Cluster, running
 from tests.e2e.test_masters import COLUMNS, QUICK, column, connect, rows
 
@@ -142,5 +144,30 @@ def test_a_token_follows_its_table_through_a_rename_and_reads_no_other_of_its_ol
         await other.drop_table("people")
         with pytest.raises(BadToken, match="table that is gone, called 'people' then; there are: none"):
             await other.open(whole)
+
+    two_clients(tmp_path, work)
+
+
+def test_a_range_takes_no_more_writes_once_its_drop_has_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write to it was acknowledged, and gone with the replicas, which are deleted a while after the masters' word."""
+    act = ActionService.act
+
+    def slowly(self: ActionService, action: Action, done: Done) -> None:
+        delay_s = 0.5 if isinstance(action, DeleteReplica) else 0.0
+        asyncio.get_running_loop().call_later(delay_s, act, self, action, done)
+
+    monkeypatch.setattr(ActionService, "act", slowly)
+
+    async def work(table: AsyncTable, other: AsyncClient, cluster: Cluster) -> None:
+        await table.insert(rows(10))
+        first = table.key_range(0, 10)
+        await other.alter_table("people", AddRange(range=table.key_range(10, 20)))
+        await other.alter_table("people", DropRange(range=first))
+        with pytest.raises(RowsFailed, match="NO_PARTITION"):
+            await table.upsert(rows(1))
+        with pytest.raises(NoPartition):
+            await table.get(0)
 
     two_clients(tmp_path, work)

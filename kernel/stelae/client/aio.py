@@ -15,7 +15,15 @@ from stelae.client.leader import LeaderTracker
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
 from stelae.client.master_errors import NoTable
 from stelae.client.master_names import TableId, TableState
-from stelae.client.master_requests import AlterStep, AlterTable, DeleteTable, RecallTable, RenameTable
+from stelae.client.master_requests import (
+    AlterStep,
+    AlterTable,
+    DeleteTable,
+    DropRange,
+    RecallTable,
+    RenameTable,
+    TabletPlace,
+)
 from stelae.client.messages import ScanPage
 from stelae.client.page_rows import PageRows
 from stelae.client.scan import AsyncScan
@@ -34,6 +42,10 @@ from stelae.spi.write import OpResult
 
 Addresses: TypeAlias = str | Sequence[str]
 Tables: TypeAlias = str | Path | None
+
+
+STRAGGLERS_S = 2.0
+"""How long the last replicas of a dropped range are waited for, in seconds, when a majority is gone."""
 
 
 async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> AsyncClient:
@@ -155,15 +167,42 @@ class AsyncClient:
         was opened before reads the columns that it knows of, and the ranges that there are; its writes, and
         ``refresh``, look it up again.
 
+        When it returns, a range that was dropped takes no more writes, whoever still knows of it.
+
         Raises:
             NoTable, BadChange: there is no such table, or it cannot be changed so.
             Unavailable: not in time; the change may still take effect, once.
         """
         catalog = self._masters()
+        drops = any(isinstance(step, DropRange) for step in steps)
+        before = (await catalog.get_table(name, timeout_s=timeout_s)).tablets if drops else ()
         await catalog.change(AlterTable(table=name, steps=steps), timeout_s=timeout_s)
-        renamed = [step.to for step in steps if isinstance(step, RenameTable)]
-        await self._settled(catalog, [name, *renamed][-1], timeout_s)
-        return await self.table([name, *renamed][-1], timeout_s=timeout_s)
+        found = [name, *(step.to for step in steps if isinstance(step, RenameTable))][-1]
+        await self._settled(catalog, found, timeout_s)
+        if drops:
+            left = {tablet.tablet_id for tablet in (await catalog.get_table(found, timeout_s=timeout_s)).tablets}
+            await self._until_gone([tablet for tablet in before if tablet.tablet_id not in left], timeout_s)
+        return await self.table(found, timeout_s=timeout_s)
+
+    async def _until_gone(self, dropped: Sequence[TabletPlace], timeout_s: float) -> None:
+        """Wait until no replica that answers is left of tablets.
+
+        Once a majority is gone, nobody who still knows of them can have a write acknowledged that would be gone with
+        them; the others are waited for a little, so that such a write is refused and does not wait for an answer."""
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + timeout_s
+        for tablet in dropped:
+            patience_s = deadline_s
+            while True:
+                left = await self.connection.holders(tablet.tablet_id, tablet.members)
+                if left <= len(tablet.members) // 2:
+                    patience_s = min(patience_s, now_s() + STRAGGLERS_S)
+                if not left or (left <= len(tablet.members) // 2 and now_s() >= patience_s):
+                    break
+                if now_s() >= deadline_s:
+                    fact = f"the range is dropped, and its tablet {tablet.tablet_id} is still being deleted"
+                    raise Unavailable(f"{fact}: who opened the table before may reach it until then")
+                await asyncio.sleep(POLL_S)
 
     async def recall_table(self, table_id: str, *, name: str | None = None, timeout_s: float = TIMEOUT_S) -> AsyncTable:
         """Bring back a table that was dropped with ``keep_s``, and open it.

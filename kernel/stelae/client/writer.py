@@ -53,13 +53,14 @@ class Caller(Protocol):
 
 
 class _Op:
-    __slots__ = ("deadline", "future", "operation", "sequence")
+    __slots__ = ("deadline", "future", "operation", "sequence", "unsure")
 
     def __init__(self, sequence: int, operation: Operation, future: asyncio.Future[OpResult], deadline: float) -> None:
         self.sequence = sequence
         self.operation = operation
         self.future = future
         self.deadline = deadline
+        self.unsure = False  #: Whether somebody may have taken it.
 
 
 class TabletWriter:
@@ -97,6 +98,8 @@ class TabletWriter:
         self._failures = 0
         self._closed: StelaeError | None = None
         self._last_said = "nobody answered"
+        self._without: set[NodeId] = set()
+        """Members whose last word was that they have no replica."""
         self.retries = 0
         """How many times operations had to be sent again."""
 
@@ -109,8 +112,9 @@ class TabletWriter:
         """Send one operation (``stelae.rows.operations``).
 
         The future gets the operation's result once a majority has made it durable and it is
-        applied. Otherwise it gets ``DeadlineExceeded``: then the outcome is unknown, since the
-        operation may still take effect, at most once.
+        applied. Otherwise it gets ``NoSuchTablet``, when no member has a replica and none was ever
+        asked that had: it has no effect then; or ``DeadlineExceeded``: then the outcome is unknown,
+        since the operation may still take effect, at most once.
 
         Raises:
             Overloaded: too many operations are unanswered.
@@ -191,6 +195,12 @@ class TabletWriter:
             return
         if error is not None:
             self._last_said = str(error) or type(error).__name__
+        if isinstance(error, NoSuchTablet):
+            self._no_replica(batch, node, error)
+            return
+        self._without.discard(node)
+        for op in batch:
+            op.unsure = True
         if reply is not None:
             self._take(batch, reply)
         elif isinstance(error, NotLeader):
@@ -200,13 +210,25 @@ class TabletWriter:
             if not isinstance(error, Overloaded):  # Who pushes back leads: nobody else could take it.
                 self._leader.failed(node)
             self._again(batch, pause=True)
-        elif isinstance(error, CallerError) and not isinstance(error, NoSuchTablet):
+        elif isinstance(error, CallerError):
             for op in batch:
                 self._fail(op, error)
         else:
-            # A peer that speaks nonsense, met a defect, or has let go of its replica: another node may do better.
+            # A peer that speaks nonsense, or met a defect: another node may do better.
             self._leader.failed(node)
             self._again(batch, pause=True)
+
+    def _no_replica(self, batch: list[_Op], node: NodeId, error: NoSuchTablet) -> None:
+        """A node has let go of its replica: another one may have one, or the tablet is gone, or elsewhere.
+
+        What somebody may have taken before is sent until its time is over: as a new operation it could count twice."""
+        self._without.add(node)
+        self._leader.failed(node)
+        if self._without >= set(self._leader.members):
+            for op in batch:
+                if not op.unsure and op.sequence in self._pending:
+                    self._fail(op, error)
+        self._again(batch, pause=True)
 
     def _take(self, batch: list[_Op], reply: WriteReply) -> None:
         self._failures = 0

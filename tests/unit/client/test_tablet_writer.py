@@ -67,3 +67,41 @@ def test_a_leader_that_pushes_back_is_still_the_one_to_ask() -> None:
 def test_a_node_that_has_let_go_of_its_replica_is_not_asked_again_at_once() -> None:
     said, current = asyncio.run(refused(NoSuchTablet("no tablet 't' on this node")))
     assert "no tablet 't'" in said and current == NODES[1]
+
+
+class Saying:
+    """A messenger whose peers give the errors that are due, and the last one from then on."""
+
+    def __init__(self, *errors: StelaeError) -> None:
+        self._errors = [*errors]
+
+    def call(self, to: NodeId, kind: str, frames: Sequence[Any], *, deadline_ms: int) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(self._errors.pop(0) if len(self._errors) > 1 else self._errors[0])
+        return future
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [((), NoSuchTablet), ((Unavailable("no answer"),), DeadlineExceeded), ((Overloaded("full"),), DeadlineExceeded)],
+)
+def test_a_tablet_that_no_member_has_ends_a_write_unless_somebody_may_have_taken_it(
+    before: tuple[StelaeError, ...], told: type[StelaeError]
+) -> None:
+    """A write to a dropped range was asked for until its time was over, and its outcome was said to be unknown."""
+
+    async def run() -> None:
+        caller = Saying(*before, NoSuchTablet("no tablet 't' on this node"))
+        writer = TabletWriter(
+            caller,
+            LeaderTracker(NODES),
+            tablet_id=TabletId("t"),
+            client_id=ClientId("c"),
+            schema_version=1,
+            rng=random.Random(1),
+        )
+        with pytest.raises(told):
+            await writer.write(operation(OpKind.INSERT, [(1,)]), 0.2)
+        assert writer.pending == 0
+
+    asyncio.run(run())
