@@ -205,7 +205,7 @@ def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_br
     cluster: str, tmp_path: Path
 ) -> None:
     stelae("table", "create", "checked", "--column", "id:int64", "--key", "id", "--dir", cluster)
-    found = answer("check", "--checksums", "--dir", cluster)
+    found = until_content(cluster, "--checksums")
     assert found["ok"] and not found["problems"]
     (table,) = found["tables"]
     (tablet,) = table["tablets"]
@@ -234,17 +234,17 @@ def test_check_is_content_with_a_whole_cluster_and_names_what_is_missing_of_a_br
     file = tmp_path / "rows.csv"
     file.write_text("id\n1\n")
     stelae("import", str(file), "--table", "checked", "--dir", cluster)  # a write tells the one that was away
-    healed = look("check", "--dir", cluster)
-    for _ in until_given_up():
-        healed = look("check", "--dir", cluster)
-        if healed["ok"]:
-            break
+    healed = until_content(cluster)
     assert healed["ok"], healed["problems"]
     (differing,) = healed["differences"]
     assert (differing["setting"], differing["severity"]) == ("maintenance.history_retention_s", "WARNING")
     assert ["1000", [killed["address"]]] in differing["values"] and healed["warnings"] and healed["ok"]
     assert list(healed["versions"]) == [healed["nodes"][0]["version"]]
-    place = {one["address"]: one["location"] for one in look("tserver", "list", "--dir", cluster)["servers"]}
+    place = {}
+    for _ in until_given_up():  # The master has it from its next report.
+        place = {one["address"]: one["location"] for one in look("tserver", "list", "--dir", cluster)["servers"]}
+        if place[killed["address"]]:
+            break
     assert place[killed["address"]] == "/oslo/rack-1"
     stelae("table", "drop", "checked", "--dir", cluster)
     kept = {node["name"]: until_set_aside(cluster, node) for node in answer("cluster", "status", cluster)["nodes"][1:]}
@@ -270,6 +270,16 @@ def test_an_unknown_name_is_told_with_its_neighbours_and_the_next_step(
     assert exit_code(caught.value) == 2
 
 
+def until_content(cluster: str, *options: str) -> Any:
+    """What ``check`` finds once all that has just been made or started has settled."""
+    found = look("check", *options, "--dir", cluster)
+    for _ in until_given_up():
+        if found["ok"]:
+            break
+        found = look("check", *options, "--dir", cluster)
+    return found
+
+
 def until_set_aside(cluster: str, node: dict[str, Any]) -> list[str]:
     """What a server has set aside of the table that was dropped, once it has deleted its replicas."""
     place = Path(cluster, node["name"], "data")
@@ -289,8 +299,13 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     file = tmp_path / "rows.csv"
     file.write_text("id\n" + "".join(f"{row}\n" for row in range(5000)))
     stelae("import", str(file), "--table", "seen", "--dir", cluster)
+    assert until_content(cluster)["ok"]
     tablets = look("tablet", "list", "--table", "seen", "--dir", cluster)["tablets"]
-    servers = look("tserver", "list", "--dir", cluster)["servers"]
+    servers: list[Any] = []
+    for _ in until_given_up():  # Who leads the master has from the servers' next reports.
+        servers = look("tserver", "list", "--dir", cluster)["servers"]
+        if sum(server["leaders"] for server in servers) == 2:
+            break
     (master,) = look("master", "list", "--dir", cluster)["masters"]
     addresses = {server["address"] for server in servers}
     for number, tablet in enumerate(tablets):
