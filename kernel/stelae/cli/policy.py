@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stelae.cli.connection import ConnectOption, TimeoutOption
-from stelae.cli.output import JsonOption, command_group, note, print_json, print_table
+from stelae.cli.output import JsonOption, command_group, print_json
 from stelae.cli.table import MasterDirOption
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
-    from stelae.spi.policy import Action, MasterPolicy
+    from stelae.spi.policy import MasterPolicy
 
 ROWS_MAX = 100_000
 """Rows that one `policy explain` prints at most: it holds them all, so that columns fit."""
@@ -48,18 +47,23 @@ def explain(
     save: Annotated[Path | None, typer.Option(help="Write the snapshot that was asked of the masters here.")] = None,
     policy: PolicyOption = "placement",
     seed: SeedOption = 0,
-    tablet: Annotated[str | None, typer.Option(help="Only what concerns this tablet.")] = None,
+    tablet: Annotated[
+        str | None, typer.Option(help="Only what concerns this tablet; the beginning of its id will do.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=ROWS_MAX, help="Actions to print at most.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a policy would change about a cluster, most urgent first, each action with its reason.
+    """Print what a policy plans for a cluster, most urgent first, each action with its reason.
 
-    The cluster is asked of its leading master, or read from a file. Nothing is carried out; what the masters do carry
-    out of such a plan, and what they cannot yet, stands in the docs. Tablets that are not whole and get no action are
-    listed with what they wait for. The policy has its default settings.
+    The cluster is asked of its leading master, or read from a file. The command itself carries nothing out. Of such a
+    plan masters carry out PLACE and TRANSFER; ADD, REMOVE and CHANGE_ROLE, and with them re-replication, are only
+    planned in this release. Tablets that are not whole and get no action are listed with what they wait for. The policy
+    has its default settings.
 
     Example: stelae policy explain --dir /tmp/try"""
+    from stelae.cli.naming import pick
     from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
+    from stelae.cli.policy_text import print_plan
     from stelae.cli.run_table import Cluster
 
     if snapshot is not None and (directory is not None or connect or save is not None):
@@ -68,6 +72,7 @@ def explain(
     actions = plan_for(_policy(policy), seen, seed)
     waits = waiting(seen, actions)
     if tablet is not None:
+        tablet = pick("tablet", tablet, {name: name for name in seen.tablets}, "stelae tablet list")
         actions = [action for action in actions if action.tablet_id == tablet]
         waits = {tablet_id: why for tablet_id, why in waits.items() if tablet_id == tablet}
     counts = Counter(action.kind.value for action in actions)
@@ -75,7 +80,7 @@ def explain(
         documents = [action_document(action) for action in actions[:limit]]
         print_json({"policy": policy, "seed": seed, "counts": counts, "actions": documents, "waiting": waits})
     else:
-        _print_plan(actions, counts, waits, limit)
+        print_plan(seen, actions, waits, limit)
 
 
 @commands.command("simulate")
@@ -105,20 +110,6 @@ def simulate(
             print(flush=True)
     if as_json:
         print_json({"policy": policy, "seed": seed, "phases": phases})
-
-
-def _print_plan(actions: Sequence[Action], counts: Mapping[str, int], waits: Mapping[str, str], limit: int) -> None:
-    if not actions:
-        print("nothing is to be changed")
-    else:
-        shown = [(action.kind, action.tablet_id, action.node_id, action.reason) for action in actions[:limit]]
-        print_table(("KIND", "TABLET", "NODE", "REASON"), shown)
-        print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
-    if waits:
-        print()
-        print_table(("TABLET", "WAITS FOR"), sorted(waits.items()))
-    if len(actions) > limit:
-        note(f"{len(actions) - limit} more actions; raise --limit")
 
 
 def _policy(name: str) -> type[MasterPolicy]:

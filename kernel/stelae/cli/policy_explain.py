@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from stelae.cli.fitting import counted
 from stelae.cli.run_table import Cluster
 from stelae.spi.consensus import MemberType, Role
 from stelae.spi.errors import CallerError
@@ -17,6 +18,8 @@ from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot, 
 
 FILE_BYTES_MAX = 1 << 30
 """Bytes of a snapshot that are read: a cluster of a hundred thousand tablets has about a hundred million."""
+NO_PLACE = "that can take"
+"""In the words of what a tablet waits for: there is no server to put a replica on."""
 _VOTING = (MemberType.VOTER, MemberType.WITNESS)
 
 
@@ -90,7 +93,7 @@ def waiting(snapshot: PolicySnapshot, actions: Sequence[Action]) -> dict[str, st
 def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
     wanted = tablet.replication_factor
     if not tablet.replicas:
-        return f"{wanted} servers that can take it"
+        return f"{wanted} servers {NO_PLACE} it"
     if tablet.change_pending:
         return "the change of config that is pending"
     voters = [replica for replica in tablet.replicas if replica.member_type in _VOTING]
@@ -107,5 +110,5 @@ def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
     absent = sum(replica.node_id in away for replica in voters)
     staying = len([replica for replica in healthy if replica.node_id not in away]) + absent
     if staying < wanted:
-        return f"a server that can take a replica: {staying} of {wanted} voters are there"
-    return f"{absent} servers in maintenance" if absent else ""
+        return f"a server {NO_PLACE} a replica: {staying} of {wanted} voters are there"
+    return f"{counted(absent, 'server')} in maintenance, or silent since a moment" if absent else ""

@@ -38,14 +38,48 @@ def ailing() -> ModelCluster:
 def test_explain_says_what_and_why_and_what_the_others_wait_for(ailing: ModelCluster, tmp_path: Path) -> None:
     done = run("policy", "explain", written(ailing, tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0].split() == ["KIND", "TABLET", "NODE", "REASON"]
-    assert [line.split()[:2] for line in lines[1:4]] == [["PLACE", "new"]] * 3
-    assert lines[4].split()[:3] == ["ADD", "lost", node_name(4)]
-    assert "00000000 (/d/r1/h1) is DEAD" in lines[4]
-    assert [line.split()[:2] for line in lines[5:-4]] == [["TRANSFER", "well"]]
-    assert lines[-4] == "1 ADD, 3 PLACE, 1 TRANSFER"
-    assert lines[-1].split(maxsplit=1) == ["down", "a majority: 1 of 2 voters are healthy"]
+    head, table, waits = (part.splitlines() for part in done.stdout.split("\n\n"))
+    assert head[0].split(maxsplit=1) == ["planned", "1 ADD, 3 PLACE, 1 TRANSFER"]
+    assert "1 of these: re-replication" in head[1] and "not carried out in this release" in head[1]
+    assert table[0].split() == ["KIND", "TABLET", "NODE", "REASON"]
+    assert [line.split()[:2] for line in table[1:4]] == [["PLACE", "new"]] * 3
+    assert table[4].split()[:3] == ["ADD", "lost", node_name(4)]
+    assert "00000000 (/d/r1/h1) is DEAD" in table[4]
+    assert [line.split()[:2] for line in table[5:]] == [["TRANSFER", "well"]]
+    assert waits[-1].split(maxsplit=1) == ["down", "a majority: 1 of 2 voters are healthy"]
+
+
+def test_a_plan_fits_the_terminal_and_tells_tablets_apart_by_the_beginning_of_their_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines had 91 columns at best, and 200 with additions."""
+    model = cluster("/d/r1/h1", "/d/r2/h2", "/d/r3/h3", "/d/r1/h4")
+    for number in range(4):
+        model.create(f"{number}" * 32, (1, 2, 3))
+    model.set_health(1, NodeHealth.DEAD)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("policy", "explain", written(model, tmp_path)).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert {"00000000", "11111111"} <= {line.split()[1] for line in lines if line.startswith("ADD")}
+    found = document(run("policy", "explain", written(model, tmp_path), "--tablet", "1111", "--json"))
+    assert {action["tablet_id"] for action in found["actions"]} == {"1" * 32}
+    assert "no tablet 'none'" in run("policy", "explain", written(model, tmp_path), "--tablet", "none").stderr
+
+
+def test_where_there_is_no_server_for_a_replica_it_is_said_and_what_to_do(tmp_path: Path) -> None:
+    """It began "nothing is to be changed" with every tablet under-replicated."""
+    model = cluster("", "", "")
+    model.create("t", (1, 2, 3))
+    model.create("u", (1, 2, 3))
+    model.set_health(3, NodeHealth.DEAD)
+    for tablet in ("t", "u"):
+        led = [msgspec.structs.replace(r, role=Role.FOLLOWER) for r in model.tablets[TabletId(tablet)].replicas[1:]]
+        first = msgspec.structs.replace(model.tablets[TabletId(tablet)].replicas[0], role=Role.LEADER)
+        model.change(tablet, replicas=(first, *led))
+    said = run("policy", "explain", written(model, tmp_path)).stdout
+    assert said.split("\n")[0].split() == ["planned", "nothing"]
+    assert "2 tablets have too few replicas, and there is nowhere to put more" in said
+    assert "(1 server of 3 dead); start" in said and "again, or add a tablet server" in said
 
 
 def test_explain_prints_one_json_document(ailing: ModelCluster, tmp_path: Path) -> None:
@@ -74,7 +108,7 @@ def test_explain_of_a_cluster_at_rest(tmp_path: Path) -> None:
     model = cluster("/d/r1/h1", "/d/r2/h2", "/d/r3/h3")
     model.create("t", (1, 2, 3))
     done = run("policy", "explain", written(model, tmp_path))
-    assert (done.returncode, done.stdout) == (0, "nothing is to be changed\n")
+    assert (done.returncode, done.stdout) == (0, "planned  nothing: nothing is to be changed\n")
 
 
 @pytest.mark.parametrize(
@@ -155,4 +189,4 @@ def test_what_tablets_wait_for_is_told_apart() -> None:
     model.set_health(4, NodeHealth.MAINTENANCE)
     model.create("kept", (1, 2, 4))
     model.set_health(4, NodeHealth.MAINTENANCE)
-    assert waiting(model.snapshot(), ())["kept"] == "1 servers in maintenance"
+    assert waiting(model.snapshot(), ())["kept"] == "1 server in maintenance, or silent since a moment"
