@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from stelae.client import ScanToken
+from stelae.client.streams import PAGES_AHEAD
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch, TooOld
-from tests.unit.client.tablets import MemoryTable
+from tests.unit.client.tablets import PAGE_ROWS, MemoryTable
 
 HASHED = {"hash": [{"columns": ["sensor"], "buckets": 3}]}
 ROWS = [{"sensor": n % 5, "minute": n, "celsius": float(n), "note": None} for n in range(40)]
@@ -126,6 +127,22 @@ def test_a_token_carries_the_rest_of_a_diff_elsewhere(order: str) -> None:
         assert keyed([row for part in parts for row in await part.to_pylist()]) == every
 
     on_rows(work)
+
+
+def test_a_slow_reader_makes_no_tablet_look_far_ahead() -> None:
+    async def work(memory: MemoryTable, since: int) -> None:
+        (tablet,) = memory.tablets
+        tablet.pages.clear()
+        batches = memory.table.diff(since).batches()
+        await anext(batches)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        # One taken, a queue full, one that waits for room in it.
+        assert len(tablet.pages) <= PAGES_AHEAD + 2 < 25 // PAGE_ROWS
+        await batches.aclose()
+        assert len(asyncio.all_tasks()) == 1
+
+    on_rows(work, None)
 
 
 def test_a_column_that_is_called_like_the_flag_stays_and_one_that_must_not_be_empty_is_for_rows_that_went() -> None:
