@@ -131,6 +131,7 @@ class Node:
         self._undo.callback(machine.stop)
         self._workers = machine.pool("worker", threads.background_threads)
         self.metadata_pool = machine.pool("metadata", threads.metadata_threads)
+        self._clock_pool = machine.pool("clock", 1)  # A ceiling that waits behind votes lapses, and nobody is heard.
         self._apply = machine.pool("apply", threads.apply_threads)
         self.scans = machine.pool("scan", threads.apply_threads)
         self.time = HybridClock(
@@ -144,8 +145,7 @@ class Node:
         self._keep_clock_ahead()
 
     def _save_ceiling(self, ceiling: int, done: Callable[[object], None]) -> None:
-        files, layout = self.files, self.layout
-        self.metadata_pool.run("clock", lambda: save_ceiling(files, layout, ceiling), done)
+        self._clock_pool.run("clock", lambda: save_ceiling(self.files, self.layout, ceiling), done)
 
     def _keep_clock_ahead(self) -> None:
         self.time.keep_ahead()

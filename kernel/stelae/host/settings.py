@@ -46,7 +46,7 @@ class WorkerSettings:
         2, unit="count", low=1, high=256, reason="preallocation, compaction and other long work"
     )
     metadata_threads: int = setting(
-        2, unit="count", low=1, high=64, reason="votes: apart, so that elections stall no log"
+        16, unit="count", low=1, high=64, reason="votes: elections stall no log, and disks sync many at once"
     )
     apply_threads: int = setting(2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop")
 

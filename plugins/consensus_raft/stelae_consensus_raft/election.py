@@ -10,7 +10,8 @@ that nobody answered is repeated after T to 2T: there is nobody to hurry for.
 
 Patience: an answer to an attempt that was given up already shows that this replica gives up sooner than its peers can
 answer, as all do on a machine that is overloaded. Each such attempt doubles the waits, up to sixteenfold, until there
-is a leader; without it a hundred tablets would campaign for ever, and keep the machine busy with that.
+is a leader; without it a hundred tablets would campaign for ever, and keep the machine busy with that. A disk may be
+what is slow: nobody campaigns while the last term or vote is not durable here, nor for as long again as that took.
 """
 
 from __future__ import annotations
@@ -47,10 +48,17 @@ class Elections:
     # -- campaigning -----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Campaign if the deadline has passed."""
-        deadline = self._replica.election_deadline_us
-        if deadline is not None and self._replica.now_us >= deadline:
+        """Campaign if the deadline has passed, and what was promised last is durable.
+
+        Until then peers cannot have heard of it: another campaign would make it void and save one promise more."""
+        replica = self._replica
+        deadline = replica.election_deadline_us
+        if deadline is None or replica.now_us < deadline:
+            return
+        if replica.saving_since_us is None:
             self.campaign()
+        else:
+            replica.election_deadline_us = replica.now_us + replica.timeout_us // 10
 
     def campaign(self) -> None:
         """Begin a campaign with its pre-vote. Ignored by leaders and by those who may not lead."""
@@ -157,7 +165,13 @@ class Elections:
             self._patience = min(2 * self._patience, PATIENCE_MAX)
 
     def persisted(self, ready_id: int) -> None:
-        """Our own vote counts once it is durable."""
+        """Our own vote counts once it is durable. Peers get as long to save theirs as this one took."""
+        replica = self._replica
+        if replica.saving_since_us is not None and ready_id >= replica.saving_ready:
+            took_us, replica.saving_since_us = replica.now_us - replica.saving_since_us, None
+            if took_us > replica.timeout_us // 2 and replica.election_deadline_us is not None:
+                later = replica.now_us + took_us + replica.draw_timeout_us()
+                replica.election_deadline_us = max(replica.election_deadline_us, later)
         tally = self._replica.campaign
         if tally is not None and not tally.pre and ready_id >= self._vote_ready_id:
             self._count(self._replica.node_id, granted=True)

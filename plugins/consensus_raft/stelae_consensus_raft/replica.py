@@ -102,6 +102,8 @@ class Replica:
         self.leadership: Leadership | None = None
         self.campaign: Tally | None = None
         self.election_deadline_us: int | None = None
+        self.saving_since_us: int | None = None  # Since then term and vote are not durable: those of this Ready:
+        self.saving_ready = 0
         self.refused: Counter[str] = Counter()
         self.transitions: Counter[tuple[Role, Cause]] = Counter()
         self.history: deque[str] = deque(maxlen=HISTORY_LENGTH_MAX)
@@ -210,6 +212,9 @@ class Replica:
     def persist_hard_state(self) -> None:
         """Make term and vote durable with this Ready, before anything that depends on them."""
         self.outbox.hard_state = HardState(self.term, self.voted_for)
+        self.saving_ready = self.outbox.next_id
+        if self.saving_since_us is None:
+            self.saving_since_us = self.now_us
 
     def step_down(self, cause: Cause, term: int = 0) -> None:
         """Become a follower (or stay a learner), in a later term if ``term`` is one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import Campaign, HardState, LeaderAlive, Received, Role, StepDown, Tick
+from stelae.spi.consensus import Campaign, HardState, LeaderAlive, Persisted, Received, Role, StepDown, Tick
 from stelae.spi.ids import OpId
 from stelae_consensus_raft.messages import VoteRefusal, VoteReply, VoteRequest
 from tests.unit.consensus_raft.solo import ME, T_US, A, B, C, Solo, log_of, members
@@ -151,6 +151,47 @@ def test_a_split_campaign_is_repeated_soon() -> None:
     solo.step(Tick(deadline))
     again = solo.core.next_deadline()
     assert again is not None and again - deadline <= T_US // 2
+
+
+def test_nobody_campaigns_while_the_last_vote_is_not_durable() -> None:
+    """On a slow disk another campaign would make every vote void before anybody could count it."""
+    solo = Solo()
+    solo.step(Campaign(hinted=False))
+    solo.holds = True
+    solo.grant(A)
+    for _ in range(100):
+        solo.step(Tick(wait(solo)))
+    assert solo.core.status().term == 2 and solo.core.status().role is Role.CANDIDATE
+    slow_us = wait(solo)
+    solo.holds = False
+    solo.step(Tick(slow_us), Persisted(solo.readies[-1].id))
+    assert solo.core.status().term == 2, "peers get as long to save their votes"
+    assert wait(solo) >= slow_us + 4 * T_US
+    solo.grant(A)
+    assert solo.core.status().role is Role.LEADER
+
+
+def test_who_voted_waits_for_the_vote_to_be_durable_before_it_campaigns() -> None:
+    solo = Solo()
+    solo.holds = True
+    solo.step(Received(A, VoteRequest(term=2, last=LAST)))
+    for _ in range(100):
+        solo.step(Tick(wait(solo)))
+    assert solo.core.status().term == 2 and solo.core.status().role is Role.FOLLOWER
+    saved_us = wait(solo)
+    solo.step(Tick(saved_us), Persisted(solo.readies[-1].id))
+    assert wait(solo) >= saved_us + 4 * T_US, "the candidate needs time to hear of it"
+    solo.step(Tick(wait(solo)))
+    assert solo.core.status().role is Role.CANDIDATE
+
+
+def test_a_disk_that_keeps_up_changes_no_wait() -> None:
+    solo = Solo()
+    solo.holds = True
+    solo.step(Received(A, VoteRequest(term=2, last=LAST)))
+    before = wait(solo)
+    solo.step(Tick(T_US // 2), Persisted(solo.readies[-1].id))
+    assert wait(solo) == before
 
 
 def test_answers_that_come_after_the_campaign_was_given_up_make_the_next_waits_longer() -> None:
