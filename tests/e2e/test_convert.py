@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine
@@ -22,6 +23,7 @@ from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
+from tests.e2e import in_process
 from tests.e2e.nodes import Cluster, agree, connected, insert, read_ids, until
 
 STELAE = [sys.executable, "-m", "stelae"]
@@ -38,8 +40,9 @@ def stelae(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def document(*arguments: str) -> Any:
-    done = stelae(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
+    """What a command answers, run here."""
+    done = in_process.stelae(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout)
 
 
@@ -90,11 +93,22 @@ def test_nodes_with_three_log_engines_agree_and_go_on_when_each_has_changed_its_
     asyncio.run(scenario())
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> NodeProcess:
-    """A stopped node, the only one of its cluster, with forty rows in its log."""
-    made = LocalCluster.create(tmp_path / "cluster", SPEC, ALONE).nodes[0]
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[NodeProcess, Path, Path]:
+    """A stopped node, its cluster's folder, and a copy of that."""
+    place = tmp_path_factory.mktemp("convert")
+    made = LocalCluster.create(place / "cluster", SPEC, ALONE).nodes[0]
     run(made, insert_forty(made))
+    shutil.copytree(place / "cluster", place / "kept")
+    return made, place / "cluster", place / "kept"
+
+
+@pytest.fixture
+def node(filled: tuple[NodeProcess, Path, Path]) -> NodeProcess:
+    """A stopped node, the only one of its cluster, with forty rows in its log: for each test as it was at first."""
+    made, folder, kept = filled
+    shutil.rmtree(folder)
+    shutil.copytree(kept, folder)
     return made
 
 
@@ -150,9 +164,12 @@ def test_a_node_whose_toml_names_another_engine_says_the_command_which_then_help
 def test_a_running_node_keeps_its_log_to_itself(node: NodeProcess) -> None:
     async def ask() -> None:
         await expect_forty(node)
-        for words in (("dump",), ("verify",), ("stats",), ("convert", "--to", "lmdb")):
-            done = await asyncio.to_thread(stelae, "wal", words[0], layout_of(node).root, *words[1:])
-            assert done.returncode == 1 and f"in use by process {node.pid}" in done.stderr
+        root, told = layout_of(node).root, f"in use by process {node.pid}"
+        for words in (("dump",), ("verify",), ("stats",)):
+            here = await asyncio.to_thread(in_process.stelae, "wal", words[0], root)
+            assert here.exit_code == 1 and told in here.stderr
+        done = await asyncio.to_thread(stelae, "wal", "convert", root, "--to", "lmdb")
+        assert done.returncode == 1 and told in done.stderr
 
     run(node, ask())
 
