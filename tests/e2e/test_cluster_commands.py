@@ -103,6 +103,24 @@ def test_up_says_where_to_connect_and_status_what_runs(cluster: str) -> None:
     assert again["addresses"] == [found["nodes"][0]["address"]]
 
 
+def test_status_asks_every_node_and_a_process_that_is_stopped_is_silent(cluster: str) -> None:
+    """It looked at processes alone, and said that all was well."""
+    stopped = answer("cluster", "status", cluster)["nodes"][2]
+    os.kill(stopped["pid"], signal.SIGSTOP)
+    try:
+        found = answer("cluster", "status", cluster, expect=1)
+        shown = stelae("cluster", "status", cluster, expect=1)
+    finally:
+        os.kill(stopped["pid"], signal.SIGCONT)
+    assert not found["ok"]
+    assert [node["state"] for node in found["nodes"]] == ["ok", "ok", "silent", "ok"]
+    assert found["nodes"][2]["problem"].startswith("does not answer: ")
+    assert re.search(rf"{stopped['name']} +{stopped['address']} +{stopped['pid']} +tserver +silent", shown.stdout)
+    assert f"{stopped['name']} is silent: does not answer: " in shown.stderr
+    process("cluster", "up", cluster)
+    assert answer("cluster", "status", cluster)["ok"], "the masters have heard of it again, or this would not be"
+
+
 def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: str, tmp_path: Path) -> None:
     made = json.loads(
         process(

@@ -35,8 +35,8 @@ def up(
 ) -> None:
     """Start a cluster, and make it first if the folder is empty; what runs already is left alone.
 
-    Returns when the masters serve and have heard of every tablet server. The processes go on when this command ends:
-    stop them with `stelae cluster down`. Clients connect to any master, as it is printed.
+    Returns when every node answers, and the masters serve and have heard of every tablet server. The processes go on
+    when this command ends: stop them with `stelae cluster down`. Clients connect to any master, as it is printed.
 
     Example: stelae cluster up /tmp/try --servers 3"""
     from stelae.cli.run_cluster import run_up
@@ -47,7 +47,10 @@ def up(
 
 @commands.command("status")
 def status(directory: FolderArgument, as_json: JsonOption = False) -> None:
-    """Show which processes run, who leads the masters, and which tables there are; exit code 1 unless all is well."""
+    """Show which processes run, who leads the masters, and which tables there are; exit code 1 unless all is well.
+
+    Every node is asked. One is shown as silent, with the reason, if its process runs and does not answer, or if it is a
+    tablet server that the masters do not hear; `stelae check` says more."""
     from stelae.cli.run_cluster import run_status
 
     raise typer.Exit(run_status(directory, as_json=as_json))

@@ -6,22 +6,27 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.fitting import counted
+from stelae.cli.fitting import counted, print_fitted, print_note
 from stelae.cli.local_nodes import format_here
-from stelae.cli.output import note, print_json, print_table
+from stelae.cli.output import note, print_json
 from stelae.client import AsyncClient, connect_async
+from stelae.local.answering import troubles, until_served
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
-from stelae.local.mastered import MasteredCluster, until_served
+from stelae.local.mastered import MasteredCluster
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
 from stelae.telemetry.target import read_target
 
 POLL_S = 0.1
+
+OK, DOWN, SILENT = "ok", "down", "silent"
+"""States of a node: of one that is silent a process runs, and it does not do its part."""
 
 
 def run_up(
@@ -38,7 +43,7 @@ def run_up(
     note("waiting for the masters to hear of every tablet server")
     asyncio.run(until_served(cluster, timeout_s))
     if as_json:
-        print_json({"directory": str(directory), "addresses": cluster.addresses, "nodes": _processes(cluster)})
+        print_json({"directory": str(directory), "addresses": cluster.addresses, "nodes": _processes(cluster, {})})
     else:
         print(f"connect to {','.join(cluster.addresses)}")
         note(f"stop it with: stelae cluster down {directory}")
@@ -49,18 +54,27 @@ def run_status(directory: Path, *, as_json: bool) -> int:
     """Say what runs and what the masters know."""
     cluster = MasteredCluster.open(directory)
     found = asyncio.run(_look(cluster))
-    well = all(node["pid"] for node in found["nodes"]) and found["problem"] is None
+    well = all(node["state"] == OK for node in found["nodes"]) and found["problem"] is None
     if as_json:
         print_json({**found, "ok": well})
     else:
-        rows = [(n["name"], n["address"], n["pid"] or "down", n["role"], n["metrics"] or "-") for n in found["nodes"]]
-        print_table(("NODE", "ADDRESS", "PID", "ROLE", "METRICS"), rows)
-        if found["problem"] is not None:
-            note(f"the masters do not serve: {found['problem']}")
-        else:
-            print(f"\nleading master: {found['leader'] or 'none'}")
-            print(f"tables: {', '.join(found['tables']) or 'none'}")
+        _print(found)
     return EXIT_OK if well else EXIT_FAILED
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = [
+        (n["name"], n["address"], n["pid"] or "-", n["role"], n["state"], n["metrics"] or "-") for n in found["nodes"]
+    ]
+    print_fitted(("NODE", "ADDRESS", "PID", "ROLE", "STATE", "METRICS"), rows)
+    for node in found["nodes"]:
+        if node["problem"]:
+            print_note(f"{node['name']} is {node['state']}: {node['problem']}")
+    if found["problem"] is not None:
+        note(f"the masters do not serve: {found['problem']}")
+    else:
+        print(f"\nleading master: {found['leader'] or 'none'}")
+        print(f"tables: {', '.join(found['tables']) or 'none'}")
 
 
 def run_down(directory: Path, timeout_s: float, *, as_json: bool) -> int:
@@ -96,6 +110,12 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 async def _look(cluster: MasteredCluster) -> dict[str, Any]:
+    known, ailing = await asyncio.gather(_known(cluster), troubles(cluster))
+    return {"directory": str(cluster.directory), "nodes": _processes(cluster, ailing), **known}
+
+
+async def _known(cluster: MasteredCluster) -> dict[str, Any]:
+    """What the masters say."""
     tables: list[str] = []
     problem: str | None = None
     leader: str | None = None
@@ -105,9 +125,7 @@ async def _look(cluster: MasteredCluster) -> dict[str, Any]:
             leader = await _leader(client, cluster)
     except StelaeError as error:
         problem = str(error)
-    nodes = _processes(cluster)
-    known = {"leader": leader, "tables": tables, "problem": problem}
-    return {"directory": str(cluster.directory), "nodes": nodes, **known}
+    return {"leader": leader, "tables": tables, "problem": problem}
 
 
 async def _leader(client: AsyncClient, cluster: MasteredCluster) -> str | None:
@@ -120,11 +138,13 @@ async def _leader(client: AsyncClient, cluster: MasteredCluster) -> str | None:
     return found[max(found)] if found else None
 
 
-def _processes(cluster: MasteredCluster) -> list[dict[str, Any]]:
+def _processes(cluster: MasteredCluster, ailing: Mapping[str, str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for node in cluster.nodes:
         pid = node.running_pid()
         metrics = read_target(str(node.directory / "data")) if pid is not None else None
         told = {"name": node.name, "node_id": node.node_id, "address": node.address, "role": node.role}
-        found.append({**told, "pid": pid, "metrics": metrics})
+        problem = ailing.get(node.name, "") if pid is not None else ""
+        state = DOWN if pid is None else SILENT if problem else OK
+        found.append({**told, "pid": pid, "state": state, "problem": problem, "metrics": metrics})
     return found

@@ -14,9 +14,10 @@ from functools import partial
 
 from stelae.client import AsyncClient, connect_async
 from stelae.client.catalog import Catalog
+from stelae.local.answering import until_served
 from stelae.local.faults import Faults
 from stelae.local.loading import Load
-from stelae.local.mastered import MasteredCluster, until_served
+from stelae.local.mastered import MasteredCluster
 from stelae.local.report import DemoReport
 from stelae.local.sources import Source
 from stelae.local.verify import read_back, replicas_of, wait_for_agreement, wait_for_health

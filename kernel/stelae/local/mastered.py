@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import (
     CLUSTER_FILE,
     ClusterOptions,
@@ -23,14 +20,10 @@ from stelae.local.cluster import (
 )
 from stelae.local.node_process import NodeProcess, Role
 from stelae.local.ports import free_ports
-from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 
 KIND = "masters"
 """How the cluster file says that there are masters."""
-
-POLL_S = 0.1
-ASK_S = 2.0
 
 
 class MasteredCluster:
@@ -131,41 +124,6 @@ class MasteredCluster:
         """Kill what this process started, and wait until it is gone."""
         for node in self.nodes:
             node.kill()
-
-
-async def until_served(cluster: MasteredCluster, timeout_s: float) -> None:
-    """Wait until a leading master has heard of every tablet server, after this was called: not of a run before it.
-
-    Raises:
-        NodeExited: a process has ended.
-        Unavailable: not in time.
-    """
-    begun = time.monotonic()
-    deadline = begun + timeout_s
-    problem: object = "nobody answered"
-    while time.monotonic() < deadline:
-        cluster.check()
-        try:
-            async with await connect_async(cluster.addresses, timeout_s=ASK_S) as client:
-                heard = await _heard(client, begun)
-                missing = [node.name for node in cluster.servers if node.node_id not in heard]
-                if not missing:
-                    return
-                problem = f"not heard of: {', '.join(missing)}"
-        except StelaeError as error:
-            problem = error
-        await asyncio.sleep(POLL_S)
-    logs = cluster.masters[0].log_path
-    raise Unavailable(f"the cluster does not serve yet ({problem}); see the logs, for example {logs}")
-
-
-async def _heard(client: AsyncClient, since: float) -> set[str]:
-    """Tablet servers that the leading master has heard from since it leads, and since a time of our clock."""
-    if client.catalog is None:
-        return set()
-    elapsed_ms = (time.monotonic() - since) * 1000
-    servers = (await client.catalog.list_servers(timeout_s=ASK_S)).servers
-    return {server.node_id for server in servers if server.silent_ms is not None and server.silent_ms < elapsed_ms}
 
 
 def addresses_of(directory: Path) -> list[str]:

@@ -1,0 +1,88 @@
+"""Whether a local cluster is up: each of its nodes is asked, and not the process table."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stelae.local.answering import troubles, until_served
+from stelae.local.mastered import MasteredCluster
+from stelae.local.node_process import NodeProcess, Role
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import NodeId
+from tests.e2e.master_nodes import Cluster, running
+from tests.e2e.nodes import WAIT_S
+
+
+def as_local(cluster: Cluster) -> MasteredCluster:
+    """The same nodes, as a local cluster has them on record."""
+
+    def listed(nodes: list[NodeId], role: Role) -> list[NodeProcess]:
+        found = enumerate(nodes, 1)
+        return [NodeProcess(f"{role}-{n}", one, cluster.addresses[one], cluster.root, role) for n, one in found]
+
+    return MasteredCluster(cluster.root, listed(cluster.masters, "master"), listed(cluster.servers, "tserver"))
+
+
+def test_a_cluster_is_up_once_each_master_answers_and_not_only_the_leading_one(tmp_path: Path) -> None:
+    """One that was killed and started again did not answer yet when ``cluster up`` returned."""
+
+    async def run() -> None:
+        async with running(tmp_path, servers=1) as cluster:
+            local = as_local(cluster)
+            await until_served(local, 60.0)
+            place = next(n for n, master in enumerate(cluster.masters) if master != cluster.leader())
+            await cluster.stop(cluster.masters[place])
+            assert set(await troubles(local)) == {f"master-{place + 1}"}
+            with pytest.raises(Unavailable, match=f"master-{place + 1}: does not answer"):
+                await until_served(local, 1.0)
+            await cluster.start(cluster.masters[place])
+            await until_served(local, 60.0)
+            assert await troubles(local) == {}
+
+    asyncio.run(run())
+
+
+def test_a_master_that_answers_and_has_no_system_tablet_yet_is_not_up(tmp_path: Path) -> None:
+    async def run() -> None:
+        cluster = Cluster(tmp_path, 3, 0)
+        try:
+            await cluster.start(cluster.masters[0])  # It makes none before it has heard from the others.
+            found = await troubles(as_local(cluster))
+        finally:
+            await cluster.stop(cluster.masters[0])
+        assert found["master-1"] == "its system tablet is not up yet"
+        assert all(found[name].startswith("does not answer") for name in ("master-2", "master-3"))
+
+    asyncio.run(run())
+
+
+def test_a_server_whose_folder_also_runs_elsewhere_is_not_well(tmp_path: Path) -> None:
+    """It answers, but the masters hear the other one, and refuse its own reports."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1) as cluster:
+            local, (server,) = as_local(cluster), cluster.servers
+            await until_served(local, 60.0)
+            twin = Cluster(tmp_path / "twin", 0, 1)
+            (address,) = twin.addresses.values()
+            twin.masters, twin.servers = cluster.masters, [server]
+            twin.addresses = {**cluster.addresses, server: address}
+            await cluster.stop(server)
+            shutil.copytree(tmp_path / server, tmp_path / "twin" / server)
+            await cluster.start(server)
+            await until_served(local, 60.0)
+            await twin.start(server)
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    while not (found := await troubles(local)):
+                        await asyncio.sleep(0.05)
+            finally:
+                await twin.stop(server)
+            assert list(found) == ["tserver-1"]
+            assert f"the masters hear it at {address}: another process runs under its uuid" in found["tserver-1"]
+
+    asyncio.run(run())
