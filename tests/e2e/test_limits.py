@@ -13,10 +13,12 @@ from stelae.client.aio import AsyncClient, connect_async
 from stelae.client.client import Client
 from stelae.client.master_errors import BadChange
 from stelae.client.master_requests import AddColumn
+from stelae.client.messages import IN_VALUES_MAX
 from stelae.rows.limits import RANGES
 from stelae.rows.operations import operation
-from stelae.spi.errors import SchemaMismatch
+from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
+from stelae.spi.scan import In, ScanSpec
 from stelae.spi.schema import COLUMNS_MAX, Column, Schema
 from stelae.spi.write import OpKind, RowCode
 from tests.e2e import nodes
@@ -119,6 +121,9 @@ def test_a_server_refuses_what_a_client_that_does_not_look_would_send(tmp_path: 
             bad = msgspec.structs.replace(nullable(7), nullable=False, default=1 << 62)
             with pytest.raises(SchemaMismatch, match="is no timestamp, which goes from 0001"):
                 await client.change_schema(tablet, Schema(2, (*tablet.schema.columns, bad), tablet.schema.key))
+            many = ScanSpec(columns=(1,), predicates=(In(1, tuple(range(IN_VALUES_MAX + 1))),))
+            with pytest.raises(CallerError, match="'in' has 10001 values; at most 10000"):
+                await tablet.page(many)
             dated = Schema(2, (*tablet.schema.columns, nullable(7)), tablet.schema.key)
             changed = await client.change_schema(tablet, dated)
             last = RANGES["timestamp"][1]

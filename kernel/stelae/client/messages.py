@@ -27,6 +27,10 @@ SCAN_PAGE_ROWS_MAX = 65_536
 """Most rows of one answer to a scan: what a page costs besides its rows is then little beside them."""
 
 
+IN_VALUES_MAX = 10_000
+"""Most values of one ``in``: they travel with every page, and each row of a scan is held against them."""
+
+
 class NoSuchTablet(CallerError, code="NO_SUCH_TABLET"):
     """The tablet has no replica on this node. Others may have one: it may have moved."""
 

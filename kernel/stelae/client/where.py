@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from stelae.client.intake import unknown_columns
+from stelae.client.messages import IN_VALUES_MAX
 from stelae.rows.building import describe_misfit, misfits
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch, to_array
@@ -20,9 +21,6 @@ from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
 from stelae.spi.schema import Column, Layout, Schema
 
 Filter: TypeAlias = Sequence[Any]
-
-VALUES_MAX = 10_000
-"""Most values of one ``in``: they travel with every page."""
 
 _COMPARE = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPERATIONS = "=, !=, <, <=, >, >=, in, is null, is not null, starts with"
@@ -71,8 +69,8 @@ def _listed(column: Column, values: Any) -> list[Any]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise BadFilter(f"'in' on column {column.name!r} takes a list of values, not {type(values).__name__}")
     listed = [*values]
-    if len(listed) > VALUES_MAX:
-        raise BadFilter(f"'in' on column {column.name!r} has {len(listed)} values; at most {VALUES_MAX}")
+    if len(listed) > IN_VALUES_MAX:
+        raise BadFilter(f"'in' on column {column.name!r} has {len(listed)} values; at most {IN_VALUES_MAX}")
     return listed
 
 

@@ -51,6 +51,13 @@ def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
     return encode_keys(schema, build_batch(schema.key_layout, [key]))[0]
 
 
+def encode_ends(schema: Schema, values: Sequence[Any]) -> tuple[bytes, bytes]:
+    """Return the least and the greatest of the encodings of some values of a key of one column; ``CallerError``: one
+    does not fit. All are encoded at once, at a microsecond each: a list in a predicate may be long."""
+    keys = encode_keys(schema, build_batch(schema.key_layout, [(value,) for value in values]))
+    return min(keys), max(keys)
+
+
 def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:
     """Return the plain values of an encoded key; ``CallerError``: it is none of this schema."""
     values, at = [], 0

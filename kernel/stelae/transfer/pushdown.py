@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stelae.client.where import VALUES_MAX, BadFilter, predicates
+from stelae.client.messages import IN_VALUES_MAX
+from stelae.client.where import BadFilter, predicates
 from stelae.spi.schema import Schema
 
 Filter = tuple[Any, ...]
@@ -123,7 +124,7 @@ def _translated(part: Any) -> Filter | None:
         case _Call("is_in", [_Field(name)], {"value_set": list(values)}):
             # A null in the list changes nothing for rows that have a value, and null rows do not hold.
             present = [value for value in values if value is not None]
-            return (name, "in", present) if 0 < len(present) == len(values) <= VALUES_MAX else None
+            return (name, "in", present) if 0 < len(present) == len(values) <= IN_VALUES_MAX else None
         case _Call("if_else", [_Call("is_valid", [_Field(a)], _), inner, _Literal(None)], _):
             found = _translated(inner)
             return found if found and found[0] == a else None
@@ -142,7 +143,7 @@ def _either(one: Filter | None, other: Filter | None) -> Filter | None:
         if found[1] not in ("=", "in"):
             return None
         values += found[2] if found[1] == "in" else [found[2]]
-    return (one[0], "in", values) if len(values) <= VALUES_MAX else None
+    return (one[0], "in", values) if len(values) <= IN_VALUES_MAX else None
 
 
 def _differs_for_floats(schema: Schema, found: Filter) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stelae.rows.key_order import Comparable, KeyOrder
-from stelae.rows.keys import encode_key
+from stelae.rows.keys import encode_ends, encode_key
 from stelae.spi.rows import to_array
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
 from stelae.spi.schema import Column, Layout, Schema
@@ -65,8 +65,8 @@ def _range_of(schema: Schema, order: KeyOrder, predicate: Predicate) -> tuple[Bo
         case Compare(op=">=", value=value):
             return key(value), None
         case In(values=values) if values:
-            keys = [key(value) for value in values]
-            return min(keys), order.after(max(keys))
+            least, greatest = encode_ends(schema, values)
+            return order.bound(least), order.after(order.bound(greatest))
     return None, None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from stelae.rows.keys import encode_key
+from stelae.rows.keys import encode_ends, encode_key
 from stelae.spi.scan import Compare, In, Order, Predicate, ScanSpec
 from stelae.spi.schema import Column, Schema
 
@@ -71,8 +71,8 @@ def _compared(schema: Schema, predicate: Predicate) -> KeyRange:
         case Compare(op=">=", value=value):
             return key(value), None
         case In(values=values) if values:
-            keys = [key(value) for value in values]
-            return min(keys), max(keys) + b"\0"
+            least, greatest = encode_ends(schema, values)
+            return least, greatest + b"\0"
     return None, None
 
 

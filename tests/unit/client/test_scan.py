@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.client import ScanToken
+from stelae.client.messages import IN_VALUES_MAX
 from stelae.client.streams import PAGES_AHEAD
 from stelae.client.tokens import BadToken
-from stelae.client.where import VALUES_MAX, BadFilter, predicates
+from stelae.client.where import BadFilter, predicates
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Prefix
 from stelae.spi.schema import Schema
@@ -297,7 +298,7 @@ def test_filters_as_people_write_them() -> None:
         (("sensor", "=", None), "expected int32, got null"),
         (("sensor", "in", [1, "x"]), "expected int32, got str 'x'"),
         (("sensor", "in", 5), "takes a list of values, not int"),
-        (("sensor", "in", range(VALUES_MAX + 1)), f"at most {VALUES_MAX}"),
+        (("sensor", "in", range(IN_VALUES_MAX + 1)), f"at most {IN_VALUES_MAX}"),
         (("sensor", "starts with", 1), "has no prefixes"),
         (("sensor", "="), "lacks a value"),
         ([("sensor", "=", 1, 2)], "a filter is"),

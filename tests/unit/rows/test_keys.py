@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stelae.rows import keys
+from stelae.rows.building import build_batch
 from stelae.rows.keys import KEY_ENCODING_VERSION, decode_key, encode_key
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
@@ -131,3 +133,20 @@ def test_a_key_that_does_not_fit_is_refused(key: tuple[Any, ...]) -> None:
     with pytest.raises(CallerError) as caught:
         encode_key(schema_of("int8"), key)
     assert isinstance(caught.value, SchemaMismatch) == (len(key) == 1)
+
+
+def test_the_ends_of_many_values_are_encoded_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, the ten thousand values of an ``in`` took a server a second for every page of the scan."""
+    schema = schema_from_plain({"columns": [{"name": "k", "type": "int32"}], "key": ["k"]})
+    batches: list[Any] = []
+
+    def counted(*given: Any) -> Any:
+        batches.append(given)
+        return build_batch(*given)
+
+    monkeypatch.setattr(keys, "build_batch", counted)
+    values = [5, -7, 3, 900]
+    assert keys.encode_ends(schema, values) == (encode_key(schema, (-7,)), encode_key(schema, (900,)))
+    assert len(batches) == 3
+    with pytest.raises(SchemaMismatch):
+        keys.encode_ends(schema, [5, "x"])

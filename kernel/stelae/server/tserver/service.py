@@ -14,6 +14,7 @@ from stelae.client.messages import (
     CHECKSUM,
     DESCRIBE,
     DIFF,
+    IN_VALUES_MAX,
     SCAN,
     SCAN_PAGE_ROWS_MAX,
     STATUS,
@@ -42,7 +43,7 @@ from stelae.server.tserver.pages import Frames, Pages
 from stelae.server.tserver.snapshots import lead_up_to, settled
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
-from stelae.spi.scan import Order
+from stelae.spi.scan import In, Order, ScanSpec
 from stelae.spi.write import WriteReply, decode_request, encode_reply
 from stelae.wire.refusals import HandlerFailed
 from stelae.wire.requests import Request
@@ -113,6 +114,7 @@ class TabletService:
         scan = decode(only_frame(request), ScanRequest)
         if not 1 <= scan.rows_max <= SCAN_PAGE_ROWS_MAX:
             raise CallerError(f"rows_max is {scan.rows_max}; from 1 to {SCAN_PAGE_ROWS_MAX}")
+        _check_values(scan.spec)
         _check_kind(request.kind, scan)
         replica = self._replica(scan.tablet_id)
         at = settled(scan, replica)
@@ -183,6 +185,12 @@ class TabletService:
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         return replica_of(self._node, tablet_id)
+
+
+def _check_values(spec: ScanSpec) -> None:
+    values = max((len(one.values) for one in spec.predicates if isinstance(one, In)), default=0)
+    if values > IN_VALUES_MAX:
+        raise CallerError(f"'in' has {values} values; at most {IN_VALUES_MAX}: ask for them in parts")
 
 
 def _check_kind(kind: str, scan: ScanRequest) -> None:
