@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{MASTER}.reconcile:_replaced",
         replacement=mutations.replace_beside_the_old,
         invariant="never_half_visible",
-        seed=22,
+        seed=35,
     ),
     Mutant(
         name="reconciler: tablets without a record are deleted",

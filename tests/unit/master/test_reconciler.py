@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from stelae.server.master.actions import (
 )
 from stelae.server.master.events import AskPolicy
 from stelae.server.master.heartbeats import DataState
+from stelae.server.master.records import TabletRecord
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -125,6 +127,39 @@ def test_a_tablet_without_a_leader_in_time_is_replaced_in_one_batch_and_its_repl
     company.heartbeat(LEADER, changes(late, since=2, upto=3))
     assert sent(company.effects, DeleteReplica) != []
     assert company.core.catalog.tablets[old.tablet_id].state is TabletState.REPLACED
+
+
+def test_a_tablet_whose_members_all_have_it_gets_longer_for_its_election_and_each_successor_twice_as_long() -> None:
+    """A cluster that is too busy for an election is busier with another tablet, which needs one too."""
+    company = Company()
+    company.lead(1)
+    company.hear()
+    company.ask(create(buckets=1))
+    company.commit()
+    waited_ms = []
+    for _ in range(3):
+        (tablet,) = passing(company, lambda t: t.state is TabletState.CREATING)
+        for server in SERVERS[:3]:
+            begun = msgspec.structs.replace(status(tablet.tablet_id, tablet.config), config=tablet.config)
+            company.heartbeat(server, full(begun))
+        begun_us = company.now_us
+        passing(company, lambda t, old=tablet.tablet_id: t.tablet_id == old and t.state is TabletState.REPLACED)
+        waited_ms.append((company.now_us - begun_us) // 1000)
+    for waited, factor in zip(waited_ms, (4, 8, 16), strict=True):
+        late_ms = waited - factor * SETTINGS.create_timeout_ms
+        assert 0 <= late_ms <= 2 * SETTINGS.scan_interval_ms + 1000, waited_ms
+
+
+def passing(company: Company, wanted: Callable[[TabletRecord], bool]) -> list[TabletRecord]:
+    """Let time pass, all servers being heard of, until there are tablets as wanted."""
+    for _ in range(10_000):
+        if found := [tablet for tablet in company.core.catalog.tablets.values() if wanted(tablet)]:
+            return found
+        for server in SERVERS[:3]:
+            company.heartbeat(server)
+        company.pass_ms(100)
+        company.commit()
+    return pytest.fail("it never came to that")
 
 
 def test_a_policy_that_names_one_member_at_a_time_is_asked_until_there_are_enough() -> None:

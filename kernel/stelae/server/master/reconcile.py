@@ -26,6 +26,9 @@ from stelae.server.master.states import TableCause, TabletCause
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.ids import ZERO, NodeId, TabletId
 
+PATIENCE_DOUBLINGS_MAX = 4
+"""How often the time that a tablet has for its first election is doubled, at most."""
+
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """All that reconciling may depend on."""
@@ -150,10 +153,22 @@ def _creating(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) 
         plan.change_tablet(msgspec.structs.replace(moved, config=newest, begun=_begun(view, tablet)))
     elif table.state is TableState.SOFT_DELETED:
         return
-    elif view.wall_us - tablet.since_us > view.settings.create_timeout_ms * 1000:
+    elif view.wall_us - tablet.since_us > _patience_us(view, tablet, tablet.config):
         plan.change_tablet(*_replaced(view, tablet))
     else:
         plan.actions += _creations(view, table, tablet, tablet.config)
+
+
+def _patience_us(view: View, tablet: TabletRecord, config: TabletConfig) -> int:
+    """How long a tablet may take to elect its first leader before another one takes its place.
+
+    Servers that are too busy for one would be busier with its successor, which has all of it before it: twice as long
+    with each replacement, and four times where every member has its replica and nothing but an election is missing."""
+    doublings = min(_generation(tablet.tablet_id), PATIENCE_DOUBLINGS_MAX)
+    ready = {node for node, status in view.servers.holding(tablet.tablet_id) if status.data_state is DataState.READY}
+    if all(member.node_id in ready for member in config.members):
+        doublings += 2
+    return view.settings.create_timeout_ms * 1000 << doublings
 
 
 def _creations(view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig) -> Iterator[CreateReplica]:
