@@ -62,5 +62,9 @@ class LmdbStoreConfig:
         "every start, which also catches what changed while the node was down",
     )
     check_seconds_max: int = setting(
-        3600, unit="s", low=1, high=86400, reason="a check that takes longer counts as failed"
+        3600,
+        unit="s",
+        low=1,
+        high=86400,
+        reason="a check that takes longer is given up, and says nothing about the file",
     )

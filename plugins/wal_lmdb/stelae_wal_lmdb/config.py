@@ -65,5 +65,5 @@ class LmdbConfig:
         unit="s",
         low=1,
         high=86400,
-        reason="a check that takes longer counts as failed; long enough for a terabyte",
+        reason="a check that takes longer is given up, and says nothing about the file; long enough for a terabyte",
     )
