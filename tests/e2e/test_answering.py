@@ -13,7 +13,8 @@ from stelae.local.mastered import MasteredCluster
 from stelae.local.node_process import NodeProcess, Role
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
-from tests.e2e.master_nodes import Cluster, running
+from stelae.wire.refusals import StaleSender
+from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.nodes import WAIT_S
 
 
@@ -61,7 +62,7 @@ def test_a_master_that_answers_and_has_no_system_tablet_yet_is_not_up(tmp_path: 
 
 
 def test_a_server_whose_folder_also_runs_elsewhere_is_not_well(tmp_path: Path) -> None:
-    """It answers, but the masters hear the other one, and refuse its own reports."""
+    """The masters hear the other one and refuse its own reports, for ever: it ends itself, and can be started again."""
 
     async def run() -> None:
         async with running(tmp_path, masters=1, servers=1) as cluster:
@@ -80,8 +81,14 @@ def test_a_server_whose_folder_also_runs_elsewhere_is_not_well(tmp_path: Path) -
                 async with asyncio.timeout(WAIT_S):
                     while not (found := await troubles(local)):
                         await asyncio.sleep(0.05)
+                await until(lambda: cluster.nodes[server].crashed is not None)
+                assert twin.nodes[server].crashed is None
             finally:
                 await twin.stop(server)
+            assert isinstance(cluster.nodes[server].crashed, StaleSender)
+            await cluster.stop(server)
+            await cluster.start(server)
+            await until_served(local, 60.0)
             assert list(found) == ["tserver-1"]
             assert f"the masters hear it at {address}: another process runs under its uuid" in found["tserver-1"]
 

@@ -34,6 +34,7 @@ from stelae.telemetry.node_log import start_log
 from stelae.telemetry.node_metrics import NodeMetricsServer
 from stelae.telemetry.rises import CountingObserver
 from stelae.telemetry.settings import LogFormat, LoggingSettings
+from stelae.wire.refusals import StaleSender
 
 log = logging.getLogger("stelae")
 
@@ -148,6 +149,8 @@ async def _serve(node: Node, metrics: NodeMetricsServer, until_stdin_closes: boo
     if node.crashed is None:
         await hand_over(node)
     await node.stop()
+    if isinstance(node.crashed, StaleSender):
+        raise node.crashed
     if node.crashed is not None:
         log.error("the node stopped because of a defect: %r", node.crashed)
         return EXIT_FAILED

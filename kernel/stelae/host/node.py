@@ -195,6 +195,7 @@ class Node:
         messenger.on_message(BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_peer_change(self._peer_changed)
+        messenger.on_superseded = self._crash
         for factory in self._factories:
             service = factory(self)
             service.start()
@@ -278,7 +279,7 @@ class Node:
             self.peers.peer_lost(change.node_id)
 
     def _crash(self, error: BaseException) -> None:
-        """A defect: nothing can be promised from here on, so the process ends."""
+        """A defect, or another process under this uuid: nothing can be promised from here on, so the process ends."""
         if self.crashed is None:
             self.crashed = error
             self._ended.set()

@@ -92,15 +92,13 @@ class CallTable:
 
     def answer(self, request_id: int, response: Response) -> bool:
         """Complete a call; say whether anybody was waiting."""
-        call = self._calls.get(request_id)
-        if call is not None and self._forget(call):
+        if (call := self._calls.get(request_id)) is not None and self._forget(call):
             call.set_result(response)
         return call is not None
 
     def refuse(self, request_id: int, error: StelaeError, now_us: int) -> bool:
         """Fail a call, or let it wait for its next attempt; say whether anybody was waiting."""
-        call = self._calls.get(request_id)
-        if call is not None:
+        if (call := self._calls.get(request_id)) is not None:
             self._hinder(call, error, now_us)
         return call is not None
 
@@ -150,8 +148,7 @@ class CallTable:
         if call.retry is None or not isinstance(error, Overloaded | Unavailable):
             self._fail(call, error)
             return
-        call.sent = False
-        call.hindrance = error
+        call.sent, call.hindrance = False, error
         self._wait(call, now_us + call.retry.backoff_us(call.attempts, self._rng))
 
     def _wait(self, call: Call, until_us: int) -> None:

@@ -29,7 +29,7 @@ from stelae.wire.envelope import Identity
 from stelae.wire.faults import FaultSeam
 from stelae.wire.link import Link
 from stelae.wire.parcels import measure
-from stelae.wire.refusals import Fields, Misdirected
+from stelae.wire.refusals import Fields, Misdirected, StaleSender
 from stelae.wire.requests import MessageHandler, RequestHandler, Service, Services
 from stelae.wire.settings import Lane, WireSettings
 from stelae.wire.station import Station
@@ -77,6 +77,7 @@ class Messenger:
         self._links: dict[NodeId, dict[Lane, Link]] = {}
         self._strangers: dict[Link, asyncio.Future[NodeId]] = {}
         self._watchers: list[Callable[[PeerChange], None]] = []
+        self.on_superseded: Callable[[StelaeError], None] = lambda error: None  #: A peer knows a later run.
         self._request_ids = itertools.count(1)
 
     @property
@@ -239,6 +240,8 @@ class Messenger:
 
     def _changed(self, link: Link, error: StelaeError | None) -> None:
         found = self._strangers.get(link)
+        if isinstance(error, StaleSender):
+            self.on_superseded(error)
         if error is None:
             if found is None or self._adopt(link, found):
                 self._tell(link, up=True)

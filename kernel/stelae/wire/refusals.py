@@ -40,7 +40,7 @@ class StaleRecipient(Misdirected, code="STALE_RECIPIENT"):
 
 
 class StaleSender(Misdirected, code="STALE_SENDER"):
-    """A message of an earlier run of its sender, or not of whom the connection belongs to."""
+    """A message of a run of its sender that a later one has superseded, or not of the peer of a link."""
 
 
 class HelloFirst(Misdirected, code="HELLO_FIRST"):

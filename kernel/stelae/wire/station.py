@@ -35,7 +35,7 @@ class Station(Party):
         self._services = services
         self._connections: dict[bytes, Inbound] = {}
         self._current: dict[NodeId, IncarnationId] = {}
-        self._retired: dict[tuple[NodeId, IncarnationId], None] = {}
+        self._retired: dict[tuple[NodeId, IncarnationId], int] = {}  #: Since when, by the monotonic clock.
         self._unsent: dict[Inbound, None] = {}
         self.port = self._router = edge.open(self, RouterPort, Lane.CONTROL)
         try:
@@ -67,9 +67,11 @@ class Station(Party):
             connection = self._connections.get(routing_id)
             speaker = envelope.sender, envelope.sender_incarnation
             if connection is not None and speaker != (connection.sender, connection.incarnation):
-                raise StaleSender(f"this connection is not that of this run of {envelope.sender}")
+                raise HelloFirst(f"this connection is not that of this run of {envelope.sender}")
             if speaker in self._retired:
-                raise StaleSender(f"run {speaker[1]} of node {speaker[0]} has been superseded")
+                ago_s = (self._common.now_us() - self._retired[speaker]) // 1_000_000
+                fact = f"another process has run under uuid {speaker[0]} for {ago_s} s, and supersedes run {speaker[1]}"
+                raise StaleSender(f"{fact}; stop the other one, then start this one again")
             if envelope.parcels and envelope.parcels[0].kind == Kind.HELLO:
                 self._greeted(routing_id, envelope)
                 return
@@ -90,8 +92,7 @@ class Station(Party):
         if sender == self._common.identity.node_id:
             raise Malformed("a hello in this node's own name")
         self._common.time.observe(envelope.timestamp)
-        full = len(self._connections) >= self._common.settings.connections_max
-        if full and routing_id not in self._connections:
+        if len(self._connections) >= self._common.settings.connections_max and routing_id not in self._connections:
             raise Overloaded("this node has as many connections as it takes")
         welcome = partial(self._welcome, routing_id, sender, run, lane, window_bytes)
         self._common.through(sender, Direction.INBOUND, welcome)
@@ -105,13 +106,12 @@ class Station(Party):
         for old in list(self._connections.values()):
             if old.sender == sender and (old.lane is lane or old.incarnation != run):
                 self._drop(old)
-        previous = self._current.pop(sender, run)
-        if previous != run:
-            self._retired[(sender, previous)] = None
+        if (previous := self._current.pop(sender, run)) != run:
+            self._retired[(sender, previous)] = self._common.now_us()
         self._current[sender] = run
-        while len(self._retired) > RUNS_MAX:
+        if len(self._retired) > RUNS_MAX:
             del self._retired[next(iter(self._retired))]
-        while len(self._current) > RUNS_MAX:
+        if len(self._current) > RUNS_MAX:
             del self._current[next(iter(self._current))]
         credit = Credit(min(window_bytes, self._common.settings.window_bytes(lane)))
         connection = Inbound(routing_id, sender, run, lane, self._common.now_us(), credit)
@@ -148,8 +148,7 @@ class Station(Party):
 
     def _mark(self, connection: Inbound) -> None:
         """Look at a connection's queue at the end of this turn."""
-        if not self._unsent:
-            self._edge.dirty(self)
+        self._edge.dirty(self)
         self._unsent[connection] = None
 
     def flush(self) -> None:

@@ -15,6 +15,7 @@ from stelae.spi.errors import (
     NotLeader,
     Overloaded,
     PluginError,
+    StelaeError,
     TooLarge,
     Unavailable,
 )
@@ -22,7 +23,7 @@ from stelae.spi.ids import NodeId
 from stelae.wire.calls import RetryPolicy
 from stelae.wire.faults import Direction
 from stelae.wire.messenger import Messenger, PeerChange
-from stelae.wire.refusals import UnknownKind, WrongCluster
+from stelae.wire.refusals import StaleSender, UnknownKind, WrongCluster
 from stelae.wire.settings import Lane
 from tests.unit.wire.worlds import joined, messenger, run, until
 
@@ -144,6 +145,31 @@ def test_nothing_meant_for_a_dead_process_reaches_its_successor() -> None:
         assert metrics["wire_messages_unsent"] == 100
         runs = [(change.incarnation, change.up) for change in changes if change.lane == 0]
         assert runs == [(f"{1:016x}", True), (f"{1:016x}", False), (f"{9:016x}", True)]
+
+    run(main)
+
+
+def test_a_run_that_a_later_one_has_superseded_is_told_so_by_the_peer_and_who_has_to_stop() -> None:
+    """A copy of a node's folder ran for seconds; the original was refused for ever, and went on as if all was well."""
+
+    async def main() -> None:
+        peer, _ = messenger(2)
+        address = echo(peer)
+        original, _ = messenger(1)
+        told: list[StelaeError] = []
+        original.on_superseded = told.append
+        await joined(original, peer, address)
+        assert (await original.call(NODE, "echo", [b"x"], deadline_ms=5000)).body == [b"x"]
+        assert told == []
+        copy, _ = messenger(1, run=9)
+        copied: list[StelaeError] = []
+        copy.on_superseded = copied.append
+        await joined(copy, peer, address)
+        copy.close()
+        await until(lambda: told != [])
+        assert isinstance(told[0], StaleSender) and copied == []
+        assert "another process has run under uuid" in str(told[0])
+        assert "stop the other one, then start this one again" in str(told[0])
 
     run(main)
 
