@@ -100,7 +100,7 @@ class AsyncClient:
             Unavailable: one of its tablets cannot be reached in time.
             SchemaMismatch: its tablets are not of one schema.
         """
-        location = await self.locations.find(name)
+        location = await self.locations.find(name, timeout_s=timeout_s)
         access = await self._tablets(location, timeout_s)
         return AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen, self._newer)
 
@@ -114,7 +114,7 @@ class AsyncClient:
         name = before.table_id or before.name
         if self.catalog is not None and before.table_id:
             await self._settled(self.catalog, name, timeout_s)
-        location = await self.locations.find(name)
+        location = await self.locations.find(name, timeout_s=timeout_s)
         return location, [] if location == before else await self._tablets(location, timeout_s)
 
     async def _newer(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]] | None:

@@ -208,9 +208,9 @@ class CatalogLocations(Locations):
     async def tables(self) -> Sequence[str]:
         return sorted(table.name for table in (await self._catalog.list_tables()).tables)
 
-    async def find(self, name: str) -> TableLocation:
+    async def find(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TableLocation:
         try:
-            found = await self._catalog.running(name)
+            found = await self._catalog.running(name, timeout_s=timeout_s)
         except NoTable as error:
             raise NoSuchTable(name, await self.tables()) from error
         return location_of(found)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from stelae.client.client import TIMEOUT_S
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import BadPartitioning, PartitionSchema
@@ -70,8 +71,9 @@ class Locations(ABC):
         """Return the names of all tables, sorted."""
 
     @abstractmethod
-    async def find(self, name: str) -> TableLocation:
-        """Return where a table is; ``NoSuchTable``: there is none of that name."""
+    async def find(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TableLocation:
+        """Return where a table is; ``NoSuchTable``: there is none of that name. ``Unavailable``: nobody could say in
+        time, or its tablets do not all serve yet."""
 
 
 class NodeLocations(Locations):
@@ -89,7 +91,7 @@ class NodeLocations(Locations):
     async def tables(self) -> Sequence[str]:
         return sorted({*await self._tablets()})
 
-    async def find(self, name: str) -> TableLocation:
+    async def find(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TableLocation:
         known = await self.tables()
         if name not in known:
             raise NoSuchTable(name, known)
@@ -126,7 +128,7 @@ class FileLocations(Locations):
     async def tables(self) -> Sequence[str]:
         return sorted(self._tables)
 
-    async def find(self, name: str) -> TableLocation:
+    async def find(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TableLocation:
         if name not in self._tables:
             raise NoSuchTable(name, list(self._tables))
         tablets = self._tablets[name]

@@ -6,11 +6,13 @@ import asyncio
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from stelae.client.catalog import CatalogLocations
 from stelae.client.locations import FileLocations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
-from stelae.spi.errors import ConfigError
+from stelae.spi.errors import ConfigError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.schema import Schema
 from tests.unit.client.tablets import SCHEMA
@@ -62,6 +64,14 @@ def test_without_a_file_each_tablet_is_a_table() -> None:
     assert asyncio.run(locations.find("a")).tablets == (TabletLocation(TabletId("a")),)
     with pytest.raises(NoSuchTable, match="no table 'c'; there are: a, b"):
         asyncio.run(locations.find("c"))
+
+
+def test_the_masters_are_asked_for_as_long_as_the_caller_says() -> None:
+    """A cluster that is busy making a table needs more than the default, and who gives it that gets it."""
+    asked = AsyncMock(side_effect=Unavailable("0 of 1 tablets run"))
+    with pytest.raises(Unavailable):
+        asyncio.run(CatalogLocations(Mock(running=asked)).find("readings", timeout_s=120.0))
+    asked.assert_awaited_once_with("readings", timeout_s=120.0)
 
 
 @pytest.mark.parametrize(
