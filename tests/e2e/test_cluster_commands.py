@@ -336,6 +336,9 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     shown = [look("tablet", "describe", t["tablet_id"][:12], "--rows", "--dir", cluster) for t in tablets]
     assert sum(tablet["rows"] for tablet in shown) == 5000
     server = look("tserver", "describe", servers[0]["address"], "--dir", cluster)
+    for node in answer("cluster", "status", cluster)["nodes"]:  # By the names that are shown there, too.
+        assert look(node["role"], "describe", node["name"], "--dir", cluster)["node_id"] == node["node_id"]
+    assert "no master 'tserver-1'" in stelae("master", "describe", "tserver-1", "--dir", cluster, expect=2).stderr
     assert {one["tablet_id"] for one in server["replica_list"]} == {t["tablet_id"] for t in tablets}
     assert server["settings"]["engines.consensus"] == "raft" and all(peer["connected"] for peer in server["peers"])
     assert look("master", "describe", master["node_id"][:8], "--dir", cluster)["cluster_id"] == server["cluster_id"]

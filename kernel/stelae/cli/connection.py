@@ -32,6 +32,7 @@ TablesOption = Annotated[
 TableOption = Annotated[
     str, typer.Option("--table", "--tablet", help="The table; may be left out where there is only one.")
 ]
+NAME_HELP = "Address or uuid of the {}; a uuid may be cut after four letters. With --dir also its name, such as {}."
 TimeoutOption = Annotated[float, typer.Option("--timeout-s", min=0.1, max=300.0, help="How long to retry.")]
 AtOption = Annotated[
     str, typer.Option("--at", help="Read an older time: 2026-06-01T12:00, 5m (ago), or the timestamp of a write.")

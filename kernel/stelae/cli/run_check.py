@@ -128,7 +128,13 @@ def _print_matrix(tablet: TabletHealth, addresses: Mapping[NodeId, str]) -> None
         rows.append((f"{letters[r.node_id]} {r.role}", r.term or "-", leader, config, _members(letters, r.members)))
     print_fitted(("REPLICA", "TERM", "LEADER", "CONFIG", "MEMBERS"), rows)
     logs: list[tuple[object, ...]] = [
-        (letters[r.node_id], r.address, r.last, *((r.commit, r.applied) if r.term else "--"), r.in_short or "runs")
+        (
+            letters[r.node_id],
+            r.address,
+            r.last,
+            *((r.commit, r.applied) if r.term else "--"),
+            r.in_short or ("no leader" if r.configuring else "runs"),
+        )
         for r in tablet.replicas
     ]
     logs += [(letters[member], addresses.get(member, member), "-", "-", "-", "no member") for member in strangers]

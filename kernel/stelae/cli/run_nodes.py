@@ -46,7 +46,7 @@ def run_servers(cluster: Cluster, *, as_json: bool) -> int:
 def run_server(cluster: Cluster, name: str, *, settings: bool, as_json: bool) -> int:
     """Describe a tablet server."""
     found = asyncio.run(_survey(cluster, masters_alone=False))
-    server = _named("tablet server", name, _servers(found), "stelae tserver list")
+    server = _named(cluster, "tablet server", name, _servers(found), "stelae tserver list")
     facts = found.nodes[server["node_id"]]
     more = _details(facts)
     if as_json:
@@ -97,7 +97,7 @@ def run_masters(cluster: Cluster, *, as_json: bool) -> int:
 def run_master(cluster: Cluster, name: str, *, settings: bool, as_json: bool) -> int:
     """Describe a master."""
     found = asyncio.run(_survey(cluster, masters_alone=True))
-    master = _named("master", name, _masters(found), "stelae master list")
+    master = _named(cluster, "master", name, _masters(found), "stelae master list")
     facts = found.nodes[master["node_id"]]
     if as_json:
         print_json({**master, **_details(facts)})
@@ -230,8 +230,10 @@ def _common(facts: NodeFacts) -> dict[str, object]:
     return found
 
 
-def _named(what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
+def _named(cluster: Cluster, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
     names = {name: one["node_id"] for one in plain for name in (one["address"], one["node_id"])}
+    known = set(names.values())
+    names |= {name: node_id for name, node_id in cluster.names().items() if node_id in known}
     node_id = pick(what, given, names, see)
     return next(one for one in plain if one["node_id"] == node_id)
 

@@ -37,6 +37,11 @@ class Cluster:
     connect: str
     timeout_s: float
 
+    def names(self) -> dict[str, str]:
+        """Node ids by the names that ``stelae cluster status`` shows; empty if no folder was given."""
+        nodes = [] if self.directory is None else MasteredCluster.open(self.directory).nodes
+        return {node.name: node.node_id for node in nodes}
+
     @asynccontextmanager
     async def masters(self) -> AsyncIterator[tuple[AsyncClient, Catalog]]:
         """A client of the masters; ``BadTarget``: there are none where it was said."""

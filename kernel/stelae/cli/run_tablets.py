@@ -142,7 +142,7 @@ def _plain_replica(replica: ReplicaHealth, found: Survey, line: ServerLine | Non
         "node_id": replica.node_id,
         "address": replica.address,
         "role": replica.role,
-        "state": replica.problem or "RUNNING",
+        "state": replica.state,
         "problem": replica.problem,
         "term": replica.term,
         "last": replica.last,

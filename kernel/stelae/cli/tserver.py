@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.connection import ConnectOption, TimeoutOption
+from stelae.cli.connection import NAME_HELP, ConnectOption, TimeoutOption
 from stelae.cli.output import JsonOption, LogFormatOption, command_group
 from stelae.cli.table import MasterDirOption
 
@@ -60,9 +60,7 @@ def list_servers(
 
 @commands.command("describe")
 def describe(
-    name: Annotated[
-        str, typer.Argument(help="Address or uuid of the tablet server; a uuid may be cut after four letters.")
-    ],
+    name: Annotated[str, typer.Argument(help=NAME_HELP.format("tablet server", "tserver-1"))],
     settings: Annotated[bool, typer.Option("--settings", help="Show every setting that it runs with, too.")] = False,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",

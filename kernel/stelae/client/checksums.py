@@ -22,7 +22,7 @@ PAUSE_S = 0.1
 
 async def compare(connection: Client, tablet: TabletHealth) -> str | list[str]:
     """Return the checksum on which all running replicas of a tablet agree; else what each of them said."""
-    running = sorted((r for r in tablet.replicas if not r.problem), key=lambda replica: replica.role != "LEADER")
+    running = sorted((r for r in tablet.replicas if r.state == "RUNNING"), key=lambda replica: replica.role != "LEADER")
     if not running:
         return ["no replica runs"]
     try:

@@ -55,7 +55,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One member of a tablet, as one row of the consensus matrix. ``problem`` is empty if it runs.
 
-    ``members`` are those of its own newest config, of op id ``config``; ``change_pending``: it is not committed."""
+    ``members`` are those of its own newest config, of op id ``config``; ``change_pending``: it is not committed.
+    ``configuring``: it runs, and knows of no entry of its term that is committed, as while there is no leader."""
 
     node_id: NodeId
     address: str
@@ -71,6 +72,12 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     unheard: tuple[NodeId, ...] = ()  #: Members that this one, the leader, has not heard for too long.
     problem: str = ""
+    configuring: bool = False
+
+    @property
+    def state(self) -> str:
+        """In one word if it runs, else why it does not."""
+        return self.problem or ("CONFIGURING" if self.configuring else "RUNNING")
 
     @property
     def in_short(self) -> str:
@@ -100,6 +107,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is at rest, with all of its tablets healthy."""
         return self.state is TableState.RUNNING and all(t.verdict is Verdict.HEALTHY for t in self.tablets)
 
+
+_RUNS = ("RUNNING", "CONFIGURING")
 
 SILENT = "does not answer"
 """How the problem of a node begins that could not be asked; the cause stands behind it."""
@@ -152,7 +161,8 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
         change_pending=more is not None and more.change_pending,
         size_bytes=None if more is None else more.size_bytes,
         unheard=() if more is None else more.unhealthy,
-        problem="" if report.state == "RUNNING" else f"{report.state} {report.failure}".strip(),
+        problem="" if report.state in _RUNS else f"{report.state} {report.failure}".strip(),
+        configuring=report.state == "CONFIGURING",
     )
 
 
@@ -168,10 +178,13 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
     majority = len(replicas) // 2 + 1
     if len(running) < majority:
         return Verdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
+    present, running = running, [replica for replica in running if not replica.configuring]
+    if len(running) < majority:
+        return Verdict.UNAVAILABLE, _no_leader(present, replicas)
     newest = max(replica.term for replica in running)
     leaders = [replica for replica in running if replica.role == "LEADER" and replica.term == newest]
     if len(leaders) != 1:
-        return Verdict.UNAVAILABLE, "no replica leads in the newest term"
+        return Verdict.UNAVAILABLE, _no_leader(running, replicas)
     others = [r for r in running if (r.term, r.leader) != (newest, leaders[0].node_id)]
     if others:
         named = ", ".join(replica.address for replica in others)
@@ -181,9 +194,23 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
     if strange:
         return Verdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
     if len(running) < len(replicas):
-        down = ", ".join(f"{r.address} ({r.in_short})" for r in replicas if r.problem)
-        return Verdict.UNDER_REPLICATED, f"{len(running)} of {len(replicas)} replicas run; not: {down}"
+        return Verdict.UNDER_REPLICATED, _missing(present, replicas)
     unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
     if unheard:
         return Verdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
     return Verdict.HEALTHY, ""
+
+
+def _no_leader(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealth]) -> str:
+    """Enough of them run, and that does not make a tablet that serves."""
+    newest = max(replica.term for replica in running)
+    leading = ", ".join(r.address for r in running if r.role == "LEADER" and r.term == newest)
+    why = f"{leading} leads in term {newest}, of which nothing is committed yet" if leading else "none leads"
+    return f"{len(running)} of {len(replicas)} replicas run, and {why}"
+
+
+def _missing(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealth]) -> str:
+    down = ", ".join(f"{r.address} ({r.in_short})" for r in replicas if r.problem)
+    late = ", ".join(r.address for r in running if r.configuring)
+    parts = [f"{len(running)} of {len(replicas)} replicas run; not: {down}"] if down else []
+    return "; ".join([*parts, *([f"not in touch with the leader yet: {late}"] if late else [])])

@@ -51,6 +51,22 @@ def test_without_a_majority_or_a_leader_it_is_unavailable() -> None:
     assert judged(a=LEADS, b={"term": 4, "leader": None}).verdict is Verdict.UNAVAILABLE, "a newer term without one"
 
 
+def test_replicas_that_run_and_lack_a_leader_are_said_to_run() -> None:
+    """It was told as "0 of 3 replicas run"."""
+    waits = {"state": "CONFIGURING", "leader": None, "role": "FOLLOWER"}
+    found = judged(a=waits, b=waits, c=waits)
+    assert (found.verdict, found.why) == (Verdict.UNAVAILABLE, "3 of 3 replicas run, and none leads")
+    assert {(replica.problem, replica.state) for replica in found.replicas} == {("", "CONFIGURING")}
+    found = judged(a=LEADS | {"state": "CONFIGURING"}, b=waits, c="down")
+    assert found.verdict is Verdict.UNAVAILABLE
+    assert found.why == "2 of 3 replicas run, and a:1 leads in term 3, of which nothing is committed yet"
+
+
+def test_one_that_waits_for_the_leader_is_told_from_one_that_is_down() -> None:
+    found = judged(a=LEADS, b={"state": "CONFIGURING", "leader": None})
+    assert (found.verdict, found.why) == (Verdict.UNDER_REPLICATED, "not in touch with the leader yet: b:1")
+
+
 def test_replicas_that_name_different_leaders_or_terms_do_not_agree() -> None:
     for other in ({"leader": C}, {"term": 2}):
         found = judged(a=LEADS, b=other)
