@@ -31,18 +31,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings(survey: Survey, masters: TabletHealth, tables: Sequence[TableHealth]) -> list[Finding]:
-    """All of them, errors first; those about nodes before those about tables."""
+    """All of them, errors first; causes before what follows from them: clocks, nodes, connections, then tables."""
     infos = [facts.info for facts in survey.nodes.values() if facts.info is not None]
     found = [
         *([_error(survey.problem)] if survey.problem else []),
+        *_of_clocks(list(survey.nodes.values())),
         *_of_masters(masters),
         *_of_servers(survey),
-        *_of_tables(tables),
         *_of_connections(survey),
-        *_of_clocks(list(survey.nodes.values())),
         *(Finding(severity=one.severity, text=str(one)) for one in differences(infos)),
         *_of_versions(survey, infos),
         *(finding for facts in survey.nodes.values() for finding in _of_disk(facts)),
+        *_of_tables(tables),
         *_of_strays(survey),
     ]
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)

@@ -79,12 +79,12 @@ def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
     """Return the ceiling that has to be durable before a clock may start, given the stored one.
 
     ``ClockError``: that is so far ahead that every peer would refuse what this node gives out."""
-    wall_us = clock.wall_us()
-    ahead_us = physical_us(stored) - wall_us
-    if ahead_us > settings.error_us_max + settings.step_us:
+    ahead_us = physical_us(stored) - (wall_us := clock.wall_us())
+    if (excess_us := ahead_us - settings.error_us_max - settings.step_us) > 0:
         raise ClockError(
-            f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock, at "
-            f"most {settings.clock_error_ms_max} are allowed; set the machine's clock, or wait"
+            f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock, at most "
+            f"{settings.clock_error_ms_max} are allowed; if that clock is right by now, start this again in "
+            f"{excess_us // 1_000_000 + 1} s, else set the machine's clock"
         )
     return settings.ceiling(wall_us, physical_us(stored))
 

@@ -122,6 +122,21 @@ def test_a_server_that_does_not_answer_is_told_with_the_tablet_that_lacks_it() -
     assert [e.partition(": ")[0] for e in errors] == ["tablet server b:1", "tablet t of people"]
 
 
+def test_causes_are_told_before_what_follows_from_them() -> None:
+    """A clock an hour ahead was told after fifteen tablets that suffered from it."""
+    ahead = said(C, clock_ahead_ms=3_600_000, peers=(PeerContact(node_id=A, address="a:1", connected=False),))
+    silent = msgspec.structs.replace(cluster().servers[2], silent_ms=9_000)
+    down = NodeFacts(node_id=B, address="b:1", problem="does not answer")
+    errors, _ = judged(cluster(ahead, down, servers=(*cluster().servers[:2], silent)))
+    assert [e.partition(": ")[0] for e in errors] == [
+        "the clock of c:1 is 3600000 ms ahead of the others'; 500 ms are allowed",
+        "tablet server b:1",
+        "tablet server c:1",
+        "c:1 has no connection to a:1, though both answer",
+        "tablet t of people",
+    ]
+
+
 def test_tablets_that_lack_the_same_server_are_told_as_one_problem() -> None:
     (table,) = cluster().tables
     two = tuple(msgspec.structs.replace(table.tablets[0], tablet_id=TabletId(name)) for name in ("t", "u"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -168,6 +169,22 @@ def test_a_wall_clock_far_behind_the_stored_ceiling_is_refused_at_start() -> Non
     machine.wall -= 3600 * SECOND_US
     with pytest.raises(ClockError, match="set the machine's clock"):
         machine.start()
+
+
+def test_a_node_that_ran_ahead_is_told_how_long_to_wait_if_the_clock_is_right_by_now() -> None:
+    """Seconds with a clock an hour ahead shut a folder for an hour, and it was told to set a clock that was right."""
+    machine = Machine()
+    machine.start()
+    machine.wall -= 3600 * SECOND_US
+    with pytest.raises(ClockError, match="if that clock is right by now") as refused:
+        machine.start()
+    told = re.search(r"start this again in (\d+) s", str(refused.value))
+    assert told is not None
+    machine.wall += (int(told[1]) - 1) * SECOND_US - 1
+    with pytest.raises(ClockError):
+        machine.start()
+    machine.wall += SECOND_US + 1
+    machine.start()
 
 
 def test_a_peers_timestamp_moves_the_clock() -> None:
