@@ -19,20 +19,34 @@ from stelae.client.aio import AsyncClient, connect_async
 from stelae.client.catalog import SYSTEM_TABLET
 from stelae.client.checkup import check
 from stelae.client.master_errors import BadChange, NoTable, TableExists, TooFewServers
-from stelae.client.master_requests import AddColumn, DropColumn, RenameColumn, RenameTable
+from stelae.client.master_requests import (
+    READ,
+    AddColumn,
+    DropColumn,
+    ListTables,
+    ReadRequest,
+    RenameColumn,
+    RenameTable,
+    TableList,
+)
+from stelae.client.messages import decode, encode
 from stelae.client.table import AsyncTable
+from stelae.host.hybrid_clock import physical_us
 from stelae.server.master import driver
 from stelae.server.master.actions import Action, ChangeConfig, CreateReplica, TransferLeadership
 from stelae.server.master.core import MasterCore
 from stelae.server.master.events import Effect, Send
-from stelae.spi.errors import CallerError, SchemaMismatch, Unavailable
+from stelae.server.master.read_index_wire import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
+from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, SchemaMismatch, Unavailable
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.write import OpKind
 from stelae.wire.refusals import WrongCluster
 from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.nodes import WAIT_S
 
 COLUMNS = {"id": "int64", "text": "string"}
 RANGED = {"range": {"columns": ["id"], "ranges": [{"until": [10]}]}}
+BOUND_MS = 1_500
 FOUR = {"hash": [{"columns": ["id"], "buckets": 4}]}
 QUICK = """
 [master]
@@ -320,6 +334,65 @@ def test_a_master_that_does_not_lead_answers_as_long_as_it_is_fresh_enough(tmp_p
                 await client.catalog.list_tables(timeout_s=1.0)
 
     asyncio.run(run())
+
+
+def test_every_master_of_an_idle_cluster_answers_within_a_stated_staleness(tmp_path: Path) -> None:
+    """The age of a follower's catalog was that of its last entry: without changes it grew, and every question was
+    refused that allowed less."""
+
+    async def run() -> None:
+        async with running(tmp_path, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            await client.create_table("people", COLUMNS, "id", replicas=1)
+            await until(lambda: min(idle_ms(cluster, master) for master in cluster.masters) > 2 * BOUND_MS)
+            before = [cluster.core(master).catalog.applied for master in cluster.masters]
+            for master in cluster.masters:
+                assert await tables_within(cluster, master, BOUND_MS) == ["people"]
+            assert [cluster.core(master).catalog.applied for master in cluster.masters] == before
+
+    def idle_ms(cluster: Cluster, master: NodeId) -> int:
+        """How long ago the last entry was made, by the clock that made it."""
+        node = cluster.nodes[master]
+        applied = node.replicas[SYSTEM_TABLET].applier.timestamp
+        return (physical_us(node.time.now()) - physical_us(applied)) // 1000
+
+    asyncio.run(run())
+
+
+def test_a_read_index_is_told_to_masters_alone_and_by_the_one_that_leads(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, servers=1, settings=QUICK) as cluster:
+            leader = cluster.leader()
+            assert leader is not None
+            one, other = (master for master in cluster.masters if master != leader)
+            (server,) = cluster.servers
+            assert await read_index(cluster, one, leader) >= 1
+            with pytest.raises(NotLeader, match=leader):
+                await read_index(cluster, one, other)
+            with pytest.raises(PeerError, match=f"node {server} is none of the masters of this cluster"):
+                await read_index(cluster, server, leader)
+
+    asyncio.run(run())
+
+
+async def read_index(cluster: Cluster, asker: NodeId, master: NodeId) -> int:
+    """What a master tells another node."""
+    body = [encode(ReadIndexRequest())]
+    answer = await cluster.nodes[asker].messenger.call(master, READ_INDEX, body, deadline_ms=10_000)
+    return decode(answer.body[0], ReadIndexAnswer).index
+
+
+async def tables_within(cluster: Cluster, master: NodeId, staleness_ms: int) -> list[str]:
+    """What this very master answers, as soon as it is fresh enough."""
+    body = [encode(ReadRequest(question=ListTables(), staleness_ms=staleness_ms))]
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                call = cluster.nodes[cluster.servers[0]].messenger.call(master, READ, body, deadline_ms=1_000)
+                answer = decode((await call).body[0], TableList)
+            except RetryableError:
+                await asyncio.sleep(0.01)
+            else:
+                return [table.name for table in answer.tables]
 
 
 def test_a_server_that_was_away_while_a_table_was_made_has_its_replicas_once_it_is_back(tmp_path: Path) -> None:

@@ -180,6 +180,13 @@ _MASTERS = (
     _gauge("master_tables", "tables in the catalog", source="master_tables", master=True),
     _gauge("master_tablets", "tablets in the catalog", source="master_tablets", master=True),
     _gauge("master_operations", "changes under way", source="master_operations", master=True),
+    _gauge(
+        "master_catalog_age_seconds",
+        "how old this master's catalog may be; grows while no leader answers it; 0 before anything is applied",
+        source="master_catalog_age_us",
+        scale=1e-6,
+        master=True,
+    ),
     _counter("master_heartbeats_received", "heartbeats of tablet servers", master=True),
     _counter(
         "master_reports_received", "reports in them, by extent", source="master_reports_", label="extent", master=True

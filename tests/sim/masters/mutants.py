@@ -123,6 +123,20 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{MASTER}.fences:_delete",
         replacement=mutations.delete_without_the_fence,
         invariant="no_wrong_deletion",
-        seed=7,
+        seed=24,
+    ),
+    Mutant(
+        name="freshness: a leader's answer counts before the catalog holds what it names",
+        rule="source, follower reads; explanation, masters: reading from any master",
+        target=f"{MASTER}.freshness:Freshness.told",
+        replacement=mutations.count_before_it_is_applied,
+        invariant="bounded_staleness",
+    ),
+    Mutant(
+        name="freshness: a catalog is as old as the leader's answer, not as the question",
+        rule="source, follower reads; explanation, masters: reading from any master",
+        target=f"{MASTER}.core:MasterCore._take",
+        replacement=mutations.count_from_the_answer,
+        invariant="bounded_staleness",
     ),
 )

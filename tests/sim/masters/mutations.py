@@ -10,7 +10,7 @@ from stelae.client.master_names import TableState, TabletState
 from stelae.client.master_requests import ChangeReply
 from stelae.server.master.actions import DeleteReplica, Evicted, Terminal
 from stelae.server.master.batches import Batch
-from stelae.server.master.events import Decided, Replicate, Reply
+from stelae.server.master.events import Decided, ReadIndexTold, Replicate, Reply
 from stelae.server.master.fences import Judgement, Verdict
 from stelae.server.master.locks import Wanted
 from stelae.server.master.mutations import table_lock
@@ -110,6 +110,14 @@ def believe_any_report(original: Any, view: Any, table: Any, tablet: Any, plan: 
     for _, status in view.servers.holding(tablet.tablet_id):
         if status.config is not None and status.config.op_id < tablet.config.op_id:
             plan.change_tablet(msgspec.structs.replace(tablet, config=status.config))
+
+
+def count_before_it_is_applied(original: Any, self: Any, event: Any, applied: int) -> None:
+    original(self, event, max(applied, event.index))
+
+
+def count_from_the_answer(original: Any, self: Any, event: Any) -> None:
+    original(self, ReadIndexTold(self._time, event.index) if isinstance(event, ReadIndexTold) else event)
 
 
 def settle_at_once(original: Any, view: Any, table: Any) -> Any:

@@ -30,6 +30,8 @@ OTHERS = {
     "read.NOT_LEADER",
     "read.TOO_STALE",
     "read.answered",
+    "read.by_follower",
+    "read.by_leader",
     "refused.NOT_LEADER",
     "refused.NOT_REPLICATED",
     "refused.OUTCOME_UNKNOWN",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 from stelae.server.master.actions import Action, DeleteReplica
-from stelae.server.master.events import AskPolicy, Confirm, Effect, Refuse, Send
+from stelae.server.master.events import AskPolicy, AskReadIndex, Confirm, Effect, Refuse, Send
 
 ROOT = Path(__file__).parents[3]
 ROWS = [
@@ -16,7 +16,7 @@ ROWS = [
     for line in (ROOT / "docs/reference/fencing.md").read_text().splitlines()
     if line.startswith("| `")
 ]
-OUTSIDE_NOTHING = {AskPolicy, Confirm, Refuse, Send}
+OUTSIDE_NOTHING = {AskPolicy, AskReadIndex, Confirm, Refuse, Send}
 """Effects that change nothing outside, or, of ``Send``, whose actions have rows of their own."""
 
 

@@ -13,6 +13,8 @@ What its driver promises
     6. ``CompareMasters`` is answered by ``MastersCompared``, however late.
     7. ``AskPolicy`` is answered by ``Planned``, however late; there is one at a time. ``propose`` says how.
     8. While ``is_behind``, steps follow each other as fast as the loop's other work allows.
+    9. ``ReadIndexTold`` repeats the time of an ``AskReadIndex``. It comes only if a majority has confirmed the leader
+       after that; up to its index everything is committed that was acknowledged before. Silence will do.
 
 What the core promises
     1. Replies to changes come after the change is committed and applied here; refusals that are not retryable, too.
@@ -47,6 +49,7 @@ from stelae.server.master.events import (
     MastersCompared,
     Planned,
     ReadAsked,
+    ReadIndexTold,
     Refuse,
     Replicate,
     Reply,
@@ -54,6 +57,7 @@ from stelae.server.master.events import (
     Tick,
 )
 from stelae.server.master.founding import Founding
+from stelae.server.master.freshness import Freshness
 from stelae.server.master.heartbeats import HeartbeatReply
 from stelae.server.master.leadership import Leadership, MasterStatus
 from stelae.server.master.reading import Reading
@@ -106,7 +110,8 @@ class MasterCore:
         self._tokens = itertools.count(1)
         self._effects: list[Effect] = []
         self._founding = Founding()
-        self._reading = Reading(settings)
+        self._freshness = Freshness()
+        self._reading = Reading(settings, self._freshness)
         self._changing = Changing(settings, rng, self._tokens, limits)
 
     # -- the four of a pure core -------------------------------------------------------------------
@@ -121,6 +126,7 @@ class MasterCore:
             self._reconcile(leadership)
         elif self._awaits_masters:
             self._effects += self._founding.ask(self._time.now_us)
+        self._effects += self._freshness.ask(self._time, self._leader, leads=self._leader == self._node_id)
 
     def take_effects(self) -> tuple[Effect, ...]:
         """Return what has accumulated, in order."""
@@ -129,8 +135,12 @@ class MasterCore:
 
     def next_deadline(self) -> int | None:
         """Return the ``now_us`` at which a step is due though nothing happens; ``None``: none is."""
-        leadership = self._serving
-        return None if leadership is None else self._time.now_us if self.is_behind else leadership.scan_due_us
+        if self.is_behind:
+            return self._time.now_us
+        dues = [] if self._leader is None else [self._freshness.due_us]
+        if (leadership := self._serving) is not None:
+            dues.append(leadership.scan_due_us)
+        return min(dues, default=None)
 
     @property
     def is_behind(self) -> bool:
@@ -151,6 +161,7 @@ class MasterCore:
             operations=0 if leadership is None else len(leadership.operations),
             waiting=0 if leadership is None else len(leadership.waiting),
             strangers=0 if leadership is None else leadership.strangers,
+            age_us=self._freshness.age_us(self._time),
         )
 
     # -- events ------------------------------------------------------------------------------------
@@ -196,7 +207,9 @@ class MasterCore:
             case Confirmed():
                 self._effects += self._reading.confirmed(event, self._view(), self._serving, self._leader)
             case CaughtUp():
-                self._reading.caught_up(event)
+                self._freshness.caught_up(event, self._time)
+            case ReadIndexTold():
+                self._freshness.told(event, self.catalog.applied.index)
             case HeartbeatHeard():
                 self._hear(event)
             case MastersCompared():
@@ -223,6 +236,7 @@ class MasterCore:
     def _apply(self, event: Applied) -> None:
         """Swap the snapshot, and have looked at what the batch has touched."""
         self.catalog = self.catalog.apply(event.batch, event.op_id)
+        self._freshness.applied(event.op_id.index)
         leadership = self._leadership
         if leadership is None:
             return

@@ -37,6 +37,7 @@ from stelae.server.master.core import MasterCore
 from stelae.server.master.events import (
     Applied,
     AskPolicy,
+    AskReadIndex,
     CaughtUp,
     ChangeAsked,
     CompareMasters,
@@ -50,6 +51,7 @@ from stelae.server.master.events import (
     MastersCompared,
     Planned,
     ReadAsked,
+    ReadIndexTold,
     Refuse,
     Replicate,
     Reply,
@@ -60,6 +62,7 @@ from stelae.server.master.first_start import FirstStart
 from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat
 from stelae.server.master.operations import Outcome
 from stelae.server.master.proposals import Planner, Proposal, propose
+from stelae.server.master.read_index_wire import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role
 from stelae.spi.errors import ClockError, ConfigError, PeerError, StelaeError, Unavailable
@@ -70,6 +73,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.services import Metrics
 from stelae.spi.write import WriteReply, WriteRequest
+from stelae.wire.calls import Response
 from stelae.wire.refusals import error_of
 from stelae.wire.requests import Request
 
@@ -78,8 +82,8 @@ log = logging.getLogger(__name__)
 TICK_US = 50_000
 """How often the core is stepped though nothing happens: its leader may have changed, its clock goes on."""
 
-CAUGHT_UP_US = 200_000
-"""How often a leader has itself confirmed, so that stale reads of it are as fresh as that."""
+READ_INDEX_MS = 1_000
+"""Deadline of a question to the leading master; another one goes out before it."""
 
 ACTION_MS = 30_000
 """Deadline of an action; the core asks again long before if no report shows its effect."""
@@ -107,7 +111,6 @@ class Master:
         self._led: tuple[int, str | None] = (0, None)
         self._requests: dict[int, Request] = {}
         self._tokens = 0
-        self._confirm_due_us = 0
         self._client = ClientId(f"master-{random.SystemRandom().getrandbits(64):016x}")
         self._sequence = 0
         self._proposed: dict[int, int] = {}  #: Token of each batch that is not decided, by its sequence.
@@ -128,6 +131,7 @@ class Master:
         serve(CHANGE, self._ask_change)
         serve(READ, self._ask_read)
         serve(HEARTBEAT, self._ask_heartbeat)
+        serve(READ_INDEX, self._ask_read_index)
         self._first_start.serve()
         self._wait()
 
@@ -170,6 +174,8 @@ class Master:
             metrics.gauge("master_operations", status.operations)
             metrics.gauge("master_tables", len(catalog.tables))
             metrics.gauge("master_tablets", len(catalog.tablets))
+            if status.age_us is not None:
+                metrics.gauge("master_catalog_age_us", status.age_us)
 
     def _load(self, replica: Replica) -> None:
         """Read the catalog as the store has it; entries applied meanwhile are kept, and applied on top of it.
@@ -179,6 +185,8 @@ class Master:
         self._replica = replica
         replica.applier.on_group = self._applied
         applied, store = replica.applier.applied, replica.applier.store
+        if replica.applier.timestamp:
+            self._hear(CaughtUp(physical_us(replica.applier.timestamp)))
 
         def read() -> list[RowBatch]:
             with store.scan(ScanSpec(order=Order.KEY)) as cursor:
@@ -242,6 +250,23 @@ class Master:
         self._requests[self._tokens] = request
         self._hear(made)
 
+    def _ask_read_index(self, request: Request) -> None:
+        """Tell another master how far the catalog has come, once a majority has confirmed this one."""
+        decode(only_frame(request), ReadIndexRequest)
+        replica = self._replica
+        if replica is None:
+            raise Unavailable("this master is starting")
+        if replica.status.config.member(request.sender) is None:
+            raise PeerError(f"node {request.sender} is none of the masters of this cluster")
+
+        def confirmed(result: int | StelaeError) -> None:
+            if isinstance(result, StelaeError):
+                request.refuse(result)
+            else:
+                request.reply([encode(ReadIndexAnswer(replica.applier.applied.index))])
+
+        replica.read_index(confirmed)
+
     def _hear(self, event: Event) -> None:
         self._events.append(event)
         self._schedule()
@@ -292,7 +317,7 @@ class Master:
         changed = [LeaderChanged(*led)] if led != self._led else []
         self._led = led
         taken, self._events = self._events, []
-        core.step([self._now(), *changed, *self._caught_up(replica), *taken])
+        core.step([self._now(), *changed, *taken])
         for effect in core.take_effects():
             self._carry_out(effect, replica)
         if core.is_behind and not self._step_due:
@@ -307,20 +332,6 @@ class Master:
         except ClockError:
             stamp = time.last
         return Tick(self._node.turns.now_us(), physical_us(stamp))
-
-    def _caught_up(self, replica: Replica) -> list[Event]:
-        """What a replica has applied holds all that was acknowledged before it: timestamps rise with the log."""
-        now_us = self._node.turns.now_us()
-        if replica.status.role is Role.LEADER and now_us >= self._confirm_due_us:
-            self._confirm_due_us = now_us + CAUGHT_UP_US
-            asked_us = self._now().wall_us
-
-            def confirmed(result: int | StelaeError) -> None:
-                if not isinstance(result, StelaeError):
-                    self._hear(CaughtUp(asked_us))
-
-            replica.read_index(confirmed)
-        return [CaughtUp(physical_us(replica.applier.timestamp))]
 
     # -- effects ---------------------------------------------------------------------------------
 
@@ -339,6 +350,8 @@ class Master:
                 replica.read_index(
                     lambda result: self._hear(Confirmed(effect.token, not isinstance(result, StelaeError)))
                 )
+            case AskReadIndex():
+                self._ask_leader(effect, replica)
             case CompareMasters():
                 self._first_start.compare(lambda objection: self._hear(MastersCompared(objection)))
             case Send():
@@ -347,6 +360,31 @@ class Master:
                 self._ask_policy(effect)
             case _:
                 assert_never(effect)
+
+    def _ask_leader(self, effect: AskReadIndex, replica: Replica) -> None:
+        """Ask for a read index: of this replica if it leads, else of the master that does. Who fails is asked again."""
+        node = self._node
+
+        def confirmed(result: int | StelaeError) -> None:
+            if not isinstance(result, StelaeError):
+                self._hear(ReadIndexTold(effect.asked, replica.applier.applied.index))
+
+        def answered(call: asyncio.Future[Response]) -> None:
+            if call.cancelled() or call.exception() is not None:
+                return
+            try:
+                index = decode(b"".join(call.result().body), ReadIndexAnswer).index
+            except StelaeError as error:
+                log.warning("master %s gave no read index: %s", effect.leader, error)
+            else:
+                self._hear(ReadIndexTold(effect.asked, index))
+
+        if effect.leader == node.node_id:
+            replica.read_index(confirmed)
+        else:
+            frames = [encode(ReadIndexRequest())]
+            call = node.messenger.call(effect.leader, READ_INDEX, frames, deadline_ms=READ_INDEX_MS)
+            call.add_done_callback(answered)
 
     def _propose(self) -> None:
         """Propose the next batch; the one behind it waits for the next turn, and so has an entry of its own."""

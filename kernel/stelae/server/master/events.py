@@ -69,9 +69,17 @@ class Confirmed(msgspec.Struct, frozen=True, gc=False):
 
 
 class CaughtUp(msgspec.Struct, frozen=True, gc=False):
-    """Everything acknowledged up to ``wall_us`` is applied here; leaders and followers may know it, or not."""
+    """Everything acknowledged up to ``wall_us`` is applied here: the time of an entry that is, as true as the masters'
+    clocks are. For a master that has begun and hears no leader yet."""
 
     wall_us: int
+
+
+class ReadIndexTold(msgspec.Struct, frozen=True):
+    """Answer to ``AskReadIndex``: what was acknowledged before ``asked`` is committed at ``index`` or below."""
+
+    asked: Tick
+    index: int
 
 
 class HeartbeatHeard(msgspec.Struct, frozen=True):
@@ -103,6 +111,7 @@ Event: TypeAlias = (
     | ReadAsked
     | Confirmed
     | CaughtUp
+    | ReadIndexTold
     | HeartbeatHeard
     | MastersCompared
     | Planned
@@ -142,6 +151,13 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class AskReadIndex(msgspec.Struct, frozen=True):
+    """Ask the leader, perhaps this master, for a read index, then say ``ReadIndexTold`` with the same ``asked``."""
+
+    asked: Tick
+    leader: NodeId
+
+
 class CompareMasters(msgspec.Struct, frozen=True):
     """Ask every other master for its list of masters, then say ``MastersCompared``."""
 
@@ -163,4 +179,4 @@ class AskPolicy(msgspec.Struct, frozen=True):
     seed: int
 
 
-Effect: TypeAlias = Replicate | Reply | Refuse | Confirm | CompareMasters | Send | AskPolicy
+Effect: TypeAlias = Replicate | Reply | Refuse | Confirm | AskReadIndex | CompareMasters | Send | AskPolicy

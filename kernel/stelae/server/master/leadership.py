@@ -135,3 +135,4 @@ class MasterStatus(msgspec.Struct, frozen=True, kw_only=True):
     operations: int
     waiting: int
     strangers: int
+    age_us: int | None  #: Of the catalog, at most; ``None``: not known.

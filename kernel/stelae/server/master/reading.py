@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stelae.client.master_errors import TooStale
 from stelae.client.master_requests import ReadRequest
-from stelae.server.master.events import CaughtUp, Confirm, Confirmed, Effect, ReadAsked, Refuse, Reply
+from stelae.server.master.events import Confirm, Confirmed, Effect, ReadAsked, Refuse, Reply, Tick
+from stelae.server.master.freshness import Freshness
 from stelae.server.master.leadership import Leadership
 from stelae.server.master.reads import answer
 from stelae.server.master.reconcile import View
@@ -16,25 +17,21 @@ from stelae.spi.ids import NodeId
 class Reading:
     """Questions; those that wait for a majority are in the leadership."""
 
-    def __init__(self, settings: MasterSettings) -> None:
+    def __init__(self, settings: MasterSettings, freshness: Freshness) -> None:
         self._settings = settings
-        self._caught_up_us = 0
-
-    def caught_up(self, event: CaughtUp) -> None:
-        """Take that the snapshot holds all that was acknowledged up to a time."""
-        self._caught_up_us = max(self._caught_up_us, event.wall_us)
+        self._freshness = freshness
 
     def ask(self, event: ReadAsked, view: View, leadership: Leadership | None, leader: NodeId | None) -> list[Effect]:
         """Answer from the snapshot if it is as fresh as the question asks; else the leader has itself confirmed."""
-        if 0 <= view.wall_us - self._caught_up_us <= event.request.staleness_ms * 1000 and event.request.staleness_ms:
+        allowed_ms, age_us = event.request.staleness_ms, self._freshness.age_us(Tick(view.now_us, view.wall_us))
+        if allowed_ms and age_us is not None and age_us <= allowed_ms * 1000:
             return [_answer(event.token, event.request, view)]
         if leadership is None:
             error: StelaeError = NotLeader(leader)
-            if event.request.staleness_ms:
-                old_ms = (view.wall_us - self._caught_up_us) // 1000
+            if allowed_ms:
                 where = f"ask {leader}" if leader else "ask another master"
-                allowed = event.request.staleness_ms
-                error = TooStale(f"this master's catalog is {old_ms} ms old; {allowed} ms are allowed: {where}")
+                fact = "of unknown age" if age_us is None else f"{age_us // 1000} ms old"
+                error = TooStale(f"this master's catalog is {fact}; {allowed_ms} ms are allowed: {where}")
             return [_refuse(event.token, error, leader)]
         if len(leadership.reads) >= self._settings.reads_max:
             return [_refuse(event.token, Overloaded(f"{self._settings.reads_max} questions wait; ask again"), None)]

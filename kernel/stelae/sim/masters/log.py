@@ -7,16 +7,16 @@ by lot, and the rest never was. A leader that was cut off goes on believing in i
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from stelae.server.master.batches import Batch, from_rows, to_rows
-from stelae.server.master.events import Applied, CaughtUp, Confirmed, Decided, Event, LeaderChanged
+from stelae.server.master.events import Applied, Confirmed, Decided, Event, LeaderChanged, ReadIndexTold, Tick
 from stelae.server.master.operations import Outcome
 from stelae.sim.draw import between, chance, pick, skewed
-from stelae.sim.masters.network import Place
+from stelae.sim.masters.network import DELAY_US_MAX, DELAY_US_MIN, LOSS, SLOW_US_MAX, Place
 from stelae.sim.masters.world import Committed, World, master_node
-from stelae.spi.ids import OpId
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.rows import RowBatch
 
 COMMIT_US = (2_000, 60_000)
@@ -61,9 +61,10 @@ class _Follower:
 class SystemLog:
     """The log. Masters are known by position."""
 
-    def __init__(self, world: World, rng: random.Random) -> None:
+    def __init__(self, world: World, rng: random.Random, questions: random.Random) -> None:
         self._world = world
         self._rng = rng
+        self._questions = questions
         self._masters: Sequence[Hearer] = ()
         self._followers: list[_Follower] = []
         self.term = 0
@@ -129,6 +130,38 @@ class SystemLog:
             self._feed(position, len(self._world.log))
         self._tell(position, Confirmed(token, ok))
 
+    def read_index(self, position: int, asked: Tick, leader: NodeId) -> None:
+        """Carry a question to whom a master takes for the leader, and the answer back, if it leads and goes on to."""
+        of = next((master.position for master in self._masters if master_node(master.position) == leader), None)
+        if of is None:
+            return  # Told of a leader that crashed in that very moment.
+        epoch = self._masters[position].epoch
+
+        def arrive() -> None:
+            term = self.term
+            if self.leader == of and self._opened:
+                told = ReadIndexTold(asked, self._world.log[-1].op_id.index)
+                delay_us = skewed(self._questions, *COMMIT_US)
+                self._world.scheduler.after(delay_us, f"read index of {of}", lambda: confirm(term, told))
+
+        def confirm(term: int, told: ReadIndexTold) -> None:
+            if self.leader == of and self.term == term and self._has_majority(of):
+                self._way(of, position, lambda: self._tell_run(position, epoch, told))
+
+        self._way(position, of, arrive)
+
+    def _way(self, source: int, target: int, arrive: Callable[[], None]) -> None:
+        """Pass on one message of masters among themselves, late or never."""
+        lost = source != target and chance(self._questions, LOSS)
+        delay_us = skewed(self._questions, DELAY_US_MIN, SLOW_US_MAX if self._world.network.slow else DELAY_US_MAX)
+
+        def arrives() -> None:
+            if self._linked(source, target):
+                arrive()
+
+        if not lost:
+            self._world.scheduler.after(delay_us, f"m{source}>m{target} read index", arrives)
+
     def _commit_up_to(self, op_id: OpId) -> None:
         """A majority has acknowledged all up to here, unless the leader is gone or alone."""
         if op_id.term != self.term or not self._opened or not self._has_majority(self.leader):
@@ -181,15 +214,13 @@ class SystemLog:
             self._tell(position, LeaderChanged(self.term, master_node(self.leader)))
 
     def _feed(self, position: int, upto: int) -> None:
-        """Apply entries on a master, one event each; a leader or follower that is level knows how fresh it is."""
+        """Apply entries on a master, one event each."""
         follower = self._followers[position]
         if not self._serves(position):
             return
         for entry in self._world.log[follower.fed : upto]:
             follower.fed += 1
             self._tell(position, Applied(entry.op_id, entry.batch))
-        if follower.fed == len(self._world.log):
-            self._tell(position, CaughtUp(self._world.wall_us))
 
     def _watch_leader(self) -> None:
         """Masters that miss a leader elect another one after a while, if a majority of them hear each other."""

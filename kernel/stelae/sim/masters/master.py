@@ -14,6 +14,7 @@ from stelae.server.master.core import MasterCore
 from stelae.server.master.events import (
     Applied,
     AskPolicy,
+    AskReadIndex,
     CompareMasters,
     Confirm,
     Effect,
@@ -21,6 +22,7 @@ from stelae.server.master.events import (
     HeartbeatHeard,
     MastersCompared,
     Planned,
+    ReadAsked,
     Refuse,
     Replicate,
     Reply,
@@ -63,6 +65,8 @@ class SimMaster:
         self.send_action: SendAction = lambda master, action: None
         self.hears_all: Callable[[SimMaster], bool] = lambda master: True
         self.on_applied: Callable[[SimMaster, Catalog, Batch | None], None] = lambda master, before, batch: None
+        self.on_stepped: Callable[[SimMaster], None] = lambda master: None
+        self.on_answered: Callable[[SimMaster, ReadAsked], None] = lambda master, asked: None
         self._world = world
         self._log = log
         self._seed = seed
@@ -141,7 +145,13 @@ class SimMaster:
                 self.on_applied(self, before, event.batch)
                 if event.batch is not None and self.core.status().serving:
                     self.strike.passes(Step.APPLIED)
-        self._carry_out(self.core.take_effects(), self.epoch)
+        self.on_stepped(self)
+        effects = self.core.take_effects()
+        answered = {effect.token for effect in effects if isinstance(effect, Reply)}
+        for event in events:
+            if isinstance(event, ReadAsked) and event.token in answered:
+                self.on_answered(self, event)
+        self._carry_out(effects, self.epoch)
 
     def _carry_out(self, effects: Sequence[Effect], epoch: int) -> None:
         """Carry out effects in order; who stands still goes on with the rest later, and who crashed never does."""
@@ -166,6 +176,8 @@ class SimMaster:
                     self.strike.passes(Step.ANSWERED)
             case Confirm():
                 self._log.confirm(self.position, effect.token, self.core.status().term)
+            case AskReadIndex():
+                self._log.read_index(self.position, effect.asked, effect.leader)
             case Send():
                 self.send_action(self, effect.action)
                 self.strike.passes(Step.ACTED)

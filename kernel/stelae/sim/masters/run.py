@@ -11,6 +11,7 @@ from stelae.client.master_requests import TableDescription
 from stelae.server.master.actions import Action, DeleteReplica
 from stelae.server.master.batches import Batch
 from stelae.server.master.catalog import Catalog
+from stelae.server.master.events import ReadAsked
 from stelae.server.master.heartbeats import DataState
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, stream
@@ -64,7 +65,7 @@ class Simulation:
         self._coverage = Coverage()
         network = Network(self._scheduler, stream(seed, "masters/network"), self._coverage)
         self._world = World(self._scheduler, network, self._coverage)
-        self._log = SystemLog(self._world, stream(seed, "masters/log"))
+        self._log = SystemLog(self._world, stream(seed, "masters/log"), stream(seed, "masters/log/questions"))
         rng = stream(seed, "masters/world")
         count = between(rng, SERVERS_MIN, SERVERS_MAX)
         self._masters = [SimMaster(self._world, self._log, p, seed, policy.plan) for p in range(MASTERS)]
@@ -89,6 +90,8 @@ class Simulation:
         for master in self._masters:
             master.send_action = self._send_action
             master.on_applied = self._applied
+            master.on_stepped = self._stepped
+            master.on_answered = self._answered
             master.hears_all = self._hears_all
         for server in self._servers:
             server.groups = self._groups
@@ -133,6 +136,14 @@ class Simulation:
     def _applied(self, master: SimMaster, before: Catalog, batch: Batch | None) -> None:
         for invariant in self._invariants:
             invariant.on_applied(master, before)
+
+    def _stepped(self, master: SimMaster) -> None:
+        for invariant in self._invariants:
+            invariant.on_stepped(master)
+
+    def _answered(self, master: SimMaster, asked: ReadAsked) -> None:
+        for invariant in self._invariants:
+            invariant.on_answered(master, asked)
 
     def _deleted(self, server: SimServer, action: DeleteReplica, replica: ModelReplica) -> None:
         for invariant in self._invariants:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stelae.sim.masters.invariants.acknowledged_changes import AcknowledgedChanges
 from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.bounded_staleness import BoundedStaleness
 from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
 from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
 from stelae.sim.masters.invariants.one_way import OneWay
@@ -15,6 +16,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     NeverHalfVisible,
     StrangersUntouched,
     NoWrongDeletion,
+    BoundedStaleness,
 )
 """In the order in which they judge one fact: causes before their consequences."""
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 from stelae.client.master_requests import TableDescription
 from stelae.server.master.actions import Action, DeleteReplica
 from stelae.server.master.catalog import Catalog
+from stelae.server.master.events import ReadAsked
 from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.master import SimMaster
@@ -34,6 +35,12 @@ class Invariant:
 
     def on_applied(self, master: SimMaster, before: Catalog) -> None:
         """A master has swapped its snapshot."""
+
+    def on_stepped(self, master: SimMaster) -> None:
+        """A master has taken an event, or the time."""
+
+    def on_answered(self, master: SimMaster, asked: ReadAsked) -> None:
+        """A master has answered a question from the catalog that it has, without asking a majority."""
 
     def on_told(self, asked: Asked) -> None:
         """A client has the verdict on its change."""
