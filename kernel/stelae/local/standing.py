@@ -14,6 +14,8 @@ from stelae.spi.ids import NodeId, TabletId
 
 ASK_MS = 500
 HEAL_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0
+"""As long as the nodes of a new cluster may take to start."""
 POLL_S = 0.1
 
 
@@ -61,24 +63,43 @@ async def wait_for_successors(
 async def wait_until_caught_up(
     client: Client, nodes: Collection[NodeProcess], tablets: Collection[TabletId], restarted: NodeProcess
 ) -> None:
-    """Wait until each tablet's leader, whichever of the nodes it is, has seen that one of them holds its whole tail."""
+    """Wait until each tablet's leader, whichever of the nodes it is, has seen that one of them holds what it missed.
+
+    That is what was committed when it first answered, and the time counts from there: what is committed meanwhile would
+    move the mark for as long as a load goes on, and a busy machine takes long to start a process."""
+    await _until_it_answers(client, restarted)
     deadline = time.monotonic() + HEAL_TIMEOUT_S
+    marks: dict[TabletId, int] = {}
     behind = dict.fromkeys(tablets, "no leader answered")
     while time.monotonic() < deadline:
         restarted.check()
         found = await leaders(client, nodes)
         for tablet_id in [tablet_id for tablet_id in behind if tablet_id in found]:
             leader = found[tablet_id]
+            mark = marks[tablet_id] = marks.get(tablet_id) or leader.commit
             matched = dict(leader.match_indexes).get(restarted.node_id, -1)
-            if leader.node_id == restarted.node_id or matched >= leader.commit > 0:
+            if leader.node_id == restarted.node_id or matched >= mark > 0:
                 del behind[tablet_id]
             else:
-                behind[tablet_id] = f"it is at {leader.commit}, its replica there at {matched}"
+                behind[tablet_id] = f"it was at {mark} then, its replica there is at {matched} now"
         if not behind:
             return
         await asyncio.sleep(POLL_S)
     seen = "; ".join(f"tablet {tablet_id}: {why}" for tablet_id, why in behind.items())
-    raise Unavailable(
-        f"{restarted.name} did not catch up within {HEAL_TIMEOUT_S:.0f} s ({seen}); "
-        f"its log {restarted.log_path} ends with:\n{restarted.log_tail()}"
-    )
+    raise _late(restarted, f"did not catch up within {HEAL_TIMEOUT_S:.0f} s of its first answer ({seen})")
+
+
+async def _until_it_answers(client: Client, restarted: NodeProcess) -> None:
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while time.monotonic() < deadline:
+        restarted.check()
+        try:
+            await client.status(restarted.node_id, deadline_ms=ASK_MS)
+            return
+        except RetryableError:
+            await asyncio.sleep(POLL_S)
+    raise _late(restarted, f"did not answer within {ANSWER_TIMEOUT_S:.0f} s of its start")
+
+
+def _late(restarted: NodeProcess, what: str) -> Unavailable:
+    return Unavailable(f"{restarted.name} {what}; its log {restarted.log_path} ends with:\n{restarted.log_tail()}")
