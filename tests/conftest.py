@@ -1,11 +1,19 @@
 """What holds for every test: examples are drawn the same way each time, and no clock judges them.
 
 A property test that fails today must fail tomorrow on another machine, so the draws derive from the
-test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it."""
+test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it.
+
+The width of whoever's terminal is taken out of the environment, where readline puts it for the processes of xdist: what
+is printed into a pipe is not wrapped, unless a test says how wide it is."""
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
+
+for variable in ("COLUMNS", "LINES"):
+    os.environ.pop(variable, None)
 
 settings.register_profile(
     "stelae",
