@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from stelae.client.catalog import SYSTEM_TABLET
 from stelae.host.node import Node
@@ -61,3 +64,14 @@ def test_who_does_not_answer_and_who_is_how_far_are_told_apart() -> None:
     (told,) = silent(answers)
     assert told.startswith("master b:1 does not answer (nobody there): all masters have to run")
     assert stages(answers, Stage.BEGUN) == ["c:1"] and stages(answers, Stage.NEW) == []
+
+
+@pytest.mark.parametrize("body", [[], [b"\xc1"], [b"", b""], [b"\x93"]])
+def test_an_answer_that_is_none_counts_as_no_answer(body: list[bytes]) -> None:
+    async def call(*_: object, **__: object) -> object:
+        return SimpleNamespace(body=body)
+
+    node: Any = SimpleNamespace(node_id=A, address="a:1", replicas={}, messenger=SimpleNamespace(call=call))
+    members = [Member(node_id=node_id, address=address) for node_id, address in THREE]
+    answers = asyncio.run(MasterComparison(cast(Node, node), members).answers())
+    assert len(silent(answers)) == 2

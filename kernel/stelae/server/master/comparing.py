@@ -13,7 +13,7 @@ from stelae.client.messages import decode, encode
 from stelae.host.node import Node
 from stelae.server.master.founding_wire import FOUNDING, FoundingAnswer, FoundingRequest, Stage
 from stelae.spi.consensus import Member
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import NodeId
 
 ANSWER_MS = 2_000
@@ -42,9 +42,12 @@ class MasterComparison:
     async def _ask(self, master: NodeId) -> FoundingAnswer | StelaeError:
         call = self._node.messenger.call(master, FOUNDING, [encode(FoundingRequest())], deadline_ms=ANSWER_MS)
         try:
-            return decode((await call).body[0], FoundingAnswer)
+            (body,) = (await call).body
+            return decode(body, FoundingAnswer)
         except StelaeError as error:
             return error
+        except ValueError:
+            return PeerError("its answer is not one frame")
 
     def _difference(self, said: tuple[str, FoundingAnswer | StelaeError]) -> str:
         where, answer = said
