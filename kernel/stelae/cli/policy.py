@@ -63,7 +63,7 @@ def explain(
     Example: stelae policy explain --dir /tmp/try"""
     from stelae.cli.naming import pick
     from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
-    from stelae.cli.policy_text import print_plan
+    from stelae.cli.policy_text import CARRIED_OUT, print_plan
     from stelae.cli.run_table import Cluster
 
     if snapshot is not None and (directory is not None or connect or save is not None):
@@ -78,7 +78,8 @@ def explain(
     counts = Counter(action.kind.value for action in actions)
     if as_json:
         documents = [action_document(action) for action in actions[:limit]]
-        print_json({"policy": policy, "seed": seed, "counts": counts, "actions": documents, "waiting": waits})
+        told = {"policy": policy, "seed": seed, "counts": counts, "carried_out": CARRIED_OUT}
+        print_json({**told, "actions": documents, "waiting": waits})
     else:
         print_plan(seen, actions, waits, limit)
 

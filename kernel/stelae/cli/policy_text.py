@@ -37,7 +37,7 @@ def _summary(snapshot: PolicySnapshot, counts: Counter[ActionKind], waits: Mappi
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     held = sum(count for kind, count in counts.items() if kind not in CARRIED_OUT)
     return {
-        "planned": told or ("nothing" if waits else "nothing: nothing is to be changed"),
+        "planned": told or ("nothing" if waits else "nothing: the policy would change nothing"),
         "not done": f"{held} of these: re-replication, and every change of a tablet's members, is planned and not "
         "carried out in this release; PLACE and TRANSFER are carried out"
         if held

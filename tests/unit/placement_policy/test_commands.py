@@ -95,6 +95,7 @@ def test_explain_prints_one_json_document(ailing: ModelCluster, tmp_path: Path) 
         "reason": "",
         "member_type": None,
     }
+    assert found["carried_out"] == ["PLACE", "TRANSFER"]
     assert list(found["waiting"]) == ["down"]
 
 
@@ -108,7 +109,7 @@ def test_explain_of_a_cluster_at_rest(tmp_path: Path) -> None:
     model = cluster("/d/r1/h1", "/d/r2/h2", "/d/r3/h3")
     model.create("t", (1, 2, 3))
     done = run("policy", "explain", written(model, tmp_path))
-    assert (done.returncode, done.stdout) == (0, "planned  nothing: nothing is to be changed\n")
+    assert (done.returncode, done.stdout) == (0, "planned  nothing: the policy would change nothing\n")
 
 
 @pytest.mark.parametrize(
