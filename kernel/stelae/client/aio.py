@@ -185,10 +185,11 @@ class AsyncClient:
         return await self.table(found, timeout_s=timeout_s)
 
     async def _until_gone(self, dropped: Sequence[TabletPlace], timeout_s: float) -> None:
-        """Wait until no replica that answers is left of tablets.
+        """Wait until no replica is left of tablets, or none but those of servers that cannot be asked.
 
-        Once a majority is gone, nobody who still knows of them can have a write acknowledged that would be gone with
-        them; the others are waited for a little, so that such a write is refused and does not wait for an answer."""
+        Once a majority says that it is gone, nobody who still knows of them can have a write acknowledged that would be
+        gone with them; the others are waited for a little, so that such a write is refused and does not wait for an
+        answer."""
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + timeout_s
         for tablet in dropped:

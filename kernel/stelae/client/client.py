@@ -168,15 +168,15 @@ class Client:
         return list(decode(answer.body[0], StatusReply).replicas)
 
     async def holders(self, tablet_id: TabletId, members: Sequence[tuple[NodeId, str]]) -> int:
-        """Return how many of these nodes, given with their addresses, answer that they have a replica of a tablet.
+        """Return how many of these nodes, given with their addresses, may have a replica of a tablet.
 
-        Who does not answer does not count."""
+        All but those that answer that they have none."""
         for node_id, address in members:
             self._messenger.add_peer(node_id, address)
         question = encode(DescribeRequest(tablet_id))
         asked = (self.ask(node_id, DESCRIBE, question) for node_id, _ in members)
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        return sum(isinstance(answer, Response) for answer in answers)
+        return sum(not isinstance(answer, NoSuchTablet) for answer in answers)
 
     async def change_schema(self, tablet: Tablet, schema: Schema, *, timeout_s: float = TIMEOUT_S) -> Tablet:
         """Put the next schema of a tablet into force, and return the tablet as it is now.

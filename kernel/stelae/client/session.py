@@ -300,7 +300,7 @@ class AsyncSession:
             parts = [*Intake(writer.schema, kind, tally).parts([held.row for held in rows])]
             waves.append((writer.plan(kind, parts, tally), kind))
         for wave, _ in waves:
-            wave.send(writer.tablets, self._options.timeout_s)
+            wave.send(self._options.timeout_s)
         for wave, kind in waves:
             await writer.settle(wave, kind, self._options.timeout_s)
         with self._lock:

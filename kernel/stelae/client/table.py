@@ -11,16 +11,16 @@ import msgspec
 
 from stelae.client.definition import range_of
 from stelae.client.failures import RowsFailed, WriteResult
+from stelae.client.followed import FollowedTablet
 from stelae.client.intake import unknown_columns
 from stelae.client.locations import TableLocation
 from stelae.client.lookup import Lookup
-from stelae.client.messages import NoSuchTablet, ScanPage
-from stelae.client.page_rows import PageRows
+from stelae.client.messages import NoSuchTablet
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.streams import ReadableTablet
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
-from stelae.client.tokens import BadToken, ScanToken, TokenPart, check_columns, checked_token
+from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.where import Filter, predicates
 from stelae.client.writes import TableWriter, WritableTablet
 from stelae.partition.columns import KeyColumns
@@ -31,7 +31,6 @@ from stelae.rows.building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys
 from stelae.spi.errors import CallerError, SchemaMismatch
-from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
@@ -101,11 +100,11 @@ class AsyncTable:
         """
         if self._reopen is None:
             return False
-        location, tablets = await self._reopen(self._location, timeout_s)
-        if location == self._location:
-            return False
-        self._become(location, tablets)
-        return True
+        before = self._location
+        location, tablets = await self._reopen(before, timeout_s)
+        if self._location is before and location != before:
+            self._become(location, tablets)
+        return self._location is not before  # Others that looked it up meanwhile have told the table.
 
     def _become(self, location: TableLocation, tablets: Sequence[TabletAccess]) -> None:
         self._location, self.name, self._tablets = location, location.name, tablets
@@ -216,14 +215,15 @@ class AsyncTable:
         encoded = encode_key(self.schema, values)
         spec = ScanSpec(columns=self.schema.layout.ids, key_from=encoded, key_until=encoded + b"\0", limit=1)
         for attempt in count():
+            partitioning = self.partitioning
             try:
-                place = self.partitioning.place_key(values)
+                place = partitioning.place_key(values)
                 part = TokenPart(self._tablets[place].tablet_id, None if at is None else hybrid(at))
                 found = await self._open(self._token(spec, (part,)), timeout_s).to_pylist()
                 break
             except (NoPartition, NoSuchTablet):
                 # A range has come, or gone and come again, since the table was looked up.
-                if attempt or not await self.refresh(timeout_s=timeout_s):
+                if attempt or not (await self.refresh(timeout_s=timeout_s) or partitioning is not self.partitioning):
                     raise
         return found[0] if found else None
 
@@ -241,20 +241,29 @@ class AsyncTable:
         values = [self._key_values(key) for key in keys]
         if not values:
             return []
-        schema, snapshot = self.schema, None if at is None else hybrid(at)
-        rows = build_batch(schema.key_layout, values)
-        places = self.partitioning.place(rows)
-        if NOWHERE in places:
+        rows = build_batch(self.schema.key_layout, values)
+        if NOWHERE in self.partitioning.place(rows):
             await self._look(timeout_s)
-            places = self.partitioning.place(rows)
+        for attempt in count():
+            partitioning = self.partitioning
+            try:
+                return await self._find(rows, None if at is None else hybrid(at), timeout_s)
+            except NoSuchTablet:
+                if attempt or not (await self.refresh(timeout_s=timeout_s) or partitioning is not self.partitioning):
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _find(self, rows: RowBatch, snapshot: int | None, timeout_s: float) -> list[Record | None]:
+        """The row of each key, as the table is divided now, whatever becomes of it while its tablets are read."""
+        schema, tablets = self.schema, self._tablets
         encoded = encode_keys(schema, rows)
         wanted: dict[int, set[bytes]] = {}
-        for place, key in zip(places, encoded, strict=True):
+        for place, key in zip(self.partitioning.place(rows), encoded, strict=True):
             if place != NOWHERE:
                 wanted.setdefault(place, set()).add(key)
 
         def read(place: int, spec: ScanSpec) -> AsyncScan:
-            return self._open(self._token(spec, (TokenPart(self._tablets[place].tablet_id, snapshot),)), timeout_s)
+            return self._open(self._token(spec, (TokenPart(tablets[place].tablet_id, snapshot),)), timeout_s)
 
         found = await Lookup(schema, read).find(wanted)
         return [found.get(key) for key in encoded]
@@ -384,7 +393,7 @@ class AsyncTable:
     # -- inside ----------------------------------------------------------------------------------
 
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
-        return AsyncScan(token, self.schema, partial(_Followed, self, self.schema), timeout_s, self._begin)
+        return AsyncScan(token, self.schema, partial(FollowedTablet, self, self.schema), timeout_s, self._begin)
 
     def _token(
         self, spec: ScanSpec, parts: tuple[TokenPart, ...] | None, at_least: int | None = None, at: int | None = None
@@ -414,8 +423,9 @@ class AsyncTable:
         """See that all tablets of a table whose ranges may come and go are known."""
         if self._newer is None or self.partitioning.range_columns is None:
             return
-        found = await self._newer(self._location, timeout_s)
-        if found is not None:
+        before = self._location
+        found = await self._newer(before, timeout_s)
+        if found is not None and self._location is before:
             self._become(*found)
 
     def _column_ids(self, columns: Sequence[str] | None) -> tuple[int, ...]:
@@ -434,7 +444,8 @@ class AsyncTable:
 
     def _at_least(self, staleness_s: float | None, own_writes: bool, visited: Sequence[int]) -> int | None:
         if own_writes:
-            return max((self._writer.written.get(place, 0) for place in visited), default=0)
+            written = self._writer.written
+            return max((written.get(self._tablets[place].tablet_id, 0) for place in visited), default=0)
         if staleness_s is None:
             return None
         if not 0 <= staleness_s < 1e9:
@@ -468,33 +479,3 @@ def _checked_limit(limit: int | None) -> int | None:
     if limit is not None and (not isinstance(limit, int) or not 0 <= limit < 1 << 63):
         raise CallerError(f"limit is {limit!r:.40}; it must be 0 or more, or None for all rows")
     return limit
-
-
-class _Followed:
-    """One tablet of a table, found again when its replicas have moved. ``schema`` is what scans of it are made for."""
-
-    def __init__(self, table: AsyncTable, schema: Schema, tablet_id: TabletId) -> None:
-        self._table = table
-        self._schema = schema
-        self.tablet_id = tablet_id
-
-    async def page(
-        self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
-    ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
-        """Read a page; ``NoSuchTablet``: the tablet's range was dropped. ``SchemaMismatch``: a column was."""
-        table, tablet_id = self._table, self.tablet_id
-        given: Any = {"at": at, "at_least": at_least, "reader": reader, "timeout_s": timeout_s}
-        try:
-            return await table._by_id[tablet_id].page(spec, **given)
-        except SchemaMismatch:
-            # A tablet knows columns by id; people know them by name.
-            await table.refresh(timeout_s=timeout_s)
-            check_columns(spec, self._schema, table.schema)
-            raise
-        except NoSuchTablet:
-            if not await table.refresh(timeout_s=timeout_s):
-                raise
-            if tablet_id not in {tablet.tablet_id for tablet in table._tablets}:
-                fact = f"table {table.name!r} has no tablet {tablet_id!r} any more: its range was dropped"
-                raise NoSuchTablet(f"{fact} while it was read; scan again") from None
-            return await table._by_id[tablet_id].page(spec, **given)

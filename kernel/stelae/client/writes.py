@@ -72,13 +72,15 @@ class Wave:
     def __init__(
         self,
         partitioning: Partitioning,
+        tablets: Sequence[WritableTablet],
         order: KeyOrder,
         rows: Sequence[RowBatch],
         tally: Tally,
         pieces: Sequence[_Piece],
         unfit: list[Unfit],
     ) -> None:
-        self.partitioning = partitioning  #: What it was planned with.
+        self.partitioning = partitioning  #: What it was planned with,
+        self._tablets = tablets  #: and where that has its partitions: the table may be another when it is sent.
         self.unfit = unfit
         self.tally = tally
         self._first_key = partitioning.schema.key_layout.columns[0]
@@ -125,15 +127,15 @@ class Wave:
                 return False
         return bool(pc.any(pc.is_in(self._keys(low, high), value_set=other._keys(low, high))).as_py())
 
-    def send(self, tablets: Sequence[WritableTablet], timeout_s: float) -> None:
+    def send(self, timeout_s: float) -> None:
         """Send every operation, in this turn of the loop."""
         for piece in self._pieces:
             try:
-                self._futures.append(tablets[piece.tablet].send(piece.encoded, timeout_s))
+                self._futures.append(self._tablets[piece.tablet].send(piece.encoded, timeout_s))
             except StelaeError as error:
                 self._futures.append(error)
 
-    async def settle(self, written: dict[int, int]) -> None:
+    async def settle(self, written: dict[TabletId, int]) -> None:
         """Wait for all answers; ``written`` gets the highest timestamp of each tablet."""
         waiting = [future for future in self._futures if isinstance(future, asyncio.Future)]
         if waiting:
@@ -152,7 +154,7 @@ class Wave:
             else:
                 raise error
 
-    def _answered(self, piece: _Piece, result: OpResult, written: dict[int, int]) -> None:
+    def _answered(self, piece: _Piece, result: OpResult, written: dict[TabletId, int]) -> None:
         if result.refusal == SchemaMismatch.code:
             self.unfit.append(_unfit(piece, result.refusal, result.detail))
             return
@@ -163,7 +165,8 @@ class Wave:
         for error in result.errors:
             self._fail(piece, error.row, error.code.name, reason_of(error.code, error.detail))
         self._tally.timestamp = max(self._tally.timestamp, result.timestamp)
-        written[piece.tablet] = max(written.get(piece.tablet, 0), result.timestamp)
+        tablet_id = self._tablets[piece.tablet].tablet_id
+        written[tablet_id] = max(written.get(tablet_id, 0), result.timestamp)
 
     def _fail(self, piece: _Piece, row: int, code: str, reason: str) -> None:
         self._tally.fail(piece.places[row], code, reason, values_of(piece.rows, row) if self._tally.keeps else None)
@@ -193,7 +196,7 @@ class TableWriter:
         self.name = name
         self.partitioning = partitioning
         self.tablets = tablets
-        self.written: dict[int, int] = {}
+        self.written: dict[TabletId, int] = {}
         """The highest timestamp of a write of ours, by tablet: what reads of one's own writes have to see."""
         self.renew: Callable[[float], Awaitable[bool]] | None = None
         """Looks the table up again, in so many seconds, and says whether it has become another; unset: nobody can."""
@@ -210,7 +213,7 @@ class TableWriter:
         self.partitioning, self.tablets = partitioning, tablets
         self._order = key_order(self.schema)
         highest = max(self.written.values(), default=0)
-        self.written.update(dict.fromkeys(range(len(tablets)), highest) if highest else {})
+        self.written.update({tablet.tablet_id: highest for tablet in tablets} if highest else {})
 
     async def settle(self, wave: Wave, kind: OpKind, timeout_s: float) -> None:
         """Wait until all of a wave is written or has failed.
@@ -222,7 +225,7 @@ class TableWriter:
             if not wave.unfit or not await self._renewed(wave, timeout_s):
                 break
             wave = self.plan(kind, [unfit.part for unfit in wave.unfit], wave.tally)
-            wave.send(self.tablets, timeout_s)
+            wave.send(timeout_s)
             await wave.settle(self.written)
         wave.give_up()
 
@@ -245,7 +248,7 @@ class TableWriter:
                 wave = self.plan(kind, parts, tally)
                 while under_way and (len(under_way) >= WAVES_MAX or any(wave.meets(other) for other in under_way)):
                     await self.settle(under_way.popleft(), kind, timeout_s)
-                wave.send(self.tablets, timeout_s)
+                wave.send(timeout_s)
                 under_way.append(wave)
         finally:
             while under_way:
@@ -256,7 +259,8 @@ class TableWriter:
         """Split batches by partition and encode them; rows without a place are unfit."""
         unfit: list[Unfit] = []
         pieces = [piece for part in parts for piece in self._pieces(kind, part, tally, unfit)]
-        return Wave(self.partitioning, self._order, [part.rows for part in parts], tally, pieces, unfit)
+        rows = [part.rows for part in parts]
+        return Wave(self.partitioning, self.tablets, self._order, rows, tally, pieces, unfit)
 
     def _pieces(self, kind: OpKind, part: Part, tally: Tally, unfit: list[Unfit]) -> Iterator[_Piece]:
         layout = self.schema.key_layout if kind in KEY_ONLY else self.schema.layout

@@ -201,6 +201,7 @@ class RaftCore(ConsensusCore):
         replica.step_down(Cause.PERSIST_FAILED)
         replica.log_failed(event.durable_index)
         replica.persist_hard_state()
+        replica.saving_since_us = None  # It is written for the second time: nobody waits for an answer to it.
         self._follower.log_failed()
         replica.rest()
 

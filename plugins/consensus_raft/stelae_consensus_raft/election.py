@@ -34,7 +34,7 @@ PATIENCE_MAX = 16
 class Elections:
     """Campaigns of one replica, and its votes in those of others."""
 
-    __slots__ = ("_attempt", "_campaign", "_late_from", "_leader", "_patience", "_replica", "_vote_ready_id")
+    __slots__ = ("_attempt", "_campaign", "_late_from", "_leader", "_replica", "_vote_ready_id")
 
     def __init__(self, replica: Replica, leader: Leader) -> None:
         self._replica = replica
@@ -42,7 +42,6 @@ class Elections:
         self._attempt = 0
         self._campaign = 0  # The first attempt of the present campaign.
         self._late_from = 1  # Answers to attempts below this one have been counted as late.
-        self._patience = 1
         self._vote_ready_id = 0
 
     # -- campaigning -----------------------------------------------------------------------------
@@ -68,11 +67,9 @@ class Elections:
         before = replica.campaign
         split = before is not None and len(before.granted) + len(before.refused) > 1
         replica.move(Cause.TIMEOUT)
-        if replica.leader is not None:
-            self._patience = 1
         replica.leader = None
         wait = replica.draw_timeout_us(*SOON) if split else replica.draw_timeout_us()
-        replica.election_deadline_us = replica.now_us + wait * self._patience
+        replica.election_deadline_us = replica.now_us + wait * replica.patience
         self._campaign = self._next_attempt()
         self._open(Tally(term=replica.term + 1, pre=True, attempt=self._campaign))
         self._ask()
@@ -127,13 +124,13 @@ class Elections:
         if tally.pre:
             self._vote_phase()
             return
-        self._patience = 1
+        self._replica.patience = 1
         self._replica.move(Cause.VOTES_WON)
         self._leader.begin()
 
     def _retry_soon(self) -> None:
         replica = self._replica
-        soon = replica.now_us + replica.draw_timeout_us(*SOON) * self._patience
+        soon = replica.now_us + replica.draw_timeout_us(*SOON) * replica.patience
         deadline = replica.election_deadline_us
         replica.election_deadline_us = soon if deadline is None else min(deadline, soon)
 
@@ -162,14 +159,16 @@ class Elections:
         """Be more patient, once for each campaign that was given up before its answers came."""
         if self._late_from <= reply.attempt < self._campaign and self._replica.role is Role.CANDIDATE:
             self._late_from = self._campaign
-            self._patience = min(2 * self._patience, PATIENCE_MAX)
+            self._replica.patience = min(2 * self._replica.patience, PATIENCE_MAX)
 
     def persisted(self, ready_id: int) -> None:
         """Our own vote counts once it is durable. Peers get as long to save theirs as this one took."""
         replica = self._replica
         if replica.saving_since_us is not None and ready_id >= replica.saving_ready:
             took_us, replica.saving_since_us = replica.now_us - replica.saving_since_us, None
-            if took_us > replica.timeout_us // 2 and replica.election_deadline_us is not None:
+            took_us = min(took_us, PATIENCE_MAX * replica.timeout_us)
+            slow = took_us > replica.timeout_us // 2 and replica.majority > 1  # A lone voter waits for nobody.
+            if slow and replica.election_deadline_us is not None:
                 later = replica.now_us + took_us + replica.draw_timeout_us()
                 replica.election_deadline_us = max(replica.election_deadline_us, later)
         tally = self._replica.campaign

@@ -59,6 +59,7 @@ class Follower:
         if replica.leader is None:
             replica.move(Cause.LEADER_HEARD)
             replica.leader = sender
+            replica.patience = 1
         replica.leader_heard_at_us = replica.now_us
         replica.rest()
         return True

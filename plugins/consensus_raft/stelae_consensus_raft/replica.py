@@ -104,6 +104,7 @@ class Replica:
         self.election_deadline_us: int | None = None
         self.saving_since_us: int | None = None  # Since then term and vote are not durable: those of this Ready:
         self.saving_ready = 0
+        self.patience = 1  # Campaigns are repeated so many times later than usual, until a leader is heard.
         self.refused: Counter[str] = Counter()
         self.transitions: Counter[tuple[Role, Cause]] = Counter()
         self.history: deque[str] = deque(maxlen=HISTORY_LENGTH_MAX)

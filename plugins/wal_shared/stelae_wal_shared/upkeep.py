@@ -87,8 +87,11 @@ class Upkeep:
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove the segments that no log needs."""
+        """Remove the segments that no log needs. While a log is damaged all of them stay, as at a start: what stands
+        behind the damage may be all that is left of what was acknowledged."""
         book = self._book
+        if any(log.damage is not None for log in book.logs.values()):
+            return
         dead = [one for one in book.segments.values() if not one.live and one.number != book.last]
         if not dead:
             return

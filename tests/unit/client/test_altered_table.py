@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from stelae.client.failures import RowsFailed
+from stelae.client.intake import BATCH_ROWS_MAX
 from stelae.client.locations import NoSuchTable, TableLocation, TabletLocation
+from stelae.client.messages import NoSuchTablet
 from stelae.client.table import AsyncTable
+from stelae.client.writes import WAVES_MAX
 from stelae.partition.plain import from_plain
 from stelae.rows.operations import Operation
 from stelae.spi.errors import SchemaMismatch
@@ -181,5 +185,80 @@ def test_a_row_of_a_range_that_was_added_meanwhile_finds_its_tablet() -> None:
         with pytest.raises(RowsFailed) as error:
             await table.insert([{**ROW, "sensor": 25}])
         assert failures(error) == [(0, "NO_PARTITION")]
+
+    asyncio.run(run())
+
+
+def spans(*given: tuple[int, int]) -> dict[str, Any]:
+    """A partitioning by ranges of ``sensor``."""
+    return {"range": {"columns": ["sensor"], "ranges": [{"from": [one], "until": [two]} for one, two in given]}}
+
+
+class Regrown:
+    """A table of one range, below which another client adds one: what was its first tablet is its second one."""
+
+    def __init__(self) -> None:
+        clock = Clock()
+        self.low, self.high = MemoryTablet("low", SCHEMA, clock), MemoryTablet("high", SCHEMA, clock)
+        after = located(SCHEMA, [self.low, self.high], spans((0, 10), (10, 20)))
+
+        async def found(_: TableLocation, timeout_s: float) -> tuple[TableLocation, Sequence[MemoryTablet]]:
+            return after, [self.low, self.high]
+
+        before = located(SCHEMA, [self.high], spans((10, 20)))
+        self.table = AsyncTable(before, [self.high], ["x:1"], clock.now, found, found)
+
+
+def test_what_was_planned_before_the_ranges_changed_goes_where_it_was_planned_to_go() -> None:
+    """Waves wait for room while a scan of the same table object learns of a range below theirs."""
+
+    async def run() -> None:
+        world, count = Regrown(), (WAVES_MAX + 2) * BATCH_ROWS_MAX
+        columns = {"sensor": pa.array([10] * count, pa.int64()), "minute": pa.array(range(count), pa.int64())}
+        frame = pa.table({**columns, "celsius": [20.5] * count, "note": ["-"] * count})
+        world.high.held = True
+        writing = asyncio.ensure_future(world.table.upsert(frame))
+        while world.high.waiting < WAVES_MAX:
+            await asyncio.sleep(0)
+        assert await world.table.refresh()
+        world.high.held = False
+        world.high.release()
+        assert (await writing).written == count
+        assert not world.low.operations, "keys from 10 on have no place below"
+        assert await world.table.get((10, count - 1)) is not None
+
+    asyncio.run(run())
+
+
+def test_keys_are_read_where_they_were_looked_for_though_the_ranges_change_meanwhile() -> None:
+    async def run() -> None:
+        world = Regrown()
+        await world.table.insert([{**ROW, "sensor": 10, "minute": minute} for minute in range(40)])
+        reading = asyncio.ensure_future(world.table.get_many([(10, minute) for minute in range(40)]))
+        while not world.high.pages:
+            await asyncio.sleep(0)
+        assert await world.table.refresh()
+        assert None not in await reading
+
+    asyncio.run(run())
+
+
+def test_a_key_is_read_again_where_its_range_has_gone_and_come() -> None:
+    """Its tablet is another: whoever read meanwhile may have been the one who learned it."""
+
+    async def run() -> None:
+        clock = Clock()
+        old, new = MemoryTablet("old", SCHEMA, clock), MemoryTablet("new", SCHEMA, clock)
+        old.error = NoSuchTablet("no tablet 'old' on this node")
+        after = located(SCHEMA, [new], spans((0, 20)))
+
+        async def found(_: TableLocation, timeout_s: float) -> tuple[TableLocation, Sequence[MemoryTablet]]:
+            return after, [new]
+
+        table = AsyncTable(located(SCHEMA, [old], spans((0, 20))), [old], ["x:1"], clock.now, found, None)
+        writer = AsyncTable(after, [new], ["x:1"], clock.now)
+        await writer.insert([ROW])
+        found_rows = await asyncio.gather(table.get((1, 0)), table.get((1, 0)), table.get_many([(1, 0)]))
+        assert [row is not None for row in (*found_rows[:2], *found_rows[2])] == [True] * 3
 
     asyncio.run(run())

@@ -31,7 +31,7 @@ def schema(kind: str) -> Schema:
 def wave(kind: str, *batches: list[tuple[Any, ...]]) -> Wave:
     found = schema(kind)
     rows = [build_batch(found.layout, batch) for batch in batches]
-    return Wave(Partitioning(found, PartitionSchema()), key_order(found), rows, Tally("t", OpKind.UPSERT), [], [])
+    return Wave(Partitioning(found, PartitionSchema()), [], key_order(found), rows, Tally("t", OpKind.UPSERT), [], [])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import Campaign, HardState, LeaderAlive, Persisted, Received, Role, StepDown, Tick
+from stelae.spi.consensus import (
+    Campaign,
+    HardState,
+    LeaderAlive,
+    Persisted,
+    PersistFailed,
+    Received,
+    Role,
+    StepDown,
+    Tick,
+)
 from stelae.spi.ids import OpId
 from stelae_consensus_raft.messages import VoteRefusal, VoteReply, VoteRequest
 from tests.unit.consensus_raft.solo import ME, T_US, A, B, C, Solo, log_of, members
@@ -194,6 +204,37 @@ def test_a_disk_that_keeps_up_changes_no_wait() -> None:
     assert wait(solo) == before
 
 
+def test_a_save_that_took_an_hour_does_not_cost_another() -> None:
+    """The disk was full: the replica resumes when there is space, without a restart (behaviour W8)."""
+    hour_us = 3_600 * T_US
+    solo = Solo()
+    solo.holds = True
+    solo.step(Received(A, VoteRequest(term=2, last=LAST)))
+    solo.step(Tick(hour_us), Persisted(solo.readies[-1].id))
+    assert wait(solo) <= hour_us + 18 * T_US
+
+
+def test_what_is_saved_again_after_a_failure_delays_nobody() -> None:
+    solo, lone = Solo(), Solo(config=members(ME, op_id=LAST))
+    for one in (solo, lone):
+        one.holds = True
+        one.step(PersistFailed(1, 1))
+        one.step(Tick(100 * T_US))
+        one.step(Persisted(one.readies[-1].id))
+    assert wait(solo) <= 102 * T_US
+    assert lone.core.status().role is Role.LEADER
+
+
+def test_the_vote_of_a_lone_voter_is_waited_for_by_nobody_else() -> None:
+    solo = Solo(config=members(ME, op_id=LAST))
+    solo.holds = True
+    solo.step(Campaign(hinted=False))
+    for _ in range(30):
+        solo.step(Tick(wait(solo)))
+    solo.step(Persisted(solo.readies[-1].id))
+    assert solo.core.status().role is Role.LEADER
+
+
 def test_answers_that_come_after_the_campaign_was_given_up_make_the_next_waits_longer() -> None:
     solo, waits = Solo(config=members(ME, A, B, C, op_id=LAST)), []
     for number in range(1, 8):
@@ -214,6 +255,7 @@ def test_a_leader_ends_the_patience_of_an_overloaded_replica() -> None:
         solo.step(Received(A, VoteReply(term=1, campaign_term=2, attempt=number - 1, pre=True)))
     assert wait(solo) > 2 * T_US
     solo.append(2, LAST)
+    solo.vote(B, 9, OpId(1, 1))  # Years later, when that leader is forgotten.
     solo.step(Campaign(hinted=False))
     assert wait(solo) <= 2 * T_US
 

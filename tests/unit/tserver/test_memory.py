@@ -68,6 +68,21 @@ def test_a_flush_that_is_under_way_makes_way_for_the_next_fullest() -> None:
     assert world.flushed() == [1, 1, 0], "one begins at a look"
 
 
+def test_small_replicas_are_left_alone_while_a_large_one_is_being_flushed() -> None:
+    world = World(100, 1_600, 200)
+    world.replicas[1].flusher.flush.return_value = False
+    world.look()
+    assert world.flushed() == [0, 1, 1]
+
+
+def test_it_goes_on_looking_after_a_store_that_raised() -> None:
+    world = World(100)
+    world.replicas[0].applier.store.memory_bytes.side_effect = OSError
+    with pytest.raises(OSError):
+        world.look()
+    assert world.turns.call_at.call_count == 2
+
+
 def test_writers_of_all_replicas_wait_while_much_more_is_held_than_may_be() -> None:
     world = World(700, 801)
     world.look()

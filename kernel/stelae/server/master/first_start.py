@@ -8,7 +8,9 @@ lost. A replica that begins anew there would vote without what it has promised, 
 2. The cluster goes on record only once all of them have a system tablet with those members (``founding.py``).
 
 So when a cluster is on record, every master has made its tablet, and a directory without one is not that of a master
-who was there. Who cannot rule out that a cluster has begun says so, and is asked again."""
+who was there. Whose tablet has failed, or holds what is not applied, cannot say whether a cluster has begun, and is
+asked again. Who lost its disk while another one was away since the beginning is told apart by the third: with two disks
+of three lost nobody can tell, and an operator has to."""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ class FirstStart:
 
     def _stage(self) -> Stage:
         if SYSTEM_TABLET in self._node.failed_tablets:
-            return Stage.BEGUN
+            return Stage.UNKNOWN
         replica = self._node.replicas.get(SYSTEM_TABLET)
         if replica is None:
             return Stage.NEW

@@ -16,8 +16,8 @@ class Stage(StrEnum):
 
     NEW = "NEW"  #: It has none.
     EMPTY = "EMPTY"  #: It has one, has applied all of its log, and no cluster is on record.
-    UNKNOWN = "UNKNOWN"  #: Not all that it holds is applied: what that says is to be waited for.
-    BEGUN = "BEGUN"  #: The cluster is on record, or the tablet has failed and nobody can say.
+    UNKNOWN = "UNKNOWN"  #: Not all that it holds is applied, or it has failed: nobody can say yet.
+    BEGUN = "BEGUN"  #: The cluster is on record.
 
 
 class FoundingRequest(msgspec.Struct, frozen=True, array_like=True):

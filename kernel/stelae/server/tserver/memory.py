@@ -22,6 +22,10 @@ CALM_US = 1_000_000
 SHORT_US = 100_000
 """and how often above that."""
 
+WORTH = 8
+"""A replica that holds less than this part of what the fullest holds is not flushed for the sake of the others: small
+files, and a disk that is busy with them, help nobody."""
+
 WORKING = (ReplicaState.CONFIGURING, ReplicaState.RUNNING)
 
 
@@ -48,13 +52,22 @@ class MemoryKeeper:
         self._timer = turns.call_at(turns.now_us() + delay_us, self._look)
 
     def _look(self) -> None:
+        delay_us = SHORT_US
+        try:
+            delay_us = self._relieve()
+        finally:
+            self._wait(delay_us)
+
+    def _relieve(self) -> int:
+        """Do what is needed; return how long it may be until the next look."""
         working = [replica for replica in self._node.replicas.values() if replica.state in WORKING]
         held = [replica.applier.store.memory_bytes() for replica in working]
         total = sum(held)
         self._push_back(working, total)
         if total > self._limit:
-            self._flush([replica for _, replica in sorted(zip(held, working, strict=True), key=_amount)])
-        self._wait(SHORT_US if 2 * total > self._limit else CALM_US)
+            large = [found for found in zip(held, working, strict=True) if found[0] * WORTH >= max(held)]
+            self._flush([replica for _, replica in sorted(large, key=_amount)])
+        return SHORT_US if 2 * total > self._limit else CALM_US
 
     def _push_back(self, replicas: Sequence[Replica], total: int) -> None:
         full = 2 * total > 3 * self._limit
