@@ -312,8 +312,8 @@ def test_masters_make_their_system_tablets_only_once_all_of_them_agree(tmp_path:
 
 
 async def create_at(cluster: Cluster, master: NodeId) -> None:
-    async with await connect_async(cluster.addresses[master]) as client:
-        await client.create_table("people", COLUMNS, "id", replicas=1, timeout_s=3.0)
+    async with await connect_async(cluster.addresses[master], timeout_s=4.0) as client:
+        await client.create_table("people", COLUMNS, "id", replicas=1, timeout_s=1.0)
 
 
 def test_a_master_that_does_not_lead_answers_as_long_as_it_is_fresh_enough(tmp_path: Path) -> None:
