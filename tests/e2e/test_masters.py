@@ -222,7 +222,9 @@ def test_a_server_of_another_cluster_is_not_heard_is_told_so_and_keeps_what_it_h
                 assert client.catalog is not None
                 listed = (await client.catalog.list_servers()).servers
                 assert [server.node_id for server in listed] == cluster.servers
-                await until(lambda: bool(re.search("heartbeat not taken master=.*this is 'test'", caplog.text)))
+                await until(
+                    lambda: bool(re.search("heartbeat not taken master=127.*this is 'test'.*correct", caplog.text))
+                )
             finally:
                 for node in list(stranger.nodes):
                     await stranger.stop(node)

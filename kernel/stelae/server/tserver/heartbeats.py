@@ -35,6 +35,12 @@ CALL_MS = 2_000
 
 _NUMBERS = re.compile(r"\d+")
 
+_OTHER_CLUSTER = re.compile(r"of cluster '.*'; this is '")
+"""What ``WrongCluster`` says: it comes as the reason why there is no connection."""
+
+WRONG_CLUSTER_STEP = "; correct [cluster] id, or the addresses in [masters], of this node's file"
+"""What there is to do for a server that masters of another cluster refuse."""
+
 
 class MasterReports:
     """Heartbeats of one node to its masters, if it has any, and answers about itself to whoever asks.
@@ -123,4 +129,6 @@ class MasterReports:
         reason = _NUMBERS.sub("#", str(failure))  # How far a clock is ahead, say, is another number each time.
         if self._unheard.get(master) != reason:
             self._unheard[master] = reason
-            log.warning("heartbeat not taken master=%s: %s", master, failure)
+            where = next((one.address for one in self._node.config.masters if one.node_id == master), master)
+            step = WRONG_CLUSTER_STEP if _OTHER_CLUSTER.search(str(failure)) else ""
+            log.warning("heartbeat not taken master=%s: %s%s", where, failure, step)
