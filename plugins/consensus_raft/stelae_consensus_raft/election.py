@@ -30,6 +30,10 @@ SOON = (0.1, 0.5)
 PATIENCE_MAX = 16
 """Most times that waits are longer than on a machine that keeps up."""
 
+SAVING_MAX = 4
+"""Most election timeouts that peers are given besides, to save a vote as slowly as this replica did: a disk that stood
+still once is not waited for twice."""
+
 
 class Elections:
     """Campaigns of one replica, and its votes in those of others."""
@@ -166,7 +170,7 @@ class Elections:
         replica = self._replica
         if replica.saving_since_us is not None and ready_id >= replica.saving_ready:
             took_us, replica.saving_since_us = replica.now_us - replica.saving_since_us, None
-            took_us = min(took_us, PATIENCE_MAX * replica.timeout_us)
+            took_us = min(took_us, SAVING_MAX * replica.timeout_us)
             slow = took_us > replica.timeout_us // 2 and replica.majority > 1  # A lone voter waits for nobody.
             if slow and replica.election_deadline_us is not None:
                 later = replica.now_us + took_us + replica.draw_timeout_us()

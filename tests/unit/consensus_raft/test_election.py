@@ -211,7 +211,7 @@ def test_a_save_that_took_an_hour_does_not_cost_another() -> None:
     solo.holds = True
     solo.step(Received(A, VoteRequest(term=2, last=LAST)))
     solo.step(Tick(hour_us), Persisted(solo.readies[-1].id))
-    assert wait(solo) <= hour_us + 18 * T_US
+    assert wait(solo) <= hour_us + 6 * T_US
 
 
 def test_what_is_saved_again_after_a_failure_delays_nobody() -> None:
