@@ -29,7 +29,9 @@ RUN_S = 120
 OURS = ["segmented", "lmdb", "shared"]
 OTHERS = ["raw", "raw_written", "raw_crc", "rocksdb", "sqlite"]
 FIGURES = {"entries_per_s", "mb_per_s", "p50_us", "p99_us", "cpu_us_per_entry", "entries_per_group"}
-RATIOS = {"vs_raw", "vs_raw_written", "vs_raw_crc", "vs_rocksdb", "vs_sqlite", "latency_vs_raw", "tablets_100_vs_1"}
+FIGURES |= {"commit_p50_us"}
+RATIOS = {"vs_raw", "vs_raw_written", "vs_raw_crc", "vs_rocksdb", "vs_sqlite", "latency_vs_raw"}
+RATIOS |= {"commit_100_vs_1", "tablets_100_vs_1"}
 WITHOUT_ROCKSDICT = "import sys; sys.modules['rocksdict'] = None; from stelae.cli.main import main; main()"
 ENTRIES = 500
 

@@ -230,10 +230,10 @@ class LogWriter:
             if budget <= 0 and group.slots:
                 break
             del self._ready[log]
-            slots = _drain(state.queue, budget)
-            budget -= sum([slot.size_bytes for slot in slots])
+            slots = group.slots[log] = _drain(state.queue, budget)
+            for slot in slots:
+                budget -= slot.size_bytes
             state.committing = True
-            group.slots[log] = slots
             group.appends[log] = _merge(slots)
         return group
 

@@ -22,6 +22,7 @@ from stelae_bench.wal_cases import Bodies
 
 TERM = 1
 PROBLEMS_MAX = 5
+_WRITE = EntryKind.WRITE
 
 Defer: TypeAlias = Callable[[Callable[[], None]], None]
 """Runs a call at the end of this turn of the loop; as ``Turns.defer``."""
@@ -50,6 +51,7 @@ class AppendLoop:
         self._bodies = Bodies(0, 0)
         self._until = self._ended = 0.0
         self._left = 0.0
+        self._entry_bytes = 0
         self._under_way = 0
         self.latencies_us: list[float] = []
         self.problems: list[str] = []
@@ -69,6 +71,7 @@ class AppendLoop:
         self.latencies_us, self.problems = [], []
         self._finished = asyncio.get_running_loop().create_future()
         self._bodies, self._left = bodies, entries_max
+        self._entry_bytes = bodies.entry_bytes + ENTRY_OVERHEAD_BYTES
         began = self._ended = time.perf_counter()
         self._until = began + seconds
         for log in self._last:
@@ -78,15 +81,17 @@ class AppendLoop:
 
     def _free(self, log: LogId, count: int, began: float) -> None:
         """Let so many entries of a log, or as many as are left, leave at the end of this turn."""
-        count = int(min(count, self._left))
+        if count > self._left:
+            count = int(self._left)
         if not count:
             return
         self._left -= count
         self._under_way += count
-        if not self._due:
+        due = self._due
+        if not due:
             self._defer(self._leave)
-        more, since = self._due.get(log, (0, began))
-        self._due[log] = more + count, since
+        waiting = due.get(log)
+        due[log] = (count, began) if waiting is None else (waiting[0] + count, waiting[1])
 
     def _leave(self) -> None:
         due, self._due = self._due, {}
@@ -94,16 +99,20 @@ class AppendLoop:
             self._append(log, count, began)
 
     def _append(self, log: LogId, count: int, began: float) -> None:
-        if not self._writer.has_room():
+        writer = self._writer
+        if not writer.has_room():
             if not self._held:
-                self._writer.when_room(self._go_on)
+                writer.when_room(self._go_on)
             self._held.append((log, count, began))
             return
-        kind, body, first = EntryKind.WRITE, self._bodies.one, self._last[log] + 1
+        body, first = self._bodies.one, self._last[log] + 1
         self._last[log] = last = first + count - 1
-        entries = tuple([Entry(OpId(TERM, index), kind, index, body(index)) for index in range(first, last + 1)])
-        slot = self._writer.reserve(log, count * (self._bodies.entry_bytes + ENTRY_OVERHEAD_BYTES))
-        self._writer.append_async(slot, entries, done=partial(self._answered, log, count, began))
+        if count == 1:
+            entries: tuple[Entry, ...] = (Entry(OpId(TERM, first), _WRITE, first, body(first)),)
+        else:
+            entries = tuple([Entry(OpId(TERM, at), _WRITE, at, body(at)) for at in range(first, last + 1)])
+        slot = writer.reserve(log, count * self._entry_bytes)
+        writer.append_async(slot, entries, done=partial(self._answered, log, count, began))
 
     def _go_on(self, _room: None) -> None:
         held, self._held = self._held, deque()
@@ -115,7 +124,10 @@ class AppendLoop:
         self._under_way -= count
         if isinstance(outcome, Durable):
             self._ended = now
-            self.latencies_us.extend(repeat((now - began) * 1e6, count))
+            if count == 1:
+                self.latencies_us.append((now - began) * 1e6)
+            else:
+                self.latencies_us.extend(repeat((now - began) * 1e6, count))
         elif len(self.problems) < PROBLEMS_MAX:
             self.problems.append(f"an append to {log} failed: {outcome.error}")
         if now < self._until and not self.problems:

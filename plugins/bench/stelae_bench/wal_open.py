@@ -29,7 +29,7 @@ CLOSE_TIMEOUT_S = 30.0
 
 
 class Recorder:
-    """Stands before an engine: notes how many entries each group holds, and syncs as the mode says."""
+    """Stands before an engine: notes what each group holds and how long it takes, and syncs as the mode says."""
 
     def __init__(self, engine: WalEngine) -> None:
         self._engine = engine
@@ -38,12 +38,19 @@ class Recorder:
     def start(self, mode: Sync) -> None:
         """Begin a slot."""
         self.groups: list[int] = []
+        self.commits_us: list[float] = []
         self._mode = mode
         self._pace = Pace(mode, time.monotonic())
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Commit as the engine does; the writer asks for every group to be synced."""
         self.groups.append(sum([len(append.entries) for append in group.values()]))
+        began = time.perf_counter()
+        outcomes = self._commit(group, sync=sync)
+        self.commits_us.append((time.perf_counter() - began) * 1e6)
+        return outcomes
+
+    def _commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         if self._mode is Sync.ALWAYS:
             return self._engine.commit(group, sync=sync)
         outcomes = self._engine.commit(group, sync=False)
@@ -152,6 +159,7 @@ class OpenLogs:
             cpu_s=cpu_s,
             latencies_us=latencies_us,
             groups=self._recorder.groups,
+            commits_us=self._recorder.commits_us,
             problems=[f"{self.name}: {problem}" for problem in self._loop.problems],
         )
 

@@ -58,6 +58,7 @@ def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float
     spent_s = cpu_s = 0.0
     latencies_us: list[float] = []
     written: list[int] = []
+    commits_us: list[float] = []
     pace = Pace(mode, 0.0)
     for count in itertools.cycle(groups):
         some = bodies.some(count)
@@ -69,13 +70,14 @@ def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float
         spent_s += took_s
         latencies_us.extend(itertools.repeat(took_s * 1e6, count))
         written.append(count)
+        commits_us.append(took_s * 1e6)
         if spent_s >= seconds:
             break
     if mode is not Sync.ALWAYS:
         last = bodies.some(1)
         target.prepare(last)
         target.write(last, sync=True)
-    return Sample(seconds=spent_s, cpu_s=cpu_s, latencies_us=latencies_us, groups=written)
+    return Sample(seconds=spent_s, cpu_s=cpu_s, latencies_us=latencies_us, groups=written, commits_us=commits_us)
 
 
 class Raw(Replay):

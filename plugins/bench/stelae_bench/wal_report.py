@@ -15,7 +15,7 @@ ONE = Case(4096, 1, 1)
 MANY = Case(4096, 64, 1)
 HUNDRED = Case(4096, 1, 100)
 
-FIGURES = ("entries_per_s", "p50_us", "p99_us", "cpu_us_per_entry", "entries_per_group")
+FIGURES = ("entries_per_s", "p50_us", "p99_us", "cpu_us_per_entry", "entries_per_group", "commit_p50_us")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +74,9 @@ class WalReport:
         one, hundred = self.rounds[engine, ONE], self.rounds[engine, HUNDRED]
         quotients = _quotients(one, hundred, lambda a_round: a_round.entries_per_s)
         found["tablets_100_vs_1"] = [HUNDRED.tablets * quotient for quotient in quotients]
+        # Per entry, for a group may have missed some of the tablets.
+        quotients = _quotients(hundred, one, lambda a_round: a_round.commit_p50_us / a_round.entries_per_group)
+        found["commit_100_vs_1"] = [HUNDRED.tablets * quotient for quotient in quotients]
         return {"engine": engine, **_spreads(found)}
 
 

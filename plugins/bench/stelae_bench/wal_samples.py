@@ -17,6 +17,7 @@ class Sample:
         cpu_s: processor time of this process meanwhile, of all its threads.
         latencies_us: of each entry, in order of the acknowledgements.
         groups: how many entries each commit held, in order.
+        commits_us: how long each commit took, from the call to its return.
         problems: why appends were not taken; empty when all were.
     """
 
@@ -24,6 +25,7 @@ class Sample:
     cpu_s: float
     latencies_us: list[float]
     groups: list[int]
+    commits_us: list[float]
     problems: list[str] = field(default_factory=list)
 
 
@@ -36,6 +38,7 @@ class Round:
     p99_us: float
     cpu_us_per_entry: float
     entries_per_group: float
+    commit_p50_us: float
 
 
 def round_of(samples: Sequence[Sample]) -> Round:
@@ -49,4 +52,5 @@ def round_of(samples: Sequence[Sample]) -> Round:
         p99_us=percentile(latencies_us, 0.99),
         cpu_us_per_entry=sum(sample.cpu_s for sample in samples) * 1e6 / entries,
         entries_per_group=entries / groups,
+        commit_p50_us=percentile(sorted(us for sample in samples for us in sample.commits_us), 0.50),
     )

@@ -29,6 +29,8 @@ from stelae_wal_shared.writer import Writer
 Accepted: TypeAlias = tuple[TabletLog, Append, list[int]]
 """An append that fits its log, and the lengths of its bodies: everything that needs them takes them from here."""
 
+_ENTRY = int(Kind.ENTRY)
+
 
 class Committer:
     """Writes groups to the tail. Belongs to the WAL thread.
@@ -52,15 +54,15 @@ class Committer:
         accepted: list[Accepted] = []
         logs, size = self._book.logs, 0
         for name, append in group.items():
-            log = logs.get(name)
-            sizes = [len(entry.body) for entry in append.entries]
+            log, entries = logs.get(name), append.entries
+            sizes = [len(entries[0].body)] if len(entries) == 1 else [len(entry.body) for entry in entries]
             refusal = unknown(name) if log is None else _refusal(log, append, sizes)
             if log is None or refusal is not None:
                 assert refusal is not None
                 outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
                 continue
             accepted.append((log, append, sizes))
-            size += RECORD_BYTES * len(sizes) + sum(sizes)
+            size += RECORD_BYTES * len(sizes) + (sizes[0] if len(sizes) == 1 else sum(sizes))
         if accepted:
             self.groups += 1
             self._write(accepted, size, sync, outcomes)
@@ -99,7 +101,11 @@ class Committer:
             writer = self._tail.writer_for(size)
             group = Group(writer.segment.nonce, writer.end, writer.synced)
             for log, append, _ in accepted:
-                _encode(group, log, append)
+                if append.entries:
+                    group.add_entries(_ENTRY, log.number, log.order + 1, append.entries, append.commit_hint)
+                else:
+                    assert append.replace_from is not None
+                    group.add(Kind.VOID, log.number, log.order + 1, OpId(0, append.replace_from), append.commit_hint)
             writer.write(group.buffers(), group.size, sync=sync)
         except Full as error:
             self._fail_until_repair(accepted, error, outcomes)
@@ -194,11 +200,3 @@ def _refusal(log: TabletLog, append: Append, sizes: list[int]) -> StelaeError | 
         at = next(at for at, size in enumerate(sizes) if size > ENTRY_BYTES_MAX)
         return TooLarge(f"entry {entries[at].op_id}", sizes[at], ENTRY_BYTES_MAX)
     return None
-
-
-def _encode(group: Group, log: TabletLog, append: Append) -> None:
-    if append.entries:
-        group.add_entries(Kind.ENTRY, log.number, log.order + 1, append.entries, append.commit_hint)
-    else:
-        assert append.replace_from is not None
-        group.add(Kind.VOID, log.number, log.order + 1, OpId(0, append.replace_from), append.commit_hint)

@@ -41,18 +41,18 @@ class Group:
         self.size = GROUP_BYTES
         self.offsets: list[int] = []
 
-    def add_entries(self, kind: Kind, log: int, order: int, entries: Sequence[Entry], hint: int) -> None:
-        """Add entries of a log whose records are numbered from ``order`` on."""
-        salt, buffers, number = self._salt, self._buffers, int(kind)
+    def add_entries(self, kind: int, log: int, order: int, entries: Sequence[Entry], hint: int) -> None:
+        """Add entries of a log whose records are numbered from ``order`` on; ``kind`` is a plain number of ``Kind``."""
+        salt, buffers, offsets = self._salt, self._buffers, self.offsets
         offset = self._at + self.size
         for entry in entries:
             body = entry.body
             size = len(body)
             term, index = entry.op_id
             raw = pack_record(
-                size, crc32c(body, salt), log, number, entry.kind, 0, order, term, index, entry.timestamp, hint
+                size, crc32c(body, salt), log, kind, entry.kind, 0, order, term, index, entry.timestamp, hint
             )
-            self.offsets.append(offset)
+            offsets.append(offset)
             buffers.append(raw + crc32c(raw, salt).to_bytes(4, "little"))
             if size:
                 buffers.append(body)

@@ -48,9 +48,8 @@ class SegmentIndex:
         parts = self.parts.get(log)
         if parts is None:
             parts = self.parts[log] = []
-        if not parts or index != parts[-1].first + len(parts[-1].offsets):
-            parts.append(Part(index))
-        part = parts[-1]
+        if not parts or index != (part := parts[-1]).first + len(part.offsets):
+            parts.append(part := Part(index))
         part.offsets.append(offset)
         part.sizes.append(size)
 

@@ -84,12 +84,14 @@ class TabletLog:
         """Add the entry that follows the last one."""
         term, index = op_id
         extents = self.extents
-        if extents and extents[-1].segment is segment:
-            extents[-1].end = index + 1
+        if extents and (tail := extents[-1]).segment is segment:
+            tail.end = index + 1
+            if term != self.last[0]:
+                self.runs.add(index, term)
         else:
             extents.append(Extent(index, index + 1, segment))
+            self.runs.add(index, term)
         segment.live += 1
-        self.runs.add(index, term)
         self.last = op_id
 
     def extend(self, entries: Sequence[Entry], segment: Segment) -> None:

@@ -165,7 +165,7 @@ class Upkeep:
             orders: dict[int, int] = {}
             for log, entries in batch:
                 order = orders.get(log.number, log.order + 1)
-                group.add_entries(Kind.MOVED, log.number, order, entries, 0)
+                group.add_entries(int(Kind.MOVED), log.number, order, entries, 0)
                 orders[log.number] = order + len(entries)
             writer.write(group.buffers(), group.size, sync=True)
         except Full:

@@ -18,9 +18,16 @@ from stelae_bench.wal_table import lines, markdown
 FULL = Settings(seed=1, rounds=5, seconds=1.0, quick=False, restart_bytes=1, directory=None)
 
 
-def one_round(entries_per_s: float, p50_us: float = 100.0) -> Round:
+def one_round(
+    entries_per_s: float, p50_us: float = 100.0, entries_per_group: float = 4.0, commit_p50_us: float = 80.0
+) -> Round:
     return Round(
-        entries_per_s=entries_per_s, p50_us=p50_us, p99_us=2 * p50_us, cpu_us_per_entry=1.0, entries_per_group=4.0
+        entries_per_s=entries_per_s,
+        p50_us=p50_us,
+        p99_us=2 * p50_us,
+        cpu_us_per_entry=1.0,
+        entries_per_group=entries_per_group,
+        commit_p50_us=commit_p50_us,
     )
 
 
@@ -43,10 +50,15 @@ def whole_report() -> WalReport:
 
 
 def test_a_round_joins_samples_by_their_time_and_counts_groups() -> None:
-    one = Sample(seconds=1.0, cpu_s=0.5, latencies_us=[10.0] * 60, groups=[30, 30])
-    other = Sample(seconds=3.0, cpu_s=1.5, latencies_us=[30.0] * 40, groups=[20, 20])
+    one = Sample(seconds=1.0, cpu_s=0.5, latencies_us=[10.0] * 60, groups=[30, 30], commits_us=[7.0, 9.0])
+    other = Sample(seconds=3.0, cpu_s=1.5, latencies_us=[30.0] * 40, groups=[20, 20], commits_us=[8.0])
     assert round_of([one, other]) == Round(
-        entries_per_s=25.0, p50_us=10.0, p99_us=30.0, cpu_us_per_entry=20_000.0, entries_per_group=25.0
+        entries_per_s=25.0,
+        p50_us=10.0,
+        p99_us=30.0,
+        cpu_us_per_entry=20_000.0,
+        entries_per_group=25.0,
+        commit_p50_us=8.0,
     )
 
 
@@ -89,6 +101,14 @@ def test_a_hundred_tablets_cost_the_time_of_one_append_to_each() -> None:
     report = report_of({("shared", MANY): [1.0], ("shared", ONE): [1000.0], ("shared", HUNDRED): [25_000.0]})
     (ratios,) = report.document()["ratios"]
     assert ratios["tablets_100_vs_1"] == 4.0
+
+
+def test_a_commit_for_a_hundred_tablets_is_compared_with_one_for_one_tablet_also_if_it_missed_some() -> None:
+    report = report_of({("shared", MANY): [1.0]})
+    report.rounds["shared", ONE] = [one_round(1.0, entries_per_group=1.0, commit_p50_us=200.0)]
+    report.rounds["shared", HUNDRED] = [one_round(1.0, entries_per_group=50.0, commit_p50_us=400.0)]
+    (ratios,) = report.document()["ratios"]
+    assert ratios["commit_100_vs_1"] == 4.0
 
 
 def test_the_document_is_json_and_a_problem_makes_it_not_ok() -> None:
