@@ -36,7 +36,10 @@ RECORD_BYTES = _RECORD.size + _CRC.size
 _GROUP_MARK = 0x1F6A_93D4_58BE_C027
 _FOOTER_MARK = 0xA4C1_0B7E_E932_6D58
 
+RECORD_FIELDS_BYTES = _RECORD.size
+
 pack_record = _RECORD.pack
+unpack_record_from = _RECORD.unpack_from
 
 
 class Kind(IntEnum):

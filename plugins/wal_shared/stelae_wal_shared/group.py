@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from crc32c import crc32c
@@ -13,12 +14,17 @@ from stelae.spi.services import Buffer
 from stelae_wal_shared.format import (
     GROUP_BYTES,
     RECORD_BYTES,
+    RECORD_FIELDS_BYTES,
     Kind,
     decode_record,
     encode_group_header,
     pack_record,
     salt_of,
+    unpack_record_from,
 )
+
+_PLAIN = (int(Kind.ENTRY), int(Kind.MOVED))
+_ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class Group:
@@ -75,6 +81,31 @@ class Group:
         records = len(self.offsets) + self._others
         self._buffers[0] = encode_group_header(self._nonce, self._synced, self.size, records)
         return self._buffers
+
+
+def decode_entries(data: bytes, offsets: array[int], nonce: int, log: int, first: int, path: str) -> list[Entry]:
+    """Return the entries of a log from index ``first`` on, whose records stand at these offsets of the file.
+
+    Args:
+        data: the file from the first offset on.
+
+    Raises:
+        Corrupt: as ``decode_entry``, which says of an entry that is not plainly right what is wrong with it.
+    """
+    salt, start, entries = salt_of(nonce), offsets[0], []
+    for index, offset in enumerate(offsets, first):
+        at = offset - start
+        fixed = data[at : at + RECORD_FIELDS_BYTES]
+        behind = at + RECORD_BYTES
+        if crc32c(fixed, salt).to_bytes(4, "little") == data[at + RECORD_FIELDS_BYTES : behind]:
+            size, crc, number, kind, entry_kind, _, _, term, at_index, timestamp, _ = unpack_record_from(fixed)
+            body, known = data[behind : behind + size], _ENTRY_KINDS.get(entry_kind)
+            whole = len(body) == size and crc32c(body, salt) == crc
+            if whole and number == log and at_index == index and kind in _PLAIN and known is not None:
+                entries.append(Entry(OpId(term, index), known, timestamp, body))
+                continue
+        entries.append(decode_entry(data, at, nonce, log, index, path, offset))
+    return entries
 
 
 def decode_entry(data: bytes, at: int, nonce: int, log: int, index: int, path: str, offset: int) -> Entry:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
+from stelae.spi.log import ENTRY_OVERHEAD_BYTES
 
-class Place(NamedTuple):
-    """Where a record stands, and how long the body behind its fixed part is; in bytes."""
 
-    offset: int
-    size: int
+class Places(NamedTuple):
+    """Where the records of consecutive entries begin, and how long the bodies in them are; in bytes."""
+
+    offsets: array[int]
+    sizes: array[int]
 
 
 class Part:
@@ -84,11 +86,27 @@ class SegmentIndex:
         """Forget a log that was dropped."""
         self.parts.pop(log, None)
 
-    def places(self, log: int, first: int, end: int) -> list[Place]:
-        """Places of consecutive entries from ``first`` on: at least one if it is here, not all for sure."""
+    def places(self, log: int, first: int, end: int, bytes_max: int, least: int = 1) -> Places | None:
+        """Places of consecutive entries from ``first`` on, not all for sure; ``None`` if that one is not here.
+
+        Of an index, only as much is looked at as is asked for: a part may have a million entries.
+
+        Args:
+            bytes_max: what they may be charged together, but ``least`` entries are told whatever they are charged.
+        """
         for part in reversed(self.parts.get(log, ())):
             if part.first <= first < part.next:
-                at, stop = first - part.first, min(end, part.next) - part.first
-                found = zip(part.offsets[at:stop], part.sizes[at:stop], strict=True)
-                return [Place(offset, size) for offset, size in found]
-        return []
+                at = first - part.first
+                stop = min(end - part.first, len(part.sizes), at + least + bytes_max // ENTRY_OVERHEAD_BYTES)
+                stop = at + max(least, _fitting(part.sizes[at:stop], bytes_max))
+                return Places(part.offsets[at:stop], part.sizes[at:stop])
+        return None
+
+
+def _fitting(sizes: array[int], bytes_max: int) -> int:
+    """How many of the entries, from the first on, are charged no more than ``bytes_max`` together."""
+    for count, size in enumerate(sizes):
+        bytes_max -= size + ENTRY_OVERHEAD_BYTES
+        if bytes_max < 0:
+            return count
+    return len(sizes)

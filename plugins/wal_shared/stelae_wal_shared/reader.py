@@ -12,8 +12,8 @@ from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae_wal_shared.book import Book, past_the_end
 from stelae_wal_shared.format import RECORD_BYTES
-from stelae_wal_shared.group import decode_entry
-from stelae_wal_shared.index import Place
+from stelae_wal_shared.group import decode_entries
+from stelae_wal_shared.index import Places
 from stelae_wal_shared.segment import Segment
 from stelae_wal_shared.tablet_log import TabletLog
 
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
     segment: Segment
     log: int
     first: int
-    places: list[Place]
+    places: Places
 
 
 def read(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
@@ -43,22 +43,23 @@ def read(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) -> li
         raise CallerError(f"log {log.name}: the range from {first} to {end} is empty")
     entries: list[Entry] = []
     left = bytes_max
-    while first < end and (left > 0 or not entries):
-        found = read_from(book, log, first, end, left)
+    while first < end and (found := read_from(book, log, first, end, left, 0 if entries else 1)):
         entries.extend(found)
         first += len(found)
-        left -= sum(entry.size_bytes for entry in found)
+        left -= sum([entry.size_bytes for entry in found])
     return entries
 
 
-def read_from(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
-    """Return at least the entry at ``first``, and those behind it in the same segment, up to a size.
+def read_from(book: Book, log: TabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> list[Entry]:
+    """Return ``least`` entries from ``first`` on, and those behind it in the same segment, up to a size.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
     """
     while True:
-        piece = find(book, log, first, end, bytes_max)
+        piece = find(book, log, first, end, bytes_max, least)
+        if not piece.places.offsets:
+            return []
         try:
             with closing(book.files.open(piece.segment.path)) as file:
                 return list(read_piece(file, piece))
@@ -69,8 +70,8 @@ def read_from(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) 
             raise book.note_damage(log, index, error) from error
 
 
-def find(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) -> Piece:
-    """Say where the entries from ``first`` on stand, as far as they are in one segment.
+def find(book: Book, log: TabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> Piece:
+    """Say where the entries from ``first`` on stand, as far as they are in one segment and within a size.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -85,9 +86,9 @@ def find(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) -> Pi
             segment, index = extent.segment, extent.segment.index
             if index is not None:
                 book.used(segment)
-                places = index.places(log.number, first, min(end, extent.end))
-                if places:
-                    return Piece(segment, log.number, first, _up_to(places, bytes_max))
+                places = index.places(log.number, first, min(end, extent.end), bytes_max, least)
+                if places is not None:
+                    return Piece(segment, log.number, first, places)
         if index is not None:
             fact = f"segment {segment.number} does not tell where entry {first} stands"
             error = Corrupt(fact, path=segment.path, offset=segment.start)
@@ -104,42 +105,27 @@ def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
     Raises:
         Corrupt: a checksum fails, or another entry stands there.
     """
-    segment = piece.segment
-    index = piece.first
-    for places in _batches(piece.places):
-        start = places[0].offset
-        end = places[-1].offset + RECORD_BYTES + places[-1].size
-        data = file.pread(end - start, start)
-        for offset, _ in places:
-            yield decode_entry(data, offset - start, segment.nonce, piece.log, index, segment.path, offset)
-            index += 1
+    segment, offsets = piece.segment, piece.places.offsets
+    for at, stop, end in _batches(piece.places):
+        data = file.pread(end - offsets[at], offsets[at])
+        yield from decode_entries(data, offsets[at:stop], segment.nonce, piece.log, piece.first + at, segment.path)
 
 
-def _batches(places: list[Place]) -> Iterator[list[Place]]:
-    """Neighbours that one call reads."""
-    batch: list[Place] = []
-    for place in places:
-        if batch:
-            end = batch[-1].offset + RECORD_BYTES + batch[-1].size
-            apart = not 0 <= place.offset - end <= GAP_BYTES_MAX
-            if apart or place.offset + place.size - batch[0].offset > READ_BYTES_MAX:
-                yield batch
-                batch = []
-        batch.append(place)
-    if batch:
-        yield batch
-
-
-def _up_to(places: list[Place], bytes_max: int) -> list[Place]:
-    for count, place in enumerate(places):
-        bytes_max -= place.size + RECORD_BYTES
-        if bytes_max < 0:
-            return places[: max(1, count)]
-    return places
+def _batches(places: Places) -> Iterator[tuple[int, int, int]]:
+    """Neighbours that one call reads: positions of the first and behind the last, and where that one ends."""
+    offsets, sizes = places
+    first = end = 0
+    for at, offset in enumerate(offsets):
+        behind = offset + RECORD_BYTES + sizes[at]
+        if at and (not 0 <= offset - end <= GAP_BYTES_MAX or behind - offsets[first] > READ_BYTES_MAX):
+            yield first, at, end
+            first = at
+        end = behind
+    yield first, len(offsets), end
 
 
 def _index_at(piece: Piece, offset: int | None) -> int:
-    at = (number for number, place in enumerate(piece.places) if place.offset == offset)
+    at = (number for number, found in enumerate(piece.places.offsets) if found == offset)
     return piece.first + next(at, 0)
 
 

@@ -63,7 +63,7 @@ def take_snapshot(book: Book, log: TabletLog, first: int) -> SharedSnapshot:
                     check_removed(book, log, piece.segment, first)
                     continue
             pieces.append(piece)
-            first += len(piece.places)
+            first += len(piece.places.offsets)
     except BaseException:
         SharedSnapshot(pieces, files).release()
         raise

@@ -67,7 +67,9 @@ def place_of(harness: VirtualHarness, log: LogId, index: int) -> int:
     book, _ = recovered(harness)
     segment = newest(harness)
     assert segment.index is not None
-    return segment.index.places(book.logs[log].number, index, index + 1)[0].offset
+    places = segment.index.places(book.logs[log].number, index, index + 1, 1)
+    assert places is not None
+    return places.offsets[0]
 
 
 def write_at(harness: VirtualHarness, path: str, offset: int, data: bytes) -> None:

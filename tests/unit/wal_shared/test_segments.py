@@ -92,9 +92,9 @@ def test_footer_and_scan_tell_the_same(harness: VirtualHarness) -> None:
     scanned = index_by_scan(data, segment.start, segment.nonce)
     for log in (book.logs[A], book.logs[B]):
         (extent,) = [one for one in log.extents if one.segment is segment]
-        places = footer.places(log.number, extent.first, extent.end)
-        assert len(places) == extent.end - extent.first
-        assert places == scanned.places(log.number, extent.first, extent.end)
+        places = footer.places(log.number, extent.first, extent.end, 1 << 30)
+        assert places is not None and len(places.offsets) == extent.end - extent.first
+        assert places == scanned.places(log.number, extent.first, extent.end, 1 << 30)
     engine.close()
 
 
@@ -127,7 +127,9 @@ def test_a_bad_record_in_a_segment_without_a_footer_is_damage_of_its_log(harness
     segment = book.segments[1]
     index = load_footer(harness.disk, first, segment.nonce)
     assert index is not None
-    ((offset, _),) = index.places(book.logs[A].number, 1, 2)
+    places = index.places(book.logs[A].number, 1, 2, 1)
+    assert places is not None
+    (offset,) = places.offsets
     harness.disk.cut(first, segment.end)
     harness.disk.damage(first, offset + 3)
     engine = harness.open()

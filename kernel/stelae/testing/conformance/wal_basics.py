@@ -259,6 +259,9 @@ class WalBasics(WalOpening):
         some = engine.read(LOG, 1, 51, 2000)
         assert 1 < len(some) < 50
         assert some == list(held[: len(some)])
+        for bytes_max in range(1, 400, 7):
+            found = engine.read(LOG, 1, 51, bytes_max)
+            assert len(found) == 1 or sum(len(one.body) for one in found) <= bytes_max
         first, found = 1, []
         while first <= 50:
             found.extend(engine.read(LOG, first, 51, 700))
