@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stelae.spi.ids import OpId
-from stelae.spi.scan import ScanSpec
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import ApplyEntry, ApplyResult, Cursor
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
 from stelae_store_memory import MemoryStore
@@ -88,6 +89,19 @@ class ExportsThePresentOnly(MemoryStore):
         return (piece for piece in super().export() if not piece.deleted)
 
 
+class HandsOutAllAtOnce(MemoryStore):
+    def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
+        cursor = super().scan(spec, at)
+        rows = [row for batch in cursor for row in batch.to_rows()]
+        whole = [RowBatch.from_equal_rows(self.schema.project(spec.columns), rows)]
+        cursor.next_batch = lambda _=0: whole.pop() if whole else None  # type: ignore[method-assign,assignment,misc]
+        return cursor
+
+
+def wide_batches(suite: StoreConformance, harness: StoreHarness) -> None:
+    suite.test_a_batch_of_wide_rows_is_bounded_in_bytes(harness, Order.KEY)
+
+
 @pytest.mark.parametrize(
     ("engine", "check"),
     [
@@ -99,6 +113,7 @@ class ExportsThePresentOnly(MemoryStore):
         (ResumesAtTheToken, StoreConformance.test_a_cursor_can_be_left_after_any_batch),
         (CountsLimitsTwice, StoreConformance.test_the_limit_holds_over_all_batches_and_counts_matches_only),
         (SumsWithoutTime, StoreConformance.test_a_read_in_the_past_sees_what_was_there),
+        (HandsOutAllAtOnce, wide_batches),
         (ExportsThePresentOnly, StoreConformance.test_an_export_carries_the_history_to_another_store),
     ],
 )

@@ -41,6 +41,7 @@ from stelae.spi.write import RowCode
 STORE_CONTRACT_VERSION = 1
 
 BATCH_ROWS_MAX = 8192  #: Most rows that a step of a cursor or compaction handles while it holds the interpreter.
+BATCH_BYTES_MAX = 8 << 20  #: Bytes that a batch or a piece has at most, unless it is a single row.
 
 
 class ApplyEntry(msgspec.Struct, frozen=True):
@@ -98,7 +99,7 @@ class Cursor(ABC):
 
     @abstractmethod
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
-        """Return up to ``rows_max`` more rows, also none where nothing matched; ``None``: end."""
+        """Return up to ``rows_max`` more rows, fewer if they are wide, none where nothing matched; ``None``: end."""
 
     @property
     @abstractmethod
@@ -117,9 +118,7 @@ class Cursor(ABC):
         self.close()
 
     def __iter__(self) -> Iterator[RowBatch]:
-        while (batch := self.next_batch()) is not None:
-            if batch.num_rows:
-                yield batch
+        yield from filter(len, iter(self.next_batch, None))
 
 
 class Changes(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from crc32c import crc32c
 from stelae.spi.errors import StorageError
 from stelae.spi.schema import Schema
 from stelae.spi.services import Files
+from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_columnar import bloom
 from stelae_store_columnar.block_index import BlockIndex, Chunk, PieceIndex, encode_index
 from stelae_store_columnar.config import ColumnarConfig
@@ -24,7 +25,7 @@ from stelae_store_columnar.file_layout import file_arrays, file_names, file_sche
 from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.versions import Versions, combined, same_as_next
 
-ROW_GROUP_BYTES_MAX = 32 << 20  #: Where texts are long, a row group has fewer rows: it is decoded whole.
+ROW_GROUP_BYTES_MAX = BATCH_BYTES_MAX  #: Where texts are long, a row group has fewer rows: it is decoded whole.
 _SAMPLE_ROWS = 1024
 _DICTIONARY_SHARE = 4  #: A column is written with a dictionary if a sample has so many times fewer values than rows.
 
@@ -40,6 +41,7 @@ class BlockWriter:
         self._types = types_of(schema)
         self._waiting: list[Versions] = []
         self._waiting_rows = 0
+        self._waiting_bytes = 0
         self._encoder: _Encoder | None = None
         self.written: list[tuple[str, BlockIndex]] = []
         """Path without suffix, and index, of each block."""
@@ -48,7 +50,8 @@ class BlockWriter:
         """Take versions above all that came before; none of their keys was among those."""
         self._waiting.append(versions)
         self._waiting_rows += len(versions)
-        if self._waiting_rows >= self._config.row_group_rows:
+        self._waiting_bytes += _size_bytes(versions)
+        if self._waiting_rows >= self._config.row_group_rows or self._waiting_bytes >= ROW_GROUP_BYTES_MAX:
             self._write_groups(last=False)
 
     def finish(self) -> list[tuple[str, BlockIndex]]:
@@ -68,7 +71,7 @@ class BlockWriter:
         if not self._waiting_rows:
             return
         whole = combined(self._waiting, self._types)
-        size_bytes = max(1, sum(array.nbytes for array in whole.columns.values()))
+        size_bytes = max(1, self._waiting_bytes)
         rows = min(self._config.row_group_rows, max(1, ROW_GROUP_BYTES_MAX * len(whole) // size_bytes))
         start = 0
         for end in _cuts(SortedKeys(whole.keys), rows, last):
@@ -76,6 +79,7 @@ class BlockWriter:
             start = end
         rest = whole.slice(start, len(whole) - start)
         self._waiting, self._waiting_rows = ([rest], len(rest)) if len(rest) else ([], 0)
+        self._waiting_bytes = _size_bytes(rest) if len(rest) else 0
 
     def _write_group(self, versions: Versions, size_bytes: int) -> None:
         encoder = self._encoder
@@ -157,6 +161,10 @@ class _Encoder:
             garbage_stamp=garbage[len(garbage) // 2].as_py() if len(garbage) else 0,
             garbage_stamp_max=garbage[-1].as_py() if len(garbage) else 0,
         )
+
+
+def _size_bytes(versions: Versions) -> int:
+    return sum(array.nbytes for array in versions.columns.values())
 
 
 def _piece(versions: Versions, repeated: Any, size_bytes: int) -> PieceIndex:

@@ -40,14 +40,19 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.versions)
 
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a version, on average."""
+        return self.size_bytes / len(self)
+
     def fences(self, low: Comparable | None, high: Comparable | None, cut: Cut) -> list[Fence]:
         """Return keys at which a reader may cut, each with the share of a step that lies before it."""
         if (low is not None and self.last < low) or (high is not None and self.first >= high):
             return []
         keys = self._sorted()
         start, end = keys.left(low, 0), keys.left(high, len(keys))
-        apart = max(1, cut.rows // _FENCES)
-        weight = cut.share(1, self.size_bytes / len(self))
+        weight = cut.share(1, self.row_bytes)
+        apart = max(1, int(1 / weight) // _FENCES)
         found = [(keys.at(place), apart * weight) for place in range(start + apart, end, apart)]
         if start < end:
             rest = end - start - apart * len(found)
@@ -98,10 +103,15 @@ class ChunkPart(Part):
     """Places ``start`` to before ``end`` of a chunk in key order."""
 
     __slots__ = ("_chunk", "_end", "_start")
+    stamp_min = 0
     stamp_max = STAMP_MAX
 
     def __init__(self, chunk: Chunk, start: int, end: int) -> None:
         self._chunk, self._start, self._end = chunk, start, end
+
+    @property
+    def row_bytes(self) -> float:
+        return self._chunk.row_bytes
 
     @property
     def bounds(self) -> tuple[Comparable, Comparable]:

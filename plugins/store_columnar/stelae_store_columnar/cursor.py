@@ -13,11 +13,10 @@ from stelae.rows.parquet_rows import StoredPiece
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
-from stelae.spi.store import BATCH_ROWS_MAX, Cursor
+from stelae.spi.store import BATCH_BYTES_MAX, BATCH_ROWS_MAX, Cursor
 from stelae_store_columnar.pruning import Pruner, key_bounds, key_range
+from stelae_store_columnar.sizes import rows_within
 from stelae_store_columnar.view import StepReader, View
-
-_BATCH_BYTES = 8 << 20  #: Where texts are long, a batch has fewer rows than were asked for.
 
 
 class ColumnarCursor(Cursor):
@@ -92,9 +91,9 @@ class ColumnarCursor(Cursor):
         self._waiting_rows = 0
 
     def _fill(self, wanted: int) -> bool:
-        """Read steps until so many rows wait, or so many or ``_BATCH_BYTES`` were read; false at the end."""
+        """Read steps until so many rows wait, or so many or ``BATCH_BYTES_MAX`` were read; false at the end."""
         read = size_bytes = 0
-        while self._waiting_rows < wanted and size_bytes < _BATCH_BYTES:
+        while self._waiting_rows < wanted and size_bytes < BATCH_BYTES_MAX:
             begun = read or self._waiting  # Else there is no way on but to decode.
             if begun and self._hands_on and self._steps is not None and self._steps.at_plain:
                 break
@@ -117,15 +116,25 @@ class ColumnarCursor(Cursor):
                 self._waiting_rows += kept.num_rows
 
     def _take(self, count: int) -> RowBatch:
-        """Up to so many of the rows that wait, put together."""
+        """Up to so many of the rows that wait, as far as they fit in a batch, put together."""
         taken: list[RowBatch] = []
+        room_bytes = BATCH_BYTES_MAX
         while count and self._waiting:
             rows = self._waiting.popleft()
-            if rows.num_rows > count:
-                self._waiting.appendleft(rows.slice(count))
-                rows = rows.slice(0, count)
-            count -= rows.num_rows
-            taken.append(rows)
+            fits = min(count, len(rows))
+            if fits > 1 or taken:  # A row alone passes, and a point read is spared the sum.
+                size_bytes = rows.nbytes
+                if size_bytes > room_bytes:
+                    fits = min(fits, max(rows_within(rows, room_bytes), not taken))
+                room_bytes -= size_bytes
+            if fits < len(rows):
+                self._waiting.appendleft(rows.slice(fits))
+            if not fits:
+                break
+            taken.append(rows.slice(0, fits))
+            count -= fits
+            if room_bytes < 0:
+                break
         found = sum(map(len, taken))
         self._waiting_rows -= found
         if self._left is not None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.rows.key_order import KeyOrder
+from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.errors import Corrupt
+from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
+from stelae.spi.store import BATCH_BYTES_MAX, BATCH_ROWS_MAX, Changes, VersionedRows
 from stelae_store_columnar.memory import MemoryPart
 from stelae_store_columnar.pruning import key_bounds
+from stelae_store_columnar.sizes import in_pieces
+from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.versions import STAMP_MAX, Versions, combined, same_as_next
 from stelae_store_columnar.view import View
 
-WINDOW_ROWS = 1 << 20  #: Versions that an export holds at a time to bring them in order of timestamp.
+WINDOW_ROWS = 1 << 20  #: Versions that an export holds at a time to bring them in order of timestamp,
+WINDOW_BYTES = 64 << 20  #: and their bytes, about.
 
 
 def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
@@ -45,7 +50,51 @@ def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Chan
         rows, keys = view.state.fitting.batch(layout, changed), view.state.fitting.batch(key_layout, dropped)
         through = None if high is None else order.before(high, low)
         if high is None or through is not None:  # Below the least key of all there is nothing to tell.
-            yield Changes(rows, keys, through)
+            told = _Told(rows, SortedKeys(changed.keys), keys, SortedKeys(dropped.keys))
+            *begun, last = told.pieces()
+            for piece in begun:
+                yield Changes(piece.rows, piece.keys, order.encode(piece.last))
+            if through is not None and len(last):
+                # Bytes right below a key of bytes cannot be named: what was told may lie behind them.
+                through = max(through, order.encode(last.last))
+            yield Changes(last.rows, last.keys, through)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one piece of a diff tells, with the keys of both kinds of rows in order."""
+
+    rows: RowBatch
+    row_keys: SortedKeys
+    keys: RowBatch
+    key_keys: SortedKeys
+
+    def __len__(self) -> int:
+        return len(self.rows) + len(self.keys)
+
+    @property
+    def last(self) -> Comparable:
+        """The greatest key of all."""
+        return max(keys.at(len(keys) - 1) for keys in (self.row_keys, self.key_keys) if len(keys))
+
+    def pieces(self) -> Iterator[_Told]:
+        """Halve this until each piece fits in a step; at least one piece."""
+        if len(self) <= 1 or self.rows.nbytes + self.keys.nbytes <= BATCH_BYTES_MAX:
+            yield self
+            return
+        more = max(self.row_keys, self.key_keys, key=len)
+        pivot = more.at(len(more) // 2) if len(more) > 1 else self.last
+        at, key_at = self.row_keys.left(pivot, 0), self.key_keys.left(pivot, 0)
+        yield from self._slice(0, at, 0, key_at).pieces()
+        yield from self._slice(at, len(self.rows), key_at, len(self.keys)).pieces()
+
+    def _slice(self, start: int, end: int, key_start: int, key_end: int) -> _Told:
+        return _Told(
+            self.rows.slice(start, end - start),
+            SortedKeys(self.row_keys.array.slice(start, end - start)),
+            self.keys.slice(key_start, key_end - key_start),
+            SortedKeys(self.key_keys.array.slice(key_start, key_end - key_start)),
+        )
 
 
 def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
@@ -56,7 +105,7 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
         found = []
         for step in view.steps(None, None):
             parts = view.parts(step)
-            if all(part.stamp_max < low for part in parts):
+            if all(part.stamp_max < low or part.stamp_min >= high for part in parts):
                 continue
             # A deletion at or below the floor hides nothing from whoever takes the export.
             kept = resolver.needed([part.read(ids, again=False) for part in parts], floor, True)
@@ -104,24 +153,27 @@ def _pieces(view: View, window: Versions) -> Iterator[VersionedRows]:
             count = len([*run])
             versions = part.slice(place, count)
             place += count
-            rows = fitting.batch(schema.key_layout if deleted else schema.layout, versions)
-            yield VersionedRows(schema.version, deleted, tuple(versions.stamps.to_pylist()), rows)
+            stamps = iter(versions.stamps.to_pylist())
+            for rows in in_pieces(fitting.batch(schema.key_layout if deleted else schema.layout, versions)):
+                yield VersionedRows(schema.version, deleted, tuple(islice(stamps, len(rows))), rows)
 
 
 def _windows(view: View) -> list[tuple[int, int]]:
-    """Spans of time with about ``WINDOW_ROWS`` versions each, or one timestamp, oldest first."""
-    counts: Counter[int] = Counter()
-    if view.rows_max > WINDOW_ROWS:
+    """Spans of time, oldest first, each with one timestamp or with about ``WINDOW_ROWS`` versions, or fewer if they
+    are wide."""
+    shares: defaultdict[int, float] = defaultdict(float)
+    if view.rows_max > WINDOW_ROWS or view.bytes_max > WINDOW_BYTES:
         for step in view.steps(None, None):
             for part in view.parts(step):
+                share = max(1 / WINDOW_ROWS, part.row_bytes / WINDOW_BYTES)
                 for found in pc.value_counts(part.read((), again=False).stamps).to_pylist():
-                    counts[found["values"]] += found["counts"]
-    spans, low, rows = [], 0, 0
-    for stamp in sorted(counts):
-        if rows and rows + counts[stamp] > WINDOW_ROWS:
+                    shares[found["values"]] += found["counts"] * share
+    spans, low, held = [], 0, 0.0
+    for stamp in sorted(shares):
+        if held and held + shares[stamp] > 1:
             spans.append((low, stamp))
-            low, rows = stamp, 0
-        rows += counts[stamp]
+            low, held = stamp, 0.0
+        held += shares[stamp]
     return [*spans, (low, STAMP_MAX)]
 
 

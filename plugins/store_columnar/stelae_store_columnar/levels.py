@@ -131,8 +131,16 @@ class PiecePart(Part):
         self.whole = self._low is None and self._high is None
 
     @property
+    def stamp_min(self) -> int:  # type: ignore[override]
+        return self.piece.index.stamp_min
+
+    @property
     def stamp_max(self) -> int:  # type: ignore[override]
         return self.piece.index.stamp_max
+
+    @property
+    def row_bytes(self) -> float:
+        return self.piece.index.size_bytes / self.piece.index.rows
 
     @property
     def bounds(self) -> tuple[Comparable, Comparable]:

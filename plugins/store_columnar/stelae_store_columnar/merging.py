@@ -124,8 +124,11 @@ class Merger:
         """Whether blocks can become one in one piece."""
         rows = sum(live.rows for live in lives)
         size_bytes = sum(live.block.index.file_bytes for live in lives)
-        limit = min(self._config.compact_rows, self._config.block_rows_max)
-        return rows <= limit and 2 * size_bytes <= self._config.block_bytes_max
+        if rows > self._config.block_rows_max or 2 * size_bytes > self._config.block_bytes_max:
+            return False
+        found = [piece.index for live in lives for piece in live.pieces]
+        share = sum(self._cut.share(index.rows, index.size_bytes) for index in found)
+        return share * self._cut.rows <= self._config.compact_rows
 
     def _end_of_piece(self, sources: Sequence[Source], low: Comparable, high: Comparable | None) -> Comparable | None:
         """The key before which a piece ends; ``None``: it takes all there is."""

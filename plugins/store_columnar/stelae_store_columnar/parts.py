@@ -13,9 +13,10 @@ from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_columnar.versions import Versions
 
-STEP_BYTES = 64 << 20  #: Bytes of a step, about, where texts are long.
+STEP_BYTES = BATCH_BYTES_MAX  #: Bytes of a step, about, where texts are long.
 
 Fence: TypeAlias = tuple[Comparable, float]
 """A key at which to cut, and the share of a step between it and the fence before."""
@@ -34,9 +35,10 @@ class Cut:
 
 
 class Part(ABC):
-    """A stretch of one source. ``stamp_max``: none of its timestamps is above."""
+    """A stretch of one source. ``stamp_min``, ``stamp_max``: none of its timestamps is below, and none above."""
 
     __slots__ = ()
+    stamp_min: int
     stamp_max: int
 
     @abstractmethod
@@ -44,6 +46,11 @@ class Part(ABC):
         """Return its versions by key, then as applied, with those of the columns that the source has.
 
         ``again``: somebody will soon read close by, so that it pays to keep what was decoded."""
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> float:
+        """Bytes of a version, on the average of its source."""
 
     @property
     @abstractmethod

@@ -12,12 +12,13 @@ import pyarrow as pa
 from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
+from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_columnar.levels import PiecePart
 from stelae_store_columnar.parts import Cut, Interval, Part, Source, steps
 from stelae_store_columnar.state import State
 
 _AHEAD_ROWS = 1 << 16  #: Rows of neighbouring row groups that are decoded in one call,
-_AHEAD_BYTES = 64 << 20  #: and their bytes, once decoded.
+_AHEAD_BYTES = 2 * BATCH_BYTES_MAX  #: and their bytes, once decoded.
 
 
 class View:
@@ -35,6 +36,12 @@ class View:
     def rows_max(self) -> int:
         """Versions there are, about: never fewer."""
         return sum(map(len, self.state.chunks)) + sum(live.rows for live in self.state.levels.blocks)
+
+    @property
+    def bytes_max(self) -> int:
+        """Bytes of their values, about."""
+        blocks = sum(piece.index.size_bytes for live in self.state.levels.blocks for piece in live.pieces)
+        return blocks + sum(chunk.size_bytes for chunk in self.state.chunks)
 
     def steps(self, low: Comparable | None, high: Comparable | None) -> list[Interval]:
         """Cut a range into steps, in key order."""

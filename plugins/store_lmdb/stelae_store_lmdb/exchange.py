@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from operator import itemgetter
+from typing import TypeAlias
 
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.keys import decode_key, encode_keys
+from stelae.rows.steps import StepRoom
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -16,32 +19,42 @@ from stelae_store_lmdb.memory import MemoryPart
 from stelae_store_lmdb.ranges import KeyRange
 from stelae_store_lmdb.tree import is_deletion
 from stelae_store_lmdb.values import DELETION, Row, row_encoder
-from stelae_store_lmdb.view import Found, Versions, View
+from stelae_store_lmdb.view import Versions, View
+
+_Age: TypeAlias = tuple[int, int, bytes, bool]
+"""A version by its timestamp and entry, the key of its row, and whether it is a deletion."""
 
 
 def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
-    """Compare both ends key by key, a bounded number of keys per step."""
+    """Compare both ends key by key, a bounded number of keys per step, as far as what is read of them fits."""
     schema = view.schema
     layout = schema.project(spec.columns)
-    read = view.reader(layout).row
+    reader = view.reader(layout)
     changed: list[Row] = []
     deleted: list[bytes] = []
 
-    def take(key: bytes, versions: Versions) -> None:
+    def take(key: bytes, versions: Versions) -> bool:
         now = versions.at(until, view.index)
-        if now is None or now.timestamp <= after:
-            return
-        if not is_deletion(now.contents):
-            changed.append(read(now.contents))
-            return
+        if now is None:
+            return True
+        gone = is_deletion(now.contents)
+        if not room.takes(_deleted_bytes(schema, key) if gone else reader.size_bytes(now.contents)):
+            return False
+        if now.timestamp <= after:
+            return True
+        if not gone:
+            changed.append(reader.row(now.contents))
+            return True
         before = versions.at(after, view.index)
         if before is not None and not is_deletion(before.contents):
             deleted.append(key)
+        return True
 
     left: KeyRange | None = (spec.key_from, spec.key_until)
     if spec.after is not None:
         left = (max(spec.key_from or b"", spec.after + b"\0"), spec.key_until)
     while left is not None:
+        room = StepRoom()
         left = view.step(*left, False, BATCH_ROWS_MAX, take)
         # What is left begins right behind the last key that was looked at.
         through = None if left is None or left[0] is None else left[0][:-1]
@@ -54,9 +67,9 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
     """Return the versions that a view at or above the floor can see, oldest first.
 
     Keys and times of all of them are held; the rows are read piece by piece."""
-    found: list[tuple[int, int, bytes, bool]] = []
+    found: list[_Age] = []
 
-    def take(key: bytes, versions: Versions) -> None:
+    def take(key: bytes, versions: Versions) -> bool:
         newer = None
         for one in versions.all():
             if one.entry > view.index or (newer is not None and one.timestamp >= newer):
@@ -67,31 +80,55 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
             if not gone or one.timestamp > floor:
                 found.append((one.timestamp, one.entry, key, gone))
             if one.timestamp <= floor:
-                return
+                break
+        return True
 
     for _ in view.steps(BATCH_ROWS_MAX, take):
         pass
     found.sort()
-    for gone, run in groupby(found, key=lambda one: one[3]):
-        ages = [*run]
-        for start in range(0, len(ages), BATCH_ROWS_MAX):
-            yield _piece(view, ages[start : start + BATCH_ROWS_MAX], gone)
+    for gone, run in groupby(found, key=itemgetter(3)):
+        pieces = _deletions if gone else _rows
+        yield from pieces(view, run)
 
 
-def _piece(view: View, ages: list[tuple[int, int, bytes, bool]], gone: bool) -> VersionedRows:
+def _deletions(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
     schema = view.schema
-    timestamps = tuple(timestamp for timestamp, _, _, _ in ages)
-    if gone:
-        return VersionedRows(schema.version, True, timestamps, _keys(schema, [key for _, _, key, _ in ages]))
-    read = view.reader(schema.layout).row
+    timestamps: list[int] = []
+    keys: list[bytes] = []
+    room = StepRoom()
+    for timestamp, _, key, _ in ages:
+        if len(keys) >= BATCH_ROWS_MAX or not room.takes(_deleted_bytes(schema, key)):
+            yield VersionedRows(schema.version, True, tuple(timestamps), _keys(schema, keys))
+            timestamps, keys, room = [], [], StepRoom()
+            room.takes(_deleted_bytes(schema, key))
+        timestamps.append(timestamp)
+        keys.append(key)
+    if keys:
+        yield VersionedRows(schema.version, True, tuple(timestamps), _keys(schema, keys))
+
+
+def _rows(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
+    schema = view.schema
+    reader = view.reader(schema.layout)
+    timestamps: list[int] = []
     rows: list[Row] = []
-    found: list[Found | None] = []
+    room = StepRoom()
+
+    def piece() -> VersionedRows:
+        return VersionedRows(schema.version, False, tuple(timestamps), RowBatch.from_equal_rows(reader.layout, rows))
+
     for timestamp, index, key, _ in ages:
-        view.step(key, key + b"\0", False, 1, lambda _, v, t=timestamp, i=index: found.append(v.at(t, i)))  # type: ignore[misc]
-        one = found.pop()
+        one = view.version(key, timestamp, index)
         assert one is not None
-        rows.append(read(one.contents))
-    return VersionedRows(schema.version, False, timestamps, RowBatch.from_equal_rows(schema.layout, rows))
+        size_bytes = reader.size_bytes(one.contents)
+        if len(rows) >= BATCH_ROWS_MAX or not room.takes(size_bytes):
+            yield piece()
+            timestamps, rows, room = [], [], StepRoom()
+            room.takes(size_bytes)
+        timestamps.append(timestamp)
+        rows.append(reader.row(one.contents))
+    if rows:
+        yield piece()
 
 
 def logical_checksum(view: View) -> str:
@@ -126,3 +163,7 @@ def import_piece(
 
 def _keys(schema: Schema, keys: list[bytes]) -> RowBatch:
     return RowBatch.from_equal_rows(schema.key_layout, [decode_key(schema, key) for key in keys])
+
+
+def _deleted_bytes(schema: Schema, key: bytes) -> int:
+    return schema.key_layout.row_bytes_min + len(key)

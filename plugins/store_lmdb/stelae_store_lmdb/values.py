@@ -44,8 +44,14 @@ class RowReader:
 
     def __init__(self, layout: Layout, schemas: Mapping[int, Schema]) -> None:
         self.layout = layout
+        self.fixed_bytes = layout.row_bytes_min
+        """What each row takes as Arrow, besides its texts."""
         self._schemas = schemas
         self._plans: dict[bytes, Callable[[list[Any]], Row]] = {}
+
+    def size_bytes(self, contents: bytes) -> int:
+        """Return what a version weighs in a step: no less than its row takes as Arrow, and what was read for it."""
+        return self.fixed_bytes + len(contents)
 
     def row(self, contents: bytes) -> Row:
         """Return the row of a version that is no deletion; decimals are text. ``Corrupt``: it cannot be read."""

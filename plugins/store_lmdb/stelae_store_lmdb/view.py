@@ -12,7 +12,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from stelae.rows.steps import StepRoom
 from stelae.spi.schema import Layout, Schema
+from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import opened_value
 from stelae_store_lmdb.keys import split_age
@@ -68,8 +70,9 @@ class Versions:
             yield Found(*split_age(at), opened_value(at, value, self._path))
 
 
-Take: TypeAlias = Callable[[bytes, Versions], None]
-"""Is given every row of a step with its versions, which die with the step."""
+Take: TypeAlias = Callable[[bytes, Versions], bool]
+"""Is given every row of a step with its versions, which die with the step; false: it does not fit, and the step ends
+before it. The first row of a step must fit."""
 
 
 class View:
@@ -111,14 +114,18 @@ class View:
         """Return the visible rows of one step, what is left of the range, and the last key that was looked at."""
         rows: list[Row] = []
         last: bytes | None = None
-        row, timestamp, index = reader.row, self.timestamp, self.index
+        timestamp, index, room = self.timestamp, self.index, StepRoom()
 
-        def take(key: bytes, versions: Versions) -> None:
+        def take(key: bytes, versions: Versions) -> bool:
             nonlocal last
-            last = key
             found = versions.at(timestamp, index)
-            if found is not None and not is_deletion(found.contents):
-                rows.append(row(found.contents))
+            if found is not None:
+                if not room.takes(reader.size_bytes(found.contents)):
+                    return False
+                if not is_deletion(found.contents):
+                    rows.append(reader.row(found.contents))
+            last = key
+            return True
 
         env = self._parts.env
         if env is None or backwards or self._parts.memory.between(low, high, False, 1):
@@ -128,17 +135,17 @@ class View:
             return rows, None, None
         with env.read() as txn:
             records = RowTree(txn, env.path).walk(low, high, False)
-            last, more = self._settled(records, env.path, keys_max, row, rows)
+            last, more = self._settled(records, env.path, keys_max, reader, rows)
         return rows, ((last or b"") + b"\0", high) if more else None, last
 
     def _settled(
-        self, records: Iterator[Record], path: str, keys_max: int, row: Callable[[bytes], Row], rows: list[Row]
+        self, records: Iterator[Record], path: str, keys_max: int, reader: RowReader, rows: list[Row]
     ) -> tuple[bytes | None, bool]:
         """Rows where memory has none, which is the most of a long scan: as ``step``, without a call for each.
 
         Memory was looked at before: a row that comes into it since is behind this view."""
-        key = decided = None
-        count = 0
+        key = before = decided = None
+        count, room_bytes, fixed_bytes, row = 0, BATCH_BYTES_MAX, reader.fixed_bytes, reader.row
         for found, at, value in records:
             if found == decided:
                 continue
@@ -146,10 +153,13 @@ class View:
                 count += 1
                 if count > keys_max:
                     return key, True
-                key = found
+                before, key = key, found
             written, by = split_age(at)
             contents = opened_value(at, value, path)
             if written <= self.timestamp and by <= self.index:
+                room_bytes -= fixed_bytes + len(contents)
+                if room_bytes < 0 and before is not None:
+                    return before, True
                 decided = found
                 if not is_deletion(contents):
                     rows.append(row(contents))
@@ -158,7 +168,7 @@ class View:
     def step(
         self, low: bytes | None, high: bytes | None, backwards: bool, keys_max: int, take: Take
     ) -> KeyRange | None:
-        """Go through up to ``keys_max`` keys of a range; return what is left of it, or ``None``."""
+        """Go through up to ``keys_max`` keys of a range, as far as they fit; return what is left of it, or ``None``."""
         if low is not None and high is not None and low >= high:
             return None
         memory = self._parts.memory  # before the environment: see the module
@@ -174,6 +184,17 @@ class View:
             return None
         return (low, last) if backwards else (last + b"\0", high)
 
+    def version(self, key: bytes, timestamp: int, index: int) -> Found | None:
+        """Return what a view of that time sees of one row."""
+        found: list[Found | None] = []
+
+        def take(_: bytes, versions: Versions) -> bool:
+            found.append(versions.at(timestamp, index))
+            return True
+
+        self.step(key, key + b"\0", False, 1, take)
+        return found[0] if found else None
+
     def steps(self, keys_max: int, take: Take) -> Iterator[None]:
         """Go through all rows, pausing after each step."""
         left: KeyRange | None = (None, None)
@@ -185,11 +206,11 @@ class View:
 def _merged(
     keys: Any, memory: MemoryPart, records: Iterator[Record], path: str, backwards: bool, keys_max: int, take: Take
 ) -> bytes | None:
-    """Hand on the rows of both sources in order; return the last key if there may be more."""
+    """Hand on the rows of both sources in order; return the last key that was taken if there may be more."""
     groups = groupby(records, itemgetter(0))
     mine = iter(keys)
     here, there = next(mine, None), next(groups, None)
-    key = None
+    key = taken = None
     for _ in range(keys_max):
         if here is None and there is None:
             return None
@@ -203,5 +224,7 @@ def _merged(
             if here == key:
                 here = next(mine, None)
             there = next(groups, None)
-        take(key, Versions(memory.chains.get(key), found, path))
-    return key
+        if not take(key, Versions(memory.chains.get(key), found, path)):
+            break
+        taken = key
+    return taken

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from stelae.rows.keys import decode_key, encode_keys
+from stelae.rows.steps import StepRoom
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
 from stelae_store_memory.chains import Version, visible
-from stelae_store_memory.parts import Part, Row
+from stelae_store_memory.parts import Part, Row, Weigher
 from stelae_store_memory.view import View, bounds
 from stelae_store_memory.writer import Writer
 
 
 def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
-    """Compare both ends key by key, a bounded number of keys per step."""
+    """Compare both ends key by key, a bounded number of keys per step, as far as what is told of them fits."""
     schema = view.schema
-    first, last = bounds(view.keys, spec)
-    for start in range(first, last, BATCH_ROWS_MAX):
+    size_bytes = Weigher(schema.layout).one
+    start, last = bounds(view.keys, spec)
+    while start < last:
         changed: list[Row] = []
         deleted: list[Row] = []
-        keys = view.keys[start : min(last, start + BATCH_ROWS_MAX)]
-        for key in keys:
+        room, end = StepRoom(), min(last, start + BATCH_ROWS_MAX)
+        for place in range(start, end):
+            key = view.keys[place]
             before, now = view.at(key, after), view.at(key, until)
-            if now is None or now is before:
+            if now is None or now is before or (now[2] is None and (before is None or before[2] is None)):
                 continue
-            if now[2] is not None:
-                changed.append(view.row(now))
-            elif before is not None and before[2] is not None:
+            row = None if now[2] is None else view.row(now)
+            if not room.takes(_deleted_bytes(schema, key) if row is None else size_bytes(row)):
+                end = place
+                break
+            if row is None:
                 deleted.append(decode_key(schema, key))
+            else:
+                changed.append(row)
         rows = RowBatch.from_equal_rows(schema.layout, changed).select(schema.project(spec.columns))
         gone = RowBatch.from_equal_rows(schema.key_layout, deleted)
-        yield Changes(rows, gone, keys[-1] if start + len(keys) < last else None)
+        yield Changes(rows, gone, view.keys[end - 1] if end < last else None)
+        start = end
 
 
 def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
@@ -53,18 +61,34 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
             version = None if oldest else version[4]
     found.sort(key=lambda pair: pair[1][:2])
     for deleted, run in groupby(found, key=lambda pair: pair[1][2] is None):
-        pairs = [*run]
-        for start in range(0, len(pairs), BATCH_ROWS_MAX):
-            yield _piece(view, pairs[start : start + BATCH_ROWS_MAX], deleted)
+        yield from _pieces(view, run, deleted)
 
 
-def _piece(view: View, pairs: list[tuple[bytes, Version]], deleted: bool) -> VersionedRows:
+def _pieces(view: View, run: Iterable[tuple[bytes, Version]], deleted: bool) -> Iterator[VersionedRows]:
     schema = view.schema
-    if deleted:
-        rows = RowBatch.from_equal_rows(schema.key_layout, [decode_key(schema, key) for key, _ in pairs])
-    else:
-        rows = RowBatch.from_equal_rows(schema.layout, [view.row(v) for _, v in pairs])
-    return VersionedRows(schema.version, deleted, tuple(v[0] for _, v in pairs), rows)
+    layout, size_bytes = schema.key_layout if deleted else schema.layout, Weigher(schema.layout).one
+    timestamps: list[int] = []
+    rows: list[Row] = []
+    room = StepRoom()
+
+    def piece() -> VersionedRows:
+        return VersionedRows(schema.version, deleted, tuple(timestamps), RowBatch.from_equal_rows(layout, rows))
+
+    for key, version in run:
+        row = decode_key(schema, key) if deleted else view.row(version)
+        weight = _deleted_bytes(schema, key) if deleted else size_bytes(row)
+        if len(rows) >= BATCH_ROWS_MAX or not room.takes(weight):
+            yield piece()
+            timestamps, rows, room = [], [], StepRoom()
+            room.takes(weight)
+        timestamps.append(version[0])
+        rows.append(row)
+    if rows:
+        yield piece()
+
+
+def _deleted_bytes(schema: Schema, key: bytes) -> int:
+    return schema.key_layout.row_bytes_min + len(key)
 
 
 def import_piece(writer: Writer, schemas: Mapping[int, Schema], piece: VersionedRows, latest: int, index: int) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Layout
 
 Row = tuple[Any, ...]
+
+_CHARACTER_BYTES_MAX = 4
 
 
 class Part:
@@ -56,6 +59,31 @@ def plain_default(column: Column) -> Any:
     if column.default is None:
         return None
     return RowBatch.from_equal_rows(Layout((column,)), [(column.default,)]).values(0)[0]
+
+
+class Weigher:
+    """Weighs rows of a layout: no less than they take as Arrow."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._fixed_bytes = layout.row_bytes_min + len(layout.columns)
+        columns = layout.columns
+        self._texts = [place for place, column in enumerate(columns) if column.type in ("string", "binary")]
+
+    def one(self, row: Row) -> int:
+        """Return the bytes of a row."""
+        return self._fixed_bytes + sum(_size_bytes(row[place]) for place in self._texts)
+
+    def at_most(self, rows: Sequence[Row]) -> int:
+        """Return what many rows have at most: quick, and up to four times what they have."""
+        lengths = (sum(map(len, filter(None, map(itemgetter(place), rows)))) for place in self._texts)
+        return len(rows) * self._fixed_bytes + _CHARACTER_BYTES_MAX * sum(lengths)
+
+
+def _size_bytes(value: Any) -> int:
+    """Of text that is not ASCII, whose length in UTF-8 only an encoder could tell, the most that it may be."""
+    if value is None:
+        return 0
+    return len(value) if isinstance(value, bytes) or value.isascii() else _CHARACTER_BYTES_MAX * len(value)
 
 
 def _fit(own: Layout, rows: Sequence[Row], layout: Layout) -> list[Row]:

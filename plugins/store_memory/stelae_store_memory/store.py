@@ -146,8 +146,11 @@ class MemoryStore(TabletStore):
     def checksum(self, at: int | None = None) -> str:
         total = LogicalChecksum()
         with self._view(at) as view:
-            for start in range(0, len(view.keys), BATCH_ROWS_MAX):
-                total.add(view.rows(view.keys[start : start + BATCH_ROWS_MAX]))
+            start = 0
+            while start < len(view.keys):
+                rows, looked = view.rows(view.keys[start : start + BATCH_ROWS_MAX])
+                total.add(rows)
+                start += looked
         return total.hex()
 
     def memory_bytes(self) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Self
 
 from stelae.rows.keys import encode_keys
 from stelae.rows.matching import matching
+from stelae.rows.steps import StepRoom
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.store import BATCH_ROWS_MAX, Cursor
+from stelae.spi.store import BATCH_BYTES_MAX, BATCH_ROWS_MAX, Cursor
 from stelae_store_memory.chains import Version, visible
-from stelae_store_memory.parts import Row
+from stelae_store_memory.parts import Row, Weigher
 
 
 class View:
@@ -56,15 +58,28 @@ class View:
         assert part is not None
         return part.rows(self.schema.layout)[version[3]]
 
-    def rows(self, keys: Iterable[bytes]) -> list[Row]:
-        """Return the visible rows of some keys, in their order."""
-        layout, found = self.schema.layout, []
+    def rows(self, keys: Sequence[bytes]) -> tuple[list[Row], int]:
+        """Return the visible rows of some keys, in their order, as far as they fit in a step; and of how many keys."""
+        layout = self.schema.layout
+        found: list[Row] = []
         get, timestamp, index = self.chains.get, self.timestamp, self.index
         for key in keys:
             version = visible(get(key), timestamp, index)
             if version is not None and version[2] is not None:
                 found.append(version[2].rows(layout)[version[3]])
-        return found
+        weigher = Weigher(layout)
+        if weigher.at_most(found) <= BATCH_BYTES_MAX:
+            return found, len(keys)
+        room = StepRoom()
+        count = sum(1 for _ in takewhile(lambda row: room.takes(weigher.one(row)), found))
+        if count == len(found):
+            return found, len(keys)
+        live = (place for place, key in enumerate(keys) if self._live(key))
+        return found[:count], next(islice(live, count, None))
+
+    def _live(self, key: bytes) -> bool:
+        version = self.at(key, self.timestamp)
+        return version is not None and version[2] is not None
 
 
 class MemoryCursor(Cursor):
@@ -84,10 +99,15 @@ class MemoryCursor(Cursor):
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
         if self._from >= self._until or self._left == 0:
             return None
-        keys = self._take(max(1, min(rows_max, BATCH_ROWS_MAX)))
-        rows = RowBatch.from_equal_rows(self._view.schema.layout, self._view.rows(keys))
+        keys = self._ahead(max(1, min(rows_max, BATCH_ROWS_MAX)))
+        found, looked = self._view.rows(keys)
+        if self._backwards:
+            self._until -= looked
+        else:
+            self._from += looked
+        rows = RowBatch.from_equal_rows(self._view.schema.layout, found)
         rows = matching(self._view.schema, self._spec.predicates, rows)
-        self._token = keys[-1]
+        self._token = keys[looked - 1]
         if self._left is not None:
             if rows.num_rows > self._left:
                 rows = rows.slice(0, self._left)
@@ -103,16 +123,11 @@ class MemoryCursor(Cursor):
         self._view.close()
         self._until = self._from
 
-    def _take(self, count: int) -> Sequence[bytes]:
+    def _ahead(self, count: int) -> Sequence[bytes]:
+        """The next keys, in the order of the scan."""
         if self._backwards:
-            start = max(self._from, self._until - count)
-            keys = self._view.keys[start : self._until][::-1]
-            self._until = start
-        else:
-            end = min(self._until, self._from + count)
-            keys = self._view.keys[self._from : end]
-            self._from = end
-        return keys
+            return self._view.keys[max(self._from, self._until - count) : self._until][::-1]
+        return self._view.keys[self._from : min(self._until, self._from + count)]
 
 
 def bounds(keys: Sequence[bytes], spec: ScanSpec) -> tuple[int, int]:

@@ -128,7 +128,7 @@ def test_a_batch_is_filled_from_several_runs_as_far_as_is_asked_for(replica: Rep
 
 
 def test_a_batch_of_large_rows_is_bounded_by_their_bytes(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursor, "_BATCH_BYTES", 300)
+    monkeypatch.setattr(cursor, "BATCH_BYTES_MAX", 300)
     with replica.store.scan(ScanSpec(order=Order.KEY)) as opened:
         batches = [*iter(lambda: opened.next_batch(1000), None)]
     assert [row for batch in batches for row in batch.to_rows()] == ROWS

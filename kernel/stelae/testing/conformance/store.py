@@ -18,11 +18,12 @@ from stelae.testing.conformance.store_harness import StoreHarness
 from stelae.testing.conformance.store_history import HistoryChecks
 from stelae.testing.conformance.store_scan import ScanChecks
 from stelae.testing.conformance.store_shapes import ShapeChecks
+from stelae.testing.conformance.store_sizes import SizeChecks
 
 __all__ = ["StoreConformance", "StoreHarness"]
 
 
-class StoreConformance(ApplyChecks, ScanChecks, ShapeChecks, HistoryChecks, CrashChecks):
+class StoreConformance(ApplyChecks, ScanChecks, ShapeChecks, SizeChecks, HistoryChecks, CrashChecks):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture
