@@ -122,7 +122,7 @@ class ColumnarCursor(Cursor):
         while count and self._waiting:
             rows = self._waiting.popleft()
             fits = min(count, len(rows))
-            if fits > 1 or taken:  # A row alone passes, and a point read is spared the sum.
+            if count > 1 or taken:  # A point read is spared the sum.
                 size_bytes = rows.nbytes
                 if size_bytes > room_bytes:
                     fits = min(fits, max(rows_within(rows, room_bytes), not taken))
