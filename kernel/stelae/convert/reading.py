@@ -73,7 +73,8 @@ def check_log(engine: WalEngine, log: LogId, state: LogState, meter: Meter = SIL
     problem = _walk(engine, log, state, walk, meter)
     if problem is None and state.damage is not None:
         found = state.damage
-        problem = Problem(path=found.path, offset=found.offset, last_good=found.last_good, detail=found.detail)
+        damage, good = not found.unread, found.last_good
+        problem = Problem(path=found.path, offset=found.offset, last_good=good, detail=found.detail, damage=damage)
     return LogReport(log=log, state=state, entries=walk.entries, body_bytes=walk.body_bytes, problem=problem)
 
 

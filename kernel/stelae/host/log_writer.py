@@ -170,8 +170,7 @@ class LogWriter:
 
         def finished(result: object) -> None:
             if isinstance(result, OpId):
-                state.failed = None
-                state.durable = result
+                state.failed, state.durable = None, result
             done(result)
 
         self.submit_job(lambda engine: engine.repair(log), finished)
@@ -231,8 +230,7 @@ class LogWriter:
                 break
             del self._ready[log]
             slots = group.slots[log] = _drain(state.queue, budget)
-            for slot in slots:
-                budget -= slot.size_bytes
+            budget -= slots[0].size_bytes if len(slots) == 1 else sum([slot.size_bytes for slot in slots])
             state.committing = True
             group.appends[log] = _merge(slots)
         return group

@@ -107,6 +107,8 @@ class TabletLoader:
                     # Each such row of the table means that log, superblock or consensus metadata cannot be read.
                     self.lost.add(one.tablet_id)
                     self.fail(one.tablet_id, one.failure)
+                case Action.OFFLINE:
+                    self.fail(one.tablet_id, one.failure)
                 case Action.TOMBSTONE:
                     self._remove_leftovers(one.tablet_id)
                 case Action.ROLL_FORWARD | Action.DELETE_SELF:

@@ -5,7 +5,8 @@ out. "The WAL exists" means that the log engine names a log of this tablet in th
 superblock (of any generation, where there is no superblock).
 
 The table is total: every combination of what can be found meets exactly one row. A file that cannot
-be read fails its own tablet and no other: the error becomes part of that tablet's verdict.
+be read fails its own tablet and no other: the error becomes part of that tablet's verdict. Where only
+the log cannot be read now, that holds for this run: what the replica acknowledged and promised is there.
 
 A replica that forgot what it acknowledged must not vote as one that never held an entry: rows M
 and N tell it from a new one by its consensus metadata. Row M also meets a replica that lost power
@@ -54,6 +55,7 @@ class Log(StrEnum):
     EMPTY = "EMPTY"
     PRESENT = "PRESENT"
     DAMAGED = "DAMAGED"
+    UNREAD = "UNREAD"  # the disk does not give it back now; nothing is known to be wrong with it
 
 
 class Action(StrEnum):
@@ -65,6 +67,7 @@ class Action(StrEnum):
     ROLL_FORWARD = "ROLL_FORWARD"  # finish the deletion (steps 5 and 6), then as a tombstone
     DELETE_SELF = "DELETE_SELF"  # back to DELETED with the superblock's op id, then as a tombstone
     FAIL = "FAIL"  # stay offline; master or admin is responsible for responding
+    OFFLINE = "OFFLINE"  # stay offline until the next start, which looks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ _READABLE = f"{Meta.INITIAL} {Meta.VOTED} {Meta.COMMITTED}"
 ROWS: tuple[Row, ...] = (
     Row("A", "ABSENT", "ABSENT INITIAL", "ABSENT EMPTY", Action.NOTHING,
         "no superblock: the tablet does not exist, or its creation was cut short"),
-    Row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED", Action.FAIL,
+    Row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED UNREAD", Action.FAIL,
         "a log with entries but no superblock: the superblock was lost"),
     Row("C", "UNREADABLE", "*", "*", Action.FAIL, "the superblock cannot be read"),
     Row("D", "!UNREADABLE", "UNREADABLE", "*", Action.FAIL,
@@ -107,6 +110,8 @@ ROWS: tuple[Row, ...] = (
     Row("H", "COPYING", "!UNREADABLE", "*", Action.DELETE_SELF, "a copy was cut short"),
     Row("I", "READY", _READABLE, "ABSENT", Action.FAIL, "the log is gone"),
     Row("J", "READY", _READABLE, "DAMAGED", Action.FAIL, "the log is damaged"),
+    Row("O", "READY", _READABLE, "UNREAD", Action.OFFLINE,
+        "the log cannot be read now; the next start of the node tries again"),
     Row("K", "READY", _READABLE, "PRESENT", Action.START, "ready"),
     Row("L", "READY", "INITIAL VOTED", "EMPTY", Action.START, "ready, and nothing was written yet"),
     Row("M", "READY", "COMMITTED", "EMPTY", Action.FAIL,
@@ -158,7 +163,7 @@ def look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: T
         consensus=consensus,
         log=log,
         decision=row,
-        failure=f"{row.why}{details}" if row.action is Action.FAIL else "",
+        failure=f"{row.why}{details}" if row.action in (Action.FAIL, Action.OFFLINE) else "",
     )
 
 
@@ -184,5 +189,5 @@ def _log_finding(log: LogState | None, problems: list[str]) -> Log:
         return Log.ABSENT
     if log.damage is not None:
         problems.append(f"{log.damage.path}@{log.damage.offset}: {log.damage.detail}")
-        return Log.DAMAGED
+        return Log.UNREAD if log.damage.unread else Log.DAMAGED
     return Log.EMPTY if log.last == ZERO else Log.PRESENT

@@ -64,12 +64,13 @@ Outcome: TypeAlias = Durable | Failed
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a log is corrupt. ``last_good`` is the last op id before the damage."""
+    """Where a log is corrupt behind ``last_good``; or ``unread``: not readable now, nothing is known to be wrong."""
 
     path: str
     offset: int
     last_good: OpId
     detail: str
+    unread: bool = False
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +118,8 @@ class WalEngine(Engine):
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
         """Open the engine's directory, made when missing; recovery is complete on return. Only ``Locked``, ``Foreign``,
         ``FutureVersion`` and ``Full`` are raised, and ``StorageError`` for what cannot be used or read now. Damage is
-        what was read and is wrong, never a call that failed: ``logs`` lists such a log with it; the others work."""
+        what was read and is wrong: ``logs`` lists such a log with it; the others work. One that cannot be read where
+        others can may be listed as ``unread``: it refuses, and is not changed; the next ``open`` looks again."""
 
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:

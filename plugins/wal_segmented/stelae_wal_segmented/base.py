@@ -96,6 +96,11 @@ class Base:
         )
 
 
+def unknown_base(log: LogId) -> Base:
+    """What stands for a base that could not be read: setting the log aside writes nothing over it, dropping it does."""
+    return Base(log=log, base=ZERO, use=LogUse.LEAVING, version=1 << 62)
+
+
 def create_base(files: Files, path: str, base: Base) -> None:
     """Write the base file of a new log; durable on return."""
     slots = [bytes(SLOT_BYTES), bytes(SLOT_BYTES)]

@@ -57,12 +57,13 @@ class TabletLog:
         """Op id of an index from the base's on; the caller holds the lock and knows it is there."""
         return self.base.base if index == self.base.base.index else self.chain.op_id_at(index)
 
-    def corrupt(self) -> Corrupt | None:
-        """The error of a damaged log."""
+    def corrupt(self) -> StorageError | None:
+        """The error of a log that is damaged, or that could not be read when the node started."""
         damage = self.damage
         if damage is None:
             return None
-        return Corrupt(damage.detail, path=damage.path, offset=damage.offset)
+        kind = StorageError if damage.unread else Corrupt
+        return kind(damage.detail, path=damage.path, offset=damage.offset)
 
     def note_damage(self, error: Corrupt, last_good: OpId) -> None:
         """Take note of damage that a reader met: the log ends before it, or where earlier damage is. Any thread."""

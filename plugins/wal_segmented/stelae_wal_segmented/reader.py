@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from stelae.spi.errors import CallerError, Compacted, Corrupt
+from stelae.spi.errors import CallerError, Compacted, Corrupt, StorageError
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry
 from stelae.spi.services import File
@@ -190,7 +190,7 @@ def _judge(log: TabletLog, piece: Piece, error: Corrupt) -> None:
     log.note_damage(error, last_good)
 
 
-def _past_the_end(log: TabletLog, index: int) -> Corrupt | CallerError:
+def _past_the_end(log: TabletLog, index: int) -> StorageError | CallerError:
     corrupt = log.corrupt()
     if corrupt is not None:
         return corrupt

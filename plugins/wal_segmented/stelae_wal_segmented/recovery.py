@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from stelae.spi.errors import Corrupt, StorageError, SyncFailed
+from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import File, Files
 from stelae.spi.wal import Damage
-from stelae_wal_segmented.base import Base, LogUse, read_base
+from stelae_wal_segmented.base import Base, LogUse, read_base, unknown_base
 from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
 from stelae_wal_segmented.footer import read_summary
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header, encode_group_header
@@ -65,11 +66,42 @@ def recover_log(files: Files, directory: str, log: LogId, sequences: Sequence[in
         FutureVersion: a file was written by a newer release.
         StorageError: a file cannot be read now, or there is no space: nothing is known of the log.
     """
+    found = recover_readable(files, directory, log, sequences)
+    if isinstance(found, Unread):
+        raise found.error
+    return found
+
+
+class Unread(NamedTuple):
+    """A log that cannot be read now: why, and what was learnt before."""
+
+    error: StorageError
+    partly: Recovered
+
+    def settled(self) -> Recovered:
+        """The log as it is until the next start: out of use, and not changed."""
+        error, found = self.error, self.partly
+        found.damage = Damage(
+            path=error.path, offset=error.offset or 0, last_good=found.last, detail=error.fact, unread=True
+        )
+        return found
+
+
+def recover_readable(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> Recovered | Unread:
+    """As ``recover_log``, but that something cannot be read now is an answer.
+
+    Raises:
+        FutureVersion, Foreign, Full: as there.
+    """
     recovery = _Recovery(files, directory, log)
     try:
         recovery.run(sequences)
     except (Corrupt, SyncFailed) as error:
         recovery.damage(Found.UNUSABLE, error.path, error.offset or 0, error.fact)
+    except (FutureVersion, Foreign, Full):
+        raise
+    except StorageError as error:
+        return Unread(error, recovery.result)
     return recovery.result
 
 
@@ -78,7 +110,7 @@ class _Recovery:
         self.files = files
         self.directory = directory
         self.log = log
-        self.result = Recovered(Base(log=log, base=ZERO))
+        self.result = Recovered(unknown_base(log))
 
     def damage(self, found: Found, path: str, offset: int, detail: str) -> None:
         """Record the first damage; what was recovered up to there stays readable."""

@@ -5,35 +5,62 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from stelae.spi.errors import BadIdentifier, Corrupt, StorageError
+from stelae.spi.errors import BadIdentifier, Corrupt, Foreign, Full, FutureVersion, StorageError
 from stelae.spi.ids import LogId, TabletId, tablet_id
 from stelae.spi.services import Files
-from stelae_wal_segmented.base import LogUse, read_base
+from stelae_wal_segmented.base import LogUse, read_base, unknown_base
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import FileKind, base_name, parse
 from stelae_wal_segmented.open_end import Setting
-from stelae_wal_segmented.recovery import recover_log
+from stelae_wal_segmented.recovery import Recovered, Unread, recover_readable
 from stelae_wal_segmented.removal import remove_files, remove_if_empty
 
 
 def recover_all(setting: Setting, directory: str) -> dict[LogId, TabletLog]:
     """Recover every log of a node, finishing what a crash interrupted.
 
+    A log that cannot be read is tried again when the others have been read. If it still cannot, while most others can,
+    it is a place of the disk that fails, and only that log is out of use.
+
     Raises:
         FutureVersion: a file was written by a newer release.
         StorageError: what is there cannot be read now.
     """
     logs: dict[LogId, TabletLog] = {}
+    again: dict[LogId, list[int]] = {}
     for tablet in _tablets(setting.files, directory):
-        place = f"{directory}/{tablet}"
-        for generation, sequences in _generations(setting.files, place).items():
-            if _is_dropped(setting.files, place, generation):
-                remove_files(setting.files, place, generation)
-                continue
+        for generation, sequences in _generations(setting.files, f"{directory}/{tablet}").items():
             log = LogId(tablet, generation)
-            found = recover_log(setting.files, place, log, sequences)
-            logs[log] = TabletLog(setting, place, log, found)
+            if isinstance(_take(setting, directory, log, sequences, logs), Unread):
+                again[log] = sequences
+    found = {log: _take(setting, directory, log, sequences, logs) for log, sequences in again.items()}
+    unread = {log: answer for log, answer in found.items() if answer is not None}
+    if len(unread) > len(logs):
+        raise next(iter(unread.values())).error
+    for log, answer in unread.items():
+        logs[log] = TabletLog(setting, f"{directory}/{log.tablet_id}", log, answer.settled())
     return logs
+
+
+def _take(
+    setting: Setting, directory: str, log: LogId, sequences: list[int], logs: dict[LogId, TabletLog]
+) -> Unread | None:
+    """Recover a log into ``logs``, or end its removal, unless it cannot be read now."""
+    files, place = setting.files, f"{directory}/{log.tablet_id}"
+    try:
+        dropped = _is_dropped(files, place, log.generation)
+    except (FutureVersion, Foreign, Full):
+        raise
+    except StorageError as error:
+        return Unread(error, Recovered(unknown_base(log)))
+    if dropped:
+        remove_files(files, place, log.generation)
+        return None
+    found = recover_readable(files, place, log, sequences)
+    if isinstance(found, Unread):
+        return found
+    logs[log] = TabletLog(setting, place, log, found)
+    return None
 
 
 def _tablets(files: Files, directory: str) -> Iterator[TabletId]:

@@ -32,6 +32,21 @@ def test_one_whose_log_superblock_or_metadata_cannot_be_read_has_lost_it(breaks:
     assert set(again.loader.failed) == again.loader.lost == {TABLET}
 
 
+@pytest.mark.parametrize("name", ["g1-000000000001.seg", "g1.base"])
+def test_one_whose_log_cannot_be_read_now_is_offline_and_has_lost_nothing(name: str) -> None:
+    node = DiskNode.with_rows(TABLET, OTHER)
+    node.wal.close()
+    disk = node.disk.clone()
+    disk.faults.fail_reads(f"{TABLET}/{name}", 1 << 30)
+    again = DiskNode(disk)
+    assert list(again.recovered()) == [OTHER]
+    assert "cannot be read now; the next start" in again.loader.failed[TABLET] and name in again.loader.failed[TABLET]
+    assert not again.loader.lost
+    again.wal.close()
+    disk.faults.heal()
+    assert set(DiskNode(disk).recovered()) == {TABLET, OTHER}
+
+
 def test_one_that_fails_for_another_reason_still_knows_it() -> None:
     node = DiskNode.with_rows(TABLET, OTHER)
     block = node.block()

@@ -423,10 +423,11 @@ def test_row_r_zeros_or_nothing_behind_the_last_group_are_a_clean_end(harness: V
 def test_a_tail_that_cannot_be_read_ends_the_start_and_is_no_damage(harness: VirtualHarness) -> None:
     """It once was, by row S: a replica was given up for one read that failed."""
     opened(harness)
-    harness.disk.faults.fail_reads(FIRST)
+    harness.disk.faults.fail_reads(FIRST, 1 << 30)
     with pytest.raises(StorageError) as caught:
         harness.open()
     assert caught.value.path == FIRST and not isinstance(caught.value, Corrupt)
+    harness.disk.faults.heal()
     assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
 
 

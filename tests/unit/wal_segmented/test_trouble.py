@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.errors import Corrupt, Full, StorageError
-from stelae.spi.ids import ZERO, OpId
+from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Failed
 from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
-from tests.unit.wal_segmented.scenes import ALL, FIRST, PLACE, filled, small_harness
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from tests.unit.wal_segmented.scenes import ALL, BASE, FIRST, PLACE, filled, small_harness
 
 
 def test_a_log_that_found_no_handle_goes_on_when_there_are_some_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +40,86 @@ def test_a_log_that_found_no_handle_goes_on_when_there_are_some_again(monkeypatc
     harness.crash(engine, Survival.LOST)
     engine = harness.open()
     check_holds(engine, Model(ZERO, [*ALL, *given.entries]))
+    engine.close()
+
+
+def with_other(harness: VirtualHarness) -> None:
+    """Two logs of an engine that was ended by a crash."""
+    engine = filled(harness, 10)
+    engine.create(OTHER, ZERO)
+    commit(engine, Append(entries=entries(1, 3)), OTHER)
+    harness.crash(engine, Survival.KEPT)
+
+
+@pytest.mark.parametrize("path", [FIRST, BASE])
+def test_a_log_that_cannot_be_read_beside_one_that_can_is_out_of_use_until_the_next_start(path: str) -> None:
+    """One sector of one tablet's log once kept a node with all its tablets from starting."""
+    harness = small_harness()
+    with_other(harness)
+    harness.disk.faults.fail_reads(path, 1 << 30)
+    engine = harness.open()
+    state = engine.logs()[LOG]
+    assert state.damage is not None and state.damage.unread and state.damage.path == path
+    calls: list[Callable[[], object]] = [
+        lambda: engine.read(LOG, 10, 11, READ_BYTES),
+        lambda: engine.op_id_at(LOG, 10),
+        lambda: engine.repair(LOG),
+    ]
+    for call in calls:
+        with pytest.raises(StorageError) as caught:
+            call()
+        assert not isinstance(caught.value, Corrupt) and caught.value.path == path
+    refused = engine.commit({LOG: Append(entries=entries(11, 1))}, sync=True)[LOG]
+    assert isinstance(refused, Failed) and not isinstance(refused.error, Corrupt)
+    commit(engine, Append(entries=entries(4, 1)), OTHER)
+    engine.cool(LOG)
+    engine.close()
+    harness.disk.faults.heal()
+    engine = harness.open()
+    check_holds(engine, Model(ZERO, list(ALL[:10])))
+    check_holds(engine, Model(ZERO, list(entries(1, 4))), OTHER)
+    engine.close()
+
+
+@pytest.mark.parametrize("path", [FIRST, BASE])
+def test_a_log_that_could_not_be_read_can_be_set_aside_with_all_it_holds(path: str) -> None:
+    harness = small_harness()
+    with_other(harness)
+    harness.disk.faults.fail_reads(path, 1 << 30)
+    engine = harness.open()
+    engine.set_aside(LOG, "/node/aside")
+    assert set(engine.logs()) == {OTHER}
+    harness.disk.faults.heal()
+    config = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=4096)
+    with SegmentedWal.opened_aside("/node/aside", LOG, config, fake_services(harness.disk)) as (state, held):
+        assert state.last == OpId(1, 10) and list(held) == list(ALL[:10])
+    engine.close()
+
+
+def test_a_read_that_fails_once_is_tried_again_when_the_other_logs_were_read() -> None:
+    harness = small_harness()
+    with_other(harness)
+    harness.disk.faults.fail_reads(FIRST)
+    engine = harness.open()
+    check_holds(engine, Model(ZERO, list(ALL[:10])))
+    engine.close()
+
+
+def test_a_disk_that_reads_less_than_half_of_the_logs_ends_the_start() -> None:
+    harness = small_harness()
+    with_other(harness)
+    engine = harness.open()
+    third = LogId(TabletId("tablet-c"), 1)
+    engine.create(third, ZERO)
+    engine.close()
+    for path in (BASE, f"/node/wals/{OTHER.tablet_id}/g{OTHER.generation}.base"):
+        harness.disk.faults.fail_reads(path, 1 << 30)
+    with pytest.raises(StorageError) as caught:
+        harness.open()
+    assert not isinstance(caught.value, Corrupt) and caught.value.path.endswith("g1.base")
+    harness.disk.faults.heal()
+    engine = harness.open()
+    assert not any(state.damage for state in engine.logs().values())
     engine.close()
 
 
