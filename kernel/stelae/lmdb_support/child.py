@@ -5,7 +5,9 @@ lead LMDB anywhere. Here that ends a child instead of a node. The child is a fre
 environment must not cross a fork. It runs the engine's own module, which calls :func:`main`.
 
 A disk that cannot be read kills it in the same way, so the file is then read once more, by plain calls: it is
-broken if it was read back whole. A child without memory, or one that somebody killed, says nothing about the file."""
+broken if it was read back whole. A child without memory, or one that somebody killed, says nothing about the file. So
+a child loads all its code, tries whether it gets memory, and says that it begins: what killed it before that was not
+the file. And an abort is the file's only if an assertion of LMDB speaks: without memory a process aborts as well."""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +31,10 @@ _ERROR_BYTES_MAX = 400
 _PROBLEMS_MAX = 3
 _PIECE_BYTES = 1 << 20
 _BY_WHAT_IT_READ = {signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
+_BEGINS = b"reading\n"
+_MEMORY_BYTES = 32 << 20
+"""What a child has to get before it begins; bodies are read where they stand, so it takes little more than that."""
+_ASSERTED = "Assertion '"
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -61,25 +68,30 @@ def check_in_child(command: Sequence[str], directory: str, seconds_max: int, rep
     except OSError as error:
         return report(unread=f"no process could be started to check it: {error}")
     if done.returncode == 0:
-        return msgspec.json.decode(done.stdout, type=report)
-    if done.returncode < 0:
-        return _killed(-done.returncode, f"{directory}/{DATA_NAME}", report)
+        return msgspec.json.decode(done.stdout.removeprefix(_BEGINS), type=report)
     said = done.stderr.decode(errors="replace").strip()[-_ERROR_BYTES_MAX:]
+    if done.returncode < 0:
+        began = done.stdout.startswith(_BEGINS)
+        return _killed(-done.returncode, f"{directory}/{DATA_NAME}", report, began=began, said=said)
     return report(unread=f"the check ended with code {done.returncode}: {said}")
 
 
-def _killed(number: int, path: str, report: type[R]) -> R:
-    """What it means that a signal ended the child."""
+def _killed(number: int, path: str, report: type[R], *, began: bool, said: str) -> R:
+    """What it means that a signal ended the child, which had begun to read and said so much."""
     try:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    if number not in _BY_WHAT_IT_READ:
-        return report(unread=f"{name} killed the process that read it, not the file: is there memory enough?")
+    last = f" (it said: {said})" if said else ""
+    if not began:
+        fact = f"{name} killed the process that was to check it, before it read the file: is there memory enough?"
+        return report(unread=fact + last)
+    if number not in _BY_WHAT_IT_READ or (number == signal.SIGABRT and _ASSERTED not in said):
+        return report(unread=f"{name} killed the process that read it, not the file: is there memory enough?{last}")
     unread = _unread(path)
     if unread:
         return report(unread=f"{name} killed the process that read it, and the disk cannot read it: {unread}")
-    return report(broken=f"{name} killed the process that read it: the file was cut, or a page is damaged")
+    return report(broken=f"{name} killed the process that read it: the file was cut, or a page is damaged{last}")
 
 
 def _unread(path: str) -> str:
@@ -155,8 +167,18 @@ def verified(path: str) -> list[str] | None:
         return [str(error)]
 
 
+def announce() -> None:
+    """Say that the child gets memory, and that the file is read from now on."""
+    bytearray(_MEMORY_BYTES)
+    sys.stdout.buffer.write(_BEGINS)
+    sys.stdout.buffer.flush()
+
+
 def main(checked: Callable[[str], Report]) -> None:
     """What a child runs: check the directory that the command line names, print the report."""
+    with suppress(ImportError):  # Who needs it says what to install.
+        importlib.import_module("lmdb")
+    announce()
     sys.stdout.buffer.write(msgspec.json.encode(checked(sys.argv[1])))
 
 

@@ -136,10 +136,31 @@ def test_a_stop_that_was_clean_needs_no_child_unless_always_is_set(
 
 
 SELF_KILLED = "import os, signal; os.kill(os.getpid(), signal.%s)"
+READING = "from stelae.lmdb_support import child; child.announce(); "
+SAYING = "import sys; sys.stderr.write(%r); sys.stderr.flush(); "
+ASSERTED = "mdb.c:6012: Assertion 'rc > 1' failed in mdb_page_search_root()\n"
+LITTLE = "import resource, runpy; resource.setrlimit(resource.RLIMIT_AS, (%d << 20,) * 2); "
+"""So many MiB for a child that needs more: what it dies of depends on where it runs out of them."""
 NO_VERDICT = {
+    "it was killed before it looked": (("-c", SELF_KILLED % "SIGSEGV"), "SIGSEGV killed .* before it read the file"),
+    "it aborted before it looked": (("-c", SELF_KILLED % "SIGABRT"), "SIGABRT killed .* before it read the file"),
+    "it aborted for want of memory": (
+        ("-c", READING + SAYING % "terminate called after throwing 'std::bad_alloc'" + SELF_KILLED % "SIGABRT"),
+        "SIGABRT killed .* is there memory enough\\?.*bad_alloc",
+    ),
+    **{
+        f"it had {size} MiB": (
+            ("-c", LITTLE % size + "runpy.run_module('stelae_wal_lmdb.check', run_name='__main__')"),
+            "the check ended with code|is there memory enough",
+        )
+        for size in (24, 60, 120)
+    },
     "it found no memory": (("-c", "raise SystemExit('no memory left')"), "code 1: no memory left"),
     "it took too long": (("-c", "import threading; threading.Event().wait()"), "raise check_seconds_max"),
-    "somebody killed it": (("-c", SELF_KILLED % "SIGKILL"), "SIGKILL killed the process that read it, not the file"),
+    "somebody killed it": (
+        ("-c", READING + SELF_KILLED % "SIGKILL"),
+        "SIGKILL killed the process that read it, not the file",
+    ),
 }
 
 
@@ -151,7 +172,8 @@ def test_a_child_that_gives_no_verdict_ends_the_start_and_damages_nothing(
     command, said = NO_VERDICT[why]
     with monkeypatch.context() as patch:
         patch.setattr(child, "COMMAND", command)
-        patch.setattr(crashed, "config", dataclasses.replace(CONFIG, check_seconds_max=1))
+        seconds = 1 if why == "it took too long" else 60
+        patch.setattr(crashed, "config", dataclasses.replace(CONFIG, check_seconds_max=seconds))
         with pytest.raises(StorageError, match=said) as caught:
             crashed.open()
     assert type(caught.value) is StorageError and caught.value.path == str(data_of(crashed))
@@ -166,7 +188,7 @@ def test_a_child_that_dies_of_a_file_that_the_disk_cannot_read_is_no_damage(
     def failing(path: str, *options: object, **more: object) -> NoReturn:
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-    monkeypatch.setattr(child, "COMMAND", ("-c", SELF_KILLED % "SIGBUS"))
+    monkeypatch.setattr(child, "COMMAND", ("-c", READING + SELF_KILLED % "SIGBUS"))
     assert "the file was cut" in check_in_child(f"{crashed.directory}/env", 60).broken
     with monkeypatch.context() as patch:
         patch.setattr(support, "open", failing, raising=False)
@@ -174,6 +196,13 @@ def test_a_child_that_dies_of_a_file_that_the_disk_cannot_read_is_no_damage(
             crashed.open()
     monkeypatch.undo()
     check_all_whole(crashed)
+
+
+def test_a_child_that_an_assertion_of_lmdb_ends_has_met_damage(
+    crashed: RealHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "COMMAND", ("-c", READING + SAYING % ASSERTED + SELF_KILLED % "SIGABRT"))
+    assert "mdb_page_search_root" in check_in_child(f"{crashed.directory}/env", 60).broken
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOMEM])
