@@ -4,13 +4,13 @@ For the engines that write segments of their own, each of which has its settings
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from stelae.sim.disk_file import VirtualFile
-from stelae.spi.errors import Full
+from stelae.spi.errors import Full, Overloaded
 from stelae.spi.ids import ZERO
 from stelae.spi.services import Buffer
 from stelae.spi.wal import Append
@@ -104,6 +104,31 @@ def test_a_disk_that_is_full_while_space_is_written_beforehand_costs_the_spare_a
     harness.crash(engine)
     engine = harness.open()
     check_holds(engine, Model(ZERO, [entry(index, 1, 200) for index in range(1, 90)]))
+    engine.close()
+
+
+@pytest.mark.parametrize(("engine_type", "config_type"), ENGINES)
+def test_workers_that_have_too_much_to_do_only_delay_the_next_segment(
+    monkeypatch: pytest.MonkeyPatch, engine_type: Any, config_type: Any
+) -> None:
+    """One engine once waited for ever for space that nobody made, and its open segment grew without end."""
+    harness = VirtualHarness(engine_type, config_type(segment_bytes_first=4096, segment_bytes_max=4096))
+    engine = harness.open()
+    engine.create(LOG, ZERO)
+
+    def overloaded(_work: object, done: Callable[[object], None] | None = None) -> None:
+        if done is not None:
+            done(Overloaded("too much to do"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.workers, "submit", overloaded)
+        for index in range(1, 40):
+            commit(engine, Append(entries=(entry(index, 1, 200),)))
+    before = len(names_of(harness, ".seg"))
+    for index in range(40, 80):
+        commit(engine, Append(entries=(entry(index, 1, 200),)))
+    assert len(names_of(harness, ".seg")) > before
+    check_holds(engine, Model(ZERO, [entry(index, 1, 200) for index in range(1, 80)]))
     engine.close()
 
 

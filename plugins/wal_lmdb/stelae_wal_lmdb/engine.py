@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from stelae.lmdb_support.library import EXTRA, MODULE
 from stelae.lmdb_support.marker import Left
+from stelae.log_support.directories import make_durable, misplaced
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Corrupt, Full, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
@@ -16,12 +17,12 @@ from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, WalEngine
 from stelae_wal_lmdb import reader
 from stelae_wal_lmdb.append import Fit, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
-from stelae_wal_lmdb.directories import misplaced, prepare, remove_spools, spool_path
 from stelae_wal_lmdb.environment import Environment
 from stelae_wal_lmdb.export import ExportSnapshot, read_export, read_record, write_export
 from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, Record, encode_header, encode_record, key
 from stelae_wal_lmdb.log import Log
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
+from stelae_wal_lmdb.spools import remove_spools, spool_path
 from stelae_wal_lmdb.startup import LOCK_NAME, Opened, Place, fresh, open_all
 
 
@@ -57,12 +58,12 @@ class LmdbWal(WalEngine):
     @classmethod
     def _opened(cls, directory: str, config: LmdbConfig, services: EngineServices) -> Self:
         files = services.files
-        prepare(files, directory)
+        make_durable(files, directory)
         lock = files.lock(f"{directory}/{LOCK_NAME}")
         try:
             place = Place(files, directory, config)
             left = place.marker.claim()
-            prepare(files, f"{directory}/names")
+            make_durable(files, f"{directory}/names")
             remove_spools(files, directory)
             return cls(place, open_all(place, left), lock)
         except BaseException:
@@ -182,7 +183,7 @@ class LmdbWal(WalEngine):
         if found is None:
             return
         files = self._place.files
-        prepare(files, directory)
+        make_durable(files, directory)
         path = f"{directory}/{log.tablet_id}.{log.generation}.log"
         if files.exists(f"{path}.new"):
             files.remove(f"{path}.new")

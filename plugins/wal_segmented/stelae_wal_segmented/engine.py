@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
+from stelae.log_support.directories import make_durable, misplaced
 from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
@@ -15,7 +16,6 @@ from stelae_wal_segmented.aside import open_aside
 from stelae_wal_segmented.base import Base, create_base
 from stelae_wal_segmented.compression import compressor_of
 from stelae_wal_segmented.config import SegmentedConfig
-from stelae_wal_segmented.directories import make_durable, misplaced
 from stelae_wal_segmented.fan_out import FanOut, Piece
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim

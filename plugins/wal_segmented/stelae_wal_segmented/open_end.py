@@ -20,6 +20,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
+from stelae.log_support.spare import Spare, make_file
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import File, Files, Workers
@@ -30,7 +31,6 @@ from stelae_wal_segmented.index import SegmentIndex, TermRuns
 from stelae_wal_segmented.marker import NonceSource
 from stelae_wal_segmented.names import segment_name, unborn_name
 from stelae_wal_segmented.segment import Chain, Segment, load_footer
-from stelae_wal_segmented.spare import Spare, make_file
 from stelae_wal_segmented.writer import SegmentWriter
 
 
@@ -87,7 +87,7 @@ class OpenEnd:
             writer = self.writer = self._warm(chain, first_sequence, last, hint)
         elif writer.end >= writer.prepare_from:
             spare = self._spare
-            if spare is None or spare.error is not None:
+            if spare is None or spare.failed:
                 self._request(writer, spare)
             elif spare.ready and writer.end >= writer.target:
                 writer = self._roll(chain, writer, spare, last, hint)
@@ -204,6 +204,7 @@ class OpenEnd:
     def _roll(self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int) -> SegmentWriter:
         self.writer = self._spare = None
         file = spare.take()
+        assert file is not None, "it is ready, and nobody else takes it"
         try:
             self._seal(writer)
         except StorageError:

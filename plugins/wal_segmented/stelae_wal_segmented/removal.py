@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from contextlib import suppress
 
+from stelae.log_support.directories import make_durable, parent_of
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse
-from stelae_wal_segmented.directories import make_durable, parent_of
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import FileKind, base_name, parse
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full
 from stelae.spi.log import Entry
-from stelae.spi.services import Buffer, File
+from stelae.spi.services import File
 from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.segment import Segment
-
-BUFFERS_MAX = 1024
-"""A vectored write takes no more; a longer one would be several, each of them synchronous."""
 
 
 class SegmentWriter:
@@ -68,7 +66,7 @@ class SegmentWriter:
             compressor=self._compressor,
         )
         alone = self.synced == self.end
-        self._file.pwritev(_joined(group.buffers), self.end, dsync=sync and alone)
+        self._file.pwritev(joined(group.buffers), self.end, dsync=sync and alone)
         end = self.end + group.size
         if sync:
             if not alone:
@@ -127,11 +125,3 @@ def _preallocate(file: File, size: int) -> int:
     except Full:
         return file.size()
     return size
-
-
-def _joined(buffers: Sequence[Buffer]) -> Sequence[Buffer]:
-    """The same bytes in as many buffers as one write takes."""
-    share = -(-len(buffers) // BUFFERS_MAX)
-    if share <= 1:
-        return buffers
-    return [b"".join(buffers[at : at + share]) for at in range(0, len(buffers), share)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
+from stelae.log_support.directories import make_durable, misplaced
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, StorageError
 from stelae.spi.ids import LogId, OpId, tablet_id
 from stelae.spi.log import Entry
@@ -15,7 +16,6 @@ from stelae_wal_shared.book import Book, past_the_end
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.control import write_control
-from stelae_wal_shared.directories import make_directory, misplaced
 from stelae_wal_shared.export import export_log
 from stelae_wal_shared.format import Kind
 from stelae_wal_shared.marker import LOCK_NAME, claim
@@ -40,7 +40,7 @@ class SharedWal(WalEngine):
 
     def __init__(self, directory: str, config: SharedConfig, services: EngineServices, *, beside_others: bool) -> None:
         files = services.files
-        make_directory(files, directory)
+        make_durable(files, directory)
         self._config = config
         self._services = services
         self._lock = files.lock(f"{directory}/{LOCK_NAME}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from stelae.log_support.spare import Spare, discard, make_file
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import File, Workers
 from stelae_wal_shared.book import Book
@@ -24,7 +25,6 @@ from stelae_wal_shared.head import encode_head
 from stelae_wal_shared.index import SegmentIndex
 from stelae_wal_shared.marker import Marker
 from stelae_wal_shared.segment import Segment, segment_path, unborn_path
-from stelae_wal_shared.spare import Spare, discard, reserve_file
 from stelae_wal_shared.writer import Writer
 
 HEAD_SHARE = 8
@@ -74,10 +74,10 @@ class Tail:
         book, size = self._book, self._config.segment_bytes_first
         path = unborn_path(book.directory, self._marker.draw_nonce())
         try:
-            file = reserve_file(book.files, path, size)
+            file = make_file(book.files, path, size)
         except Full:
             # What little there is may do for what frees more.
-            file = reserve_file(book.files, path, 0)
+            file = make_file(book.files, path, 0)
         self._rolls = 0
         return self._adopt(file, path, size)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import Buffer, File
 from stelae_wal_shared.segment import Segment
 
 RESERVE_SHARE = 16
 RESERVE_BYTES_MIN = 512
-
-BUFFERS_MAX = 1024
-"""A vectored write takes no more; a longer one would be several, each of them synchronous."""
 
 
 class Writer:
@@ -50,7 +48,7 @@ class Writer:
             Full, SyncFailed: see ``File.pwritev``; ``end`` and ``synced`` stand where they were.
         """
         alone = self.synced == self.end
-        self._file.pwritev(_joined(buffers), self.end, dsync=sync and alone)
+        self._file.pwritev(joined(buffers), self.end, dsync=sync and alone)
         end = self.end + size
         if sync:
             if not alone:
@@ -91,11 +89,3 @@ class Writer:
         """Let go of the file as it is."""
         with suppress(OSError):
             self._file.close()
-
-
-def _joined(buffers: Sequence[Buffer]) -> Sequence[Buffer]:
-    """The same bytes in as many buffers as one write takes."""
-    share = -(-len(buffers) // BUFFERS_MAX)
-    if share <= 1:
-        return buffers
-    return [b"".join(buffers[at : at + share]) for at in range(0, len(buffers), share)]

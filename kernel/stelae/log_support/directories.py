@@ -1,4 +1,4 @@
-"""The directory of the engine."""
+"""Directories whose names survive a crash, and names in whose place something else stands."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from stelae.spi.errors import Foreign, StorageError
 from stelae.spi.services import Files
 
 
-def make_directory(files: Files, path: str) -> None:
-    """Create a directory with its missing parents, durably.
+def parent_of(path: str) -> str:
+    """The directory that holds a name."""
+    return path.rpartition("/")[0] or "/"
 
-    Its name may be there and not durable, after a process was killed: parents are synced in any case."""
-    parents = [path.rpartition("/")[0] or "/"]
-    while not files.exists(parents[-1]):
-        parents.append(parents[-1].rpartition("/")[0] or "/")
+
+def make_durable(files: Files, path: str) -> None:
+    """Create a directory with its missing parents, and make its name and theirs durable.
+
+    A directory that is there may be left by a process that was killed before it synced the name,
+    so the parent is synced in any case."""
+    unsynced = [parent_of(path)]
+    while not files.exists(unsynced[-1]):
+        unsynced.append(parent_of(unsynced[-1]))
     files.make_directory(path)
-    for parent in reversed(parents):
-        files.sync_directory(parent)
+    for directory in reversed(unsynced):
+        files.sync_directory(directory)
 
 
 @contextmanager
