@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stelae.client import AddColumn, AddRange, AsyncClient, AsyncTable, DropRange, RenameTable, RowsFailed, ScanToken
+from stelae.client.locations import NoSuchTable
 from stelae.client.tokens import BadToken
 from stelae.partition.partitioning import NoPartition
 from stelae.server.master.actions import Action, DeleteReplica
@@ -169,5 +171,24 @@ def test_a_range_takes_no_more_writes_once_its_drop_has_returned(
             await table.upsert(rows(1))
         with pytest.raises(NoPartition):
             await table.get(0)
+
+    two_clients(tmp_path, work)
+
+
+def test_a_write_under_way_while_its_table_is_dropped_says_so_soon_and_by_its_name(tmp_path: Path) -> None:
+    """One that a replica may have taken used to be sent until its timeout, and then its outcome was unknown."""
+
+    async def work(table: AsyncTable, other: AsyncClient, cluster: Cluster) -> None:
+        async def writing() -> None:
+            for turn in count():
+                await table.upsert(rows(10)[turn % 10 :], timeout_s=300)
+
+        writer = asyncio.create_task(writing())
+        await table.insert_ignore(rows(10))
+        await other.drop_table("people")
+        with pytest.raises(NoSuchTable, match="table 'people' was dropped; there are: none"):
+            await writer
+        with pytest.raises(NoSuchTable, match="table 'people' was dropped"):
+            await table.get(3)
 
     two_clients(tmp_path, work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,7 +34,7 @@ from stelae.client.tokens import BadToken, ScanToken, checked_token
 from stelae.client.writer import BACKOFF_S_MAX
 from stelae.partition.schema import BadPartitioning
 from stelae.rows.operations import Operation
-from stelae.spi.errors import CallerError, RetryableError, SchemaMismatch, Unavailable
+from stelae.spi.errors import CallerError, RetryableError, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -107,15 +108,33 @@ class AsyncClient:
     async def _tablets(self, location: TableLocation, timeout_s: float) -> list[SpreadTablet]:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
         _check_schemas(location, tablets)
+        for tablet in tablets if self.catalog is not None and location.table_id else ():
+            tablet.ask_if_gone(partial(self._is_gone, self.catalog, location.table_id, tablet.tablet_id))
         return [SpreadTablet(tablet, self.connection) for tablet in tablets]
 
     async def _reopen(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]]:
         """Find a table again, once no alteration of it is under way."""
         name = before.table_id or before.name
-        if self.catalog is not None and before.table_id:
-            await self._settled(self.catalog, name, timeout_s)
-        location = await self.locations.find(name, timeout_s=timeout_s)
+        try:
+            if self.catalog is not None and before.table_id:
+                await self._settled(self.catalog, name, timeout_s)
+            location = await self.locations.find(name, timeout_s=timeout_s)
+        except (NoTable, NoSuchTable) as error:
+            raise await self._dropped(before) from error
         return location, [] if location == before else await self._tablets(location, timeout_s)
+
+    async def _dropped(self, before: TableLocation) -> NoSuchTable:
+        return NoSuchTable(before.name, await self.tables(), f"table {before.name[:80]!r} was dropped")
+
+    async def _is_gone(self, catalog: Catalog, table_id: str, tablet_id: TabletId) -> bool:
+        """Whether a tablet will never be again: its table, or its range, was dropped for good."""
+        try:
+            found = await catalog.get_table(table_id, timeout_s=TIMEOUT_S)
+        except NoTable:
+            return True
+        except StelaeError:
+            return False  # Nobody can say; who asks goes on and asks again.
+        return all(tablet.tablet_id != tablet_id for tablet in found.tablets)
 
     async def _newer(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]] | None:
         """Find a table again unless it still has the tablets that it had; alterations under way are not waited for."""
@@ -137,7 +156,7 @@ class AsyncClient:
                         raise
                 await asyncio.sleep(POLL_S)
         except NoTable as error:
-            raise NoSuchTable(before.name, await self.tables()) from error
+            raise await self._dropped(before) from error
 
     async def create_table(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -272,6 +272,10 @@ class Tablet:
         self.leader = leader
         """Whom writes and linearizable reads ask."""
         self._writer = client._writer(tablet_id, schema, leader)
+
+    def ask_if_gone(self, is_gone: Callable[[], Awaitable[bool]]) -> None:
+        """Have writes ask whether the tablet is gone for good when no member has a replica, rather than try on."""
+        self._writer.is_gone = is_gone
 
     @property
     def retries(self) -> int:

@@ -26,8 +26,8 @@ Members = tuple[tuple[NodeId, str], ...]
 class NoSuchTable(CallerError, code="NO_SUCH_TABLE"):
     """A table that the cluster, or the locations file, does not have."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"no table {name[:80]!r}; there are: {', '.join(sorted(known)) or 'none'}")
+    def __init__(self, name: str, known: Sequence[str], fact: str = "") -> None:
+        super().__init__(f"{fact or f'no table {name[:80]!r}'}; there are: {', '.join(sorted(known)) or 'none'}")
 
 
 class TabletLocation(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from stelae.client.leader import LeaderTracker
@@ -100,6 +100,9 @@ class TabletWriter:
         self._last_said = "nobody answered"
         self._without: set[NodeId] = set()
         """Members whose last word was that they have no replica."""
+        self.is_gone: Callable[[], Awaitable[bool]] | None = None
+        """Says whether the tablet is gone for good; asked when no member has a replica. Unset: nobody knows."""
+        self._asking: asyncio.Task[None] | None = None
         self.retries = 0
         """How many times operations had to be sent again."""
 
@@ -112,9 +115,10 @@ class TabletWriter:
         """Send one operation (``stelae.rows.operations``).
 
         The future gets the operation's result once a majority has made it durable and it is
-        applied. Otherwise it gets ``NoSuchTablet``, when no member has a replica and none was ever
-        asked that had: it has no effect then; or ``DeadlineExceeded``: then the outcome is unknown,
-        since the operation may still take effect, at most once.
+        applied. Otherwise it gets ``NoSuchTablet``, when no member has a replica, and none was ever
+        asked that had or the tablet is gone for good: it has no effect then; or
+        ``DeadlineExceeded``: then the outcome is unknown, since the operation may still take
+        effect, at most once.
 
         Raises:
             Overloaded: too many operations are unanswered.
@@ -138,6 +142,8 @@ class TabletWriter:
     def close(self, error: StelaeError) -> None:
         """Give every unanswered operation an error and take no more."""
         self._closed = error
+        if self._asking is not None:
+            self._asking.cancel()
         for op in list(self._pending.values()):
             self._fail(op, error)
             if not op.future.cancelled():
@@ -221,14 +227,25 @@ class TabletWriter:
     def _no_replica(self, batch: list[_Op], node: NodeId, error: NoSuchTablet) -> None:
         """A node has let go of its replica: another one may have one, or the tablet is gone, or elsewhere.
 
-        What somebody may have taken before is sent until its time is over: as a new operation it could count twice."""
+        What somebody may have taken before is sent until its time is over, as a new operation it could count twice;
+        or until it is known that the tablet is gone for good, and whatever was written to it with it."""
         self._without.add(node)
         self._leader.failed(node)
         if self._without >= set(self._leader.members):
             for op in batch:
                 if not op.unsure and op.sequence in self._pending:
                     self._fail(op, error)
+            if self._pending and self.is_gone is not None and self._asking is None:
+                self._asking = self._loop.create_task(self._ask(self.is_gone, error))
         self._again(batch, pause=True)
+
+    async def _ask(self, is_gone: Callable[[], Awaitable[bool]], error: NoSuchTablet) -> None:
+        try:
+            if await is_gone():
+                for op in list(self._pending.values()):
+                    self._fail(op, error)
+        finally:
+            self._asking = None
 
     def _take(self, batch: list[_Op], reply: WriteReply) -> None:
         self._failures = 0

@@ -105,3 +105,34 @@ def test_a_tablet_that_no_member_has_ends_a_write_unless_somebody_may_have_taken
         assert writer.pending == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("gone", "told"), [(True, NoSuchTablet), (False, DeadlineExceeded)])
+def test_a_write_that_somebody_may_have_taken_ends_when_its_tablet_is_known_to_be_gone(
+    gone: bool, told: type[StelaeError]
+) -> None:
+    """A writer of a dropped table went on until its timeout, and the outcome was said to be unknown."""
+
+    async def run() -> None:
+        asked = 0
+
+        async def is_gone() -> bool:
+            nonlocal asked
+            asked += 1
+            return gone
+
+        caller = Saying(Unavailable("no answer"), NoSuchTablet("no tablet 't' on this node"))
+        writer = TabletWriter(
+            caller,
+            LeaderTracker(NODES),
+            tablet_id=TabletId("t"),
+            client_id=ClientId("c"),
+            schema_version=1,
+            rng=random.Random(1),
+        )
+        writer.is_gone = is_gone
+        with pytest.raises(told):
+            await writer.write(operation(OpKind.INSERT, [(1,)]), 300.0 if gone else 0.2)
+        assert writer.pending == 0 and asked
+
+    asyncio.run(run())
