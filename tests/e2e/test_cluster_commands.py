@@ -367,7 +367,10 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
         (["table", "create", "x", "--column", "id:int", "--key", "id"], "unknown column type 'int'"),
         (["table", "create", "x", "--column", "id:int64", "--key", "ident"], "is no column; there are: id"),
         (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "5"], "5"),
-        (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "0"], "it is odd, from 1 to"),
+        (
+            ["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "0"],
+            "replicas is a whole number from 1, not int 0",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_message(cluster: str, words: list[str], fact: str) -> None:

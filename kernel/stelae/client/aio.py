@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
 from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog, location_of
 from stelae.client.client import Client, Tablet
 from stelae.client.definition import Columns, definition
@@ -62,7 +64,17 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
         Unavailable: nobody answered in time.
         ConfigError: an address is not ``host:port``, or the file cannot be used.
     """
-    given = addresses.split(",") if isinstance(addresses, str) else [*addresses]
+    timeout_s = seconds("timeout_s", timeout_s)
+    if tables is not None and not isinstance(tables, str | PathLike):
+        raise BadArgument("tables", "the path of a locations file, or None", tables)
+    expected = '"host:port,host:port", or a list of such addresses'
+    given = addresses.split(",") if isinstance(addresses, str) else addresses
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise BadArgument("addresses", expected, addresses)
+    given = [*given]
+    for address in given:
+        if not isinstance(address, str):
+            raise BadArgument("an address", expected, address)
     listed = [address.strip() for address in given if address.strip()]
     if not listed:
         raise CallerError("no address to connect to; write host:port, for example 127.0.0.1:7051")
@@ -101,6 +113,8 @@ class AsyncClient:
             Unavailable: one of its tablets cannot be reached in time.
             SchemaMismatch: its tablets are not of one schema.
         """
+        text("the name of a table", name)
+        timeout_s = seconds("timeout_s", timeout_s)
         location = await self.locations.find(name, timeout_s=timeout_s)
         access = await self._tablets(location, timeout_s)
         return AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen, self._newer)
@@ -108,8 +122,10 @@ class AsyncClient:
     async def _tablets(self, location: TableLocation, timeout_s: float) -> list[SpreadTablet]:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
         _check_schemas(location, tablets)
-        for tablet in tablets if self.catalog is not None and location.table_id else ():
-            tablet.ask_if_gone(partial(self._is_gone, self.catalog, location.table_id, tablet.tablet_id))
+        catalog = self.catalog if location.table_id else None
+        for tablet in tablets if catalog is not None else ():
+            assert catalog is not None
+            tablet.ask_if_gone(partial(self._is_gone, catalog, location.table_id, tablet.tablet_id))
         return [SpreadTablet(tablet, self.connection) for tablet in tablets]
 
     async def _reopen(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]]:
@@ -175,6 +191,9 @@ class AsyncClient:
             TooFewServers: fewer tablet servers live than a tablet has replicas.
             Unavailable: not in time. The table may be there all the same; ``table`` waits for it.
         """
+        text("the name of a table", name)
+        whole("replicas", replicas, 1)
+        timeout_s = seconds("timeout_s", timeout_s)
         await self._masters().change(definition(name, columns, key, partition, replicas), timeout_s=timeout_s)
         return await self.table(name, timeout_s=timeout_s)
 
@@ -193,6 +212,9 @@ class AsyncClient:
             Unavailable: not in time; the change may still take effect, once.
         """
         catalog = self._masters()
+        text("the name of a table", name)
+        timeout_s = seconds("timeout_s", timeout_s)
+        steps = tuple(alter_step(step) for step in steps)
         drops = any(isinstance(step, DropRange) for step in steps)
         before = (await catalog.get_table(name, timeout_s=timeout_s)).tablets if drops else ()
         await catalog.change(AlterTable(table=name, steps=steps), timeout_s=timeout_s)
@@ -237,6 +259,10 @@ class AsyncClient:
             Unavailable: not in time; it may still come back.
         """
         catalog = self._masters()
+        text("table_id", table_id)
+        if name is not None:
+            text("name", name)
+        timeout_s = seconds("timeout_s", timeout_s)
         await catalog.change(RecallTable(table_id=TableId(table_id), name=name), timeout_s=timeout_s)
         await self._settled(catalog, table_id, timeout_s)
         return await self.table(table_id, timeout_s=timeout_s)
@@ -257,7 +283,9 @@ class AsyncClient:
             NoTable: there is none of that name.
             Unavailable: not in time; it may still be deleted.
         """
-        await self._masters().change(DeleteTable(table=name, keep_ms=int(keep_s * 1000)), timeout_s=timeout_s)
+        text("the name of a table", name)
+        change = DeleteTable(table=name, keep_ms=int(seconds("keep_s", keep_s) * 1000))
+        await self._masters().change(change, timeout_s=seconds("timeout_s", timeout_s))
 
     def _masters(self) -> Catalog:
         if self.catalog is None:
@@ -273,6 +301,7 @@ class AsyncClient:
             SchemaMismatch: a column that it reads was dropped.
         """
         token = checked_token(token)
+        timeout_s = seconds("timeout_s", timeout_s)
         if self.catalog is None or not token.table_id:
             return (await self.table(token.table, timeout_s=timeout_s)).open(token, timeout_s=timeout_s)
         try:

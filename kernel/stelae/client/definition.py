@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from stelae.client.arguments import BadArgument, flag, text
 from stelae.client.column_types import columns_of
 from stelae.client.master_requests import CreateTable
 from stelae.partition.partitioning import Partitioning
@@ -49,6 +50,7 @@ def definition(
     for one in columns:
         if not isinstance(one, Mapping):
             raise SchemaMismatch(f'a column is a dict such as {{"name": "id", "type": "int64"}}, not {one!r:.80}')
+        _check_fields(one)
     unknown = [one for one in names if one not in [column.get("name") for column in columns]]
     if unknown:
         known = ", ".join(str(column.get("name")) for column in columns)
@@ -60,6 +62,16 @@ def definition(
     return CreateTable(
         name=name, schema=schema.to_bytes(), partition_schema=scheme.to_bytes(), replication_factor=replicas
     )
+
+
+def _check_fields(column: Mapping[str, Any]) -> None:
+    """``SchemaMismatch``: a part of a column is of a wrong type."""
+    try:
+        name = text("the name of a column", column.get("name"))
+        text(f"the type of column {name!r}", column.get("type"))
+        flag(f"nullable of column {name!r}", column.get("nullable", False))
+    except BadArgument as error:
+        raise SchemaMismatch(str(error)) from None
 
 
 def range_of(schema: Schema, scheme: PartitionSchema, lower: Any = None, upper: Any = None) -> KeyRange:

@@ -13,8 +13,10 @@ from itertools import groupby
 from threading import Lock
 from typing import Any
 
+from stelae.client.arguments import flag, kind_of_write, seconds, whole
 from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, WriteResult
 from stelae.client.intake import Intake
+from stelae.client.writer import TIMEOUT_S_MAX
 from stelae.client.writes import TableWriter
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.write import OpKind
@@ -44,9 +46,11 @@ class SessionOptions:
     timeout_s: float = 30.0  #: How long a batch is retried.
 
     def __post_init__(self) -> None:
-        for name in ("flush_rows", "flush_bytes", "flush_interval_s", "buffer_rows_max", "buffer_bytes_max"):
-            if not getattr(self, name) > 0:
-                raise CallerError(f"{name} is {getattr(self, name)}; it must be above 0")
+        flag("auto_flush", self.auto_flush)
+        for name in ("flush_rows", "flush_bytes", "buffer_rows_max", "buffer_bytes_max"):
+            whole(name, getattr(self, name), 1)
+        seconds("flush_interval_s", self.flush_interval_s, above_0=True)
+        seconds("timeout_s", self.timeout_s, above_0=True, most=TIMEOUT_S_MAX)
 
 
 class _Held:
@@ -196,6 +200,7 @@ class AsyncSession:
         """Take one row if there is room. Callable from any thread: what is to be done is done on the loop."""
         if self.closed:
             raise SessionClosed("the session is closed; open another")
+        kind = kind_of_write(kind)
         taken, wake = self._buffer.add(kind, row)
         if wake and self._options.auto_flush:
             self._loop.call_soon_threadsafe(self._consider)

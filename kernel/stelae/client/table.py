@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, several, text, whole
 from stelae.client.definition import range_of
 from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.followed import FollowedTablet
@@ -22,6 +23,7 @@ from stelae.client.streams import ReadableTablet
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.where import Filter, predicates
+from stelae.client.writer import TIMEOUT_S_MAX
 from stelae.client.writes import TableWriter, WritableTablet
 from stelae.partition.columns import KeyColumns
 from stelae.partition.partitioning import NOWHERE, NoPartition
@@ -98,6 +100,7 @@ class AsyncTable:
             NoSuchTable: it is gone.
             Unavailable: not in time, or it is being altered all the time.
         """
+        timeout_s = seconds("timeout_s", timeout_s)
         if self._reopen is None:
             return False
         before = self._location
@@ -189,14 +192,17 @@ class AsyncTable:
             CallerError: ``rows`` cannot be read.
         """
         if errors not in ("raise", "return"):
-            raise CallerError(f"errors is 'raise' or 'return', not {errors!r}")
-        result = (await self._writer.write(kind, rows, timeout_s)).result()
+            raise BadArgument("errors", "'raise' or 'return'", errors)
+        timeout_s = seconds("timeout_s", timeout_s, above_0=True, most=TIMEOUT_S_MAX)
+        result = (await self._writer.write(kind_of_write(kind), rows, timeout_s)).result()
         if result.failed and errors == "raise":
             raise RowsFailed(result)
         return result
 
     def session(self, options: SessionOptions | None = None) -> AsyncSession:
         """Open a session, which takes rows one by one and sends them in batches. Close it, or use ``async with``."""
+        if options is not None and not isinstance(options, SessionOptions):
+            raise BadArgument("options", "SessionOptions, or None", options)
         return AsyncSession(self._writer, options or SessionOptions())
 
     # -- reads -----------------------------------------------------------------------------------
@@ -211,6 +217,7 @@ class AsyncTable:
             SchemaMismatch: a value does not fit its key column.
             NoPartition: the key lies in none of the table's ranges.
         """
+        timeout_s = seconds("timeout_s", timeout_s)
         values = self._key_values(key)
         encoded = encode_key(self.schema, values)
         spec = ScanSpec(columns=self.schema.layout.ids, key_from=encoded, key_until=encoded + b"\0", limit=1)
@@ -238,7 +245,8 @@ class AsyncTable:
         Raises:
             SchemaMismatch: a value does not fit its key column.
         """
-        values = [self._key_values(key) for key in keys]
+        timeout_s = seconds("timeout_s", timeout_s)
+        values = [self._key_values(key) for key in several("keys", keys, "keys")]
         if not values:
             return []
         rows = build_batch(self.schema.key_layout, values)
@@ -303,7 +311,8 @@ class AsyncTable:
             SchemaMismatch: a column is unknown, or a filter does not fit.
             CallerError: options that do not go together, or are out of range.
         """
-        if [at is not None, staleness_s is not None, own_writes].count(True) > 1:
+        timeout_s = seconds("timeout_s", timeout_s)
+        if [at is not None, staleness_s is not None, flag("own_writes", own_writes)].count(True) > 1:
             raise CallerError("at, staleness_s and own_writes are three ways to read: choose one")
         known = [*Order]
         if order not in known:
@@ -356,6 +365,7 @@ class AsyncTable:
             SchemaMismatch: a column is unknown.
             CallerError: options that do not go together, or are out of range.
         """
+        timeout_s = seconds("timeout_s", timeout_s)
         begin = hybrid(since)
         # Who gave out ``since`` may have a clock that is ahead of this one.
         finish = max(self.now(), begin) if until is None else hybrid(until)
@@ -382,7 +392,7 @@ class AsyncTable:
             SchemaMismatch: a column that it reads was dropped.
         """
         checked_token(token).check(self.name, self._location.table_id, self.schema, self._by_id)
-        return self._open(token, timeout_s)
+        return self._open(token, seconds("timeout_s", timeout_s))
 
     def now(self) -> int:
         """Return a hybrid timestamp for ``scan(at=...)``: of now, and not before any write of this table object.
@@ -432,9 +442,9 @@ class AsyncTable:
         schema = self.schema
         if columns is None:
             return schema.layout.ids
-        if not isinstance(columns, Iterable):
-            raise SchemaMismatch(f"columns to read are names, or None for all, not {columns!r:.80}")
-        names = [columns] if isinstance(columns, str) else [*columns]
+        if isinstance(columns, bytes) or not isinstance(columns, Iterable):
+            raise BadArgument("columns", "a list of names, or None for all", columns)
+        names = [columns] if isinstance(columns, str) else [text("a column to read", name) for name in columns]
         unknown = [str(name) for name in names if name not in schema.by_name]
         if unknown:
             raise SchemaMismatch(unknown_columns(schema, unknown))
@@ -448,8 +458,7 @@ class AsyncTable:
             return max((written.get(self._tablets[place].tablet_id, 0) for place in visited), default=0)
         if staleness_s is None:
             return None
-        if not 0 <= staleness_s < 1e9:
-            raise CallerError(f"staleness_s is {staleness_s}; it must be 0 or more")
+        staleness_s = seconds("staleness_s", staleness_s)
         return max(0, self._wall_timestamp() - from_wall_us(int(staleness_s * 1_000_000)))
 
     def _key_values(self, key: Any) -> tuple[Any, ...]:
@@ -476,6 +485,4 @@ class AsyncTable:
 
 
 def _checked_limit(limit: int | None) -> int | None:
-    if limit is not None and (not isinstance(limit, int) or not 0 <= limit < 1 << 63):
-        raise CallerError(f"limit is {limit!r:.40}; it must be 0 or more, or None for all rows")
-    return limit
+    return None if limit is None else whole("limit", limit, 0, or_none="for all rows")

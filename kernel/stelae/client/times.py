@@ -41,7 +41,10 @@ def hybrid(at: At) -> int:
 
 
 def to_datetime(timestamp: int) -> datetime:
-    """Return when a hybrid timestamp was given out, in UTC."""
+    """Return when a hybrid timestamp was given out, in UTC. ``CallerError``: it is none."""
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int) or not 0 <= timestamp <= TIMESTAMP_MAX:
+        fact = f"a hybrid timestamp is a whole number from 0 to {TIMESTAMP_MAX}"
+        raise CallerError(f"{fact}, not {type(timestamp).__name__} {timestamp!r:.40}")
     return _EPOCH + timedelta(microseconds=timestamp >> LOGICAL_BITS)
 
 

@@ -51,6 +51,8 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def from_bytes(cls, data: bytes) -> ScanToken:
         """Read what :meth:`to_bytes` wrote; ``BadToken``: it is none, or of another version."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise BadToken(f"the bytes of a scan token were expected, not {type(data).__name__} {data!r:.60}")
         try:
             token = _DECODER.decode(data)
         except (ValueError, RecursionError) as error:

@@ -82,10 +82,10 @@ def _ids(schema: Schema, given: Mapping[str, Any], what: str) -> tuple[int, ...]
     names = given.get("columns")
     if not isinstance(names, list | tuple) or not names:
         raise BadPartitioning(f"{what} needs columns, a list of names")
-    unknown = [name for name in names if name not in schema.by_name]
+    unknown = [name for name in names if not isinstance(name, str) or name not in schema.by_name]
     if unknown:
         known = ", ".join(schema.by_name)
-        raise BadPartitioning(f"{what} names {', '.join(map(repr, unknown))}; the table has: {known}")
+        raise BadPartitioning(f"{what} names {', '.join(map(repr, unknown))[:80]}; the table has: {known}")
     ids = tuple(schema.by_name[name].id for name in names)
     return KeyColumns(schema, ids).ids
 

@@ -169,7 +169,7 @@ def test_what_no_diff_can_be_is_refused_and_what_is_forgotten_is_too_old() -> No
             table.diff(since, order="key_descending")
         with pytest.raises(SchemaMismatch):
             table.diff(since, columns=["fahrenheit"])
-        with pytest.raises(CallerError, match="limit is -1"):
+        with pytest.raises(CallerError, match="limit is a whole number from 0, or None for all rows, not int -1"):
             table.diff(since, limit=-1)
         assert table.diff(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)).at is not None
         for tablet in memory.tablets:

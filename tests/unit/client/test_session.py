@@ -208,5 +208,5 @@ def test_frames_and_things_that_are_no_rows_are_refused(frame: Any) -> None:
 
 
 def test_limits_must_be_above_zero() -> None:
-    with pytest.raises(CallerError, match="flush_rows is 0"):
+    with pytest.raises(CallerError, match="flush_rows is a whole number from 1, not int 0"):
         SessionOptions(flush_rows=0)

@@ -1,0 +1,87 @@
+"""Arguments of callers, looked at where they come in: what is of a wrong type is named there, not met deep inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any, get_args
+
+import msgspec
+
+from stelae.client.master_requests import AlterStep
+from stelae.partition.schema import KeyRange
+from stelae.spi.errors import CallerError
+from stelae.spi.write import OpKind
+
+SECONDS_MAX = 1e9
+"""Thirty years: whoever means "for ever" may say so."""
+
+
+class BadArgument(CallerError, code="BAD_ARGUMENT"):
+    """An argument of another type than is expected, or outside its range."""
+
+    def __init__(self, name: str, expected: str, value: Any) -> None:
+        super().__init__(f"{name} is {expected}, not {type(value).__name__} {value!r:.60}")
+
+
+def seconds(name: str, value: Any, *, above_0: bool = False, most: float = SECONDS_MAX) -> float:
+    """Return a span of time, from 0 (or above it) to ``most``."""
+    least = "above 0" if above_0 else "from 0"
+    # Real and Integral: numpy's numbers are welcome.
+    if isinstance(value, Real) and not isinstance(value, bool):
+        number: Any = value
+        if 0 <= number <= most and (number or not above_0):
+            return float(number)
+    raise BadArgument(name, f"a number of seconds {least} to {most:g}", value)
+
+
+def whole(name: str, value: Any, least: int, most: int = (1 << 63) - 1, *, or_none: str = "") -> int:
+    """Return a whole number; ``or_none`` is what the caller could have said with ``None``."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most:
+        return int(value)
+    upper = "" if most == (1 << 63) - 1 else f" to {most}"
+    raise BadArgument(name, f"a whole number from {least}{upper}{or_none and f', or None {or_none}'}", value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a truth value that is one."""
+    if isinstance(value, bool):
+        return value
+    raise BadArgument(name, "True or False", value)
+
+
+def text(name: str, value: Any) -> str:
+    """Return text."""
+    if isinstance(value, str):
+        return value
+    raise BadArgument(name, "text", value)
+
+
+def several(name: str, value: Any, of: str) -> list[Any]:
+    """Return the members of a list, or of something else to go through; text and bytes are none."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [*value]
+    raise BadArgument(name, f"a list of {of}", value)
+
+
+def kind_of_write(kind: Any) -> OpKind:
+    """Return a kind of write."""
+    if isinstance(kind, OpKind):
+        return kind
+    raise BadArgument("kind", f"a stelae.spi.write.OpKind ({', '.join(one.name for one in OpKind)})", kind)
+
+
+def alter_step(step: Any) -> Any:
+    """Return a step of ``alter_table`` whose fields are of their types."""
+    kinds = get_args(AlterStep)
+    if not isinstance(step, kinds):
+        raise BadArgument("a step", f"one of {', '.join(kind.__name__ for kind in kinds)}", step)
+    for field in msgspec.structs.fields(type(step)):
+        name, value = f"{field.name} of {type(step).__name__}", getattr(step, field.name)
+        if field.type is str:
+            text(name, value)
+        elif field.type is bool:
+            flag(name, value)
+        elif field.type is KeyRange and not isinstance(value, KeyRange):
+            raise BadArgument(name, "a range, as key_range of the table makes it", value)
+    return step
