@@ -53,8 +53,7 @@ def run_demo(options: DemoOptions) -> int:
     try:
         if options.keep is not None:
             return _run_in(options.keep, source, options)
-        with tempfile.TemporaryDirectory(prefix="stelae-demo-") as directory:
-            return _run_in(Path(directory), source, options)
+        return _run_in_passing(source, options)
     except KeyboardInterrupt:
         note("interrupted; every node was stopped")
         return EXIT_INTERRUPTED
@@ -80,6 +79,24 @@ def _source(options: DemoOptions) -> Source:
 def _cluster_options(options: DemoOptions) -> ClusterOptions:
     settings = {"consensus.raft": {"election_timeout_ms": options.election_timeout_ms}}
     return ClusterOptions(node_count=SERVERS, engines=options.engines, settings=settings)
+
+
+def _run_in_passing(source: Source, options: DemoOptions) -> int:
+    """Run it in a folder that is gone afterwards, unless something is wrong: then its nodes' logs tell why."""
+    directory = Path(tempfile.mkdtemp(prefix="stelae-demo-"))
+    wrong = False
+    try:
+        code = _run_in(directory, source, options)
+        wrong = code != EXIT_OK
+    except StelaeError:
+        wrong = True
+        raise
+    finally:
+        if wrong and any(directory.glob("*/node.log")):
+            note(f"what the nodes logged and stored is kept: {directory}/*/node.log")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    return code
 
 
 def _run_in(directory: Path, source: Source, options: DemoOptions) -> int:

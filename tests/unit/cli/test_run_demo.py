@@ -1,0 +1,58 @@
+"""What a demo leaves behind: nothing, unless something was wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from stelae.cli import run_demo
+from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.spi.errors import Unavailable
+
+
+class Rehearsal:
+    """Stands in for a demo in a folder: writes what nodes log, and ends as it is told to."""
+
+    def __init__(self, ending: int | Exception) -> None:
+        self.ending = ending
+        self.folder = Path()
+
+    def __call__(self, directory: Path, *_: object) -> int:
+        self.folder = directory
+        (directory / "tserver-1").mkdir()
+        (directory / "tserver-1" / "node.log").write_text("what happened\n")
+        if isinstance(self.ending, Exception):
+            raise self.ending
+        return self.ending
+
+
+def rehearse(ending: int | Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
+    """Run a demo without ``--keep`` that ends so."""
+    rehearsal = Rehearsal(ending)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(run_demo, "_run_in", rehearsal)
+    options = run_demo.DemoOptions(
+        input_file=None, key=(), keep=None, election_timeout_ms=1000, engines={"wal": "segmented"}, as_json=False
+    )
+    if isinstance(ending, Exception):
+        with pytest.raises(type(ending)):
+            run_demo.run_demo(options)
+    else:
+        assert run_demo.run_demo(options) == ending
+    return rehearsal
+
+
+def test_a_demo_that_holds_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearse(EXIT_OK, tmp_path, monkeypatch)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("ending", [EXIT_FAILED, Unavailable("no leader took the write in time")])
+def test_one_that_does_not_keeps_what_its_nodes_logged(
+    ending: int | Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rehearsal = rehearse(ending, tmp_path, monkeypatch)
+    assert (rehearsal.folder / "tserver-1" / "node.log").exists()
+    assert str(rehearsal.folder) in capsys.readouterr().err
