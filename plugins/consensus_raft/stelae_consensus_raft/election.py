@@ -170,14 +170,26 @@ class Elections:
         replica = self._replica
         if replica.saving_since_us is not None and ready_id >= replica.saving_ready:
             took_us, replica.saving_since_us = replica.now_us - replica.saving_since_us, None
-            took_us = min(took_us, SAVING_MAX * replica.timeout_us)
-            slow = took_us > replica.timeout_us // 2 and replica.majority > 1  # A lone voter waits for nobody.
-            if slow and replica.election_deadline_us is not None:
-                later = replica.now_us + took_us + replica.draw_timeout_us()
-                replica.election_deadline_us = max(replica.election_deadline_us, later)
+            if took_us > replica.timeout_us // 2 and self._awaits_a_vote():
+                self._wait_as_long(min(took_us, SAVING_MAX * replica.timeout_us))
         tally = self._replica.campaign
         if tally is not None and not tally.pre and ready_id >= self._vote_ready_id:
             self._count(self._replica.node_id, granted=True)
+
+    def _awaits_a_vote(self) -> bool:
+        """Whether somebody may be saving a vote that decides this term: not in a campaign that was refused already,
+        as those are that begin side by side; another one soon is all that helps there. A lone voter waits for nobody.
+        """
+        replica, tally = self._replica, self._replica.campaign
+        if replica.voted_for == replica.node_id:
+            return tally is not None and not tally.refused and replica.majority > 1
+        return True
+
+    def _wait_as_long(self, took_us: int) -> None:
+        replica = self._replica
+        if replica.election_deadline_us is not None:
+            later = replica.now_us + took_us + replica.draw_timeout_us()
+            replica.election_deadline_us = max(replica.election_deadline_us, later)
 
     def persist_failed(self) -> None:
         """A vote may be among what was lost: this campaign is over."""

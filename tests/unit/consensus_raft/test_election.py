@@ -195,6 +195,21 @@ def test_who_voted_waits_for_the_vote_to_be_durable_before_it_campaigns() -> Non
     assert solo.core.status().role is Role.CANDIDATE
 
 
+@pytest.mark.parametrize("first", ["refusal", "durable"])
+def test_two_that_campaigned_side_by_side_on_a_slow_disk_try_again_soon(first: str) -> None:
+    """With the third of them dead there is nobody to wait for."""
+    solo = Solo()
+    solo.step(Campaign(hinted=False))
+    solo.holds = True
+    solo.grant(A)
+    slow_us = 10 * T_US
+    refusal = Received(A, VoteReply(term=2, campaign_term=2, attempt=2, refusal=VoteRefusal.VOTED))
+    saved = Persisted(solo.readies[-1].id)
+    solo.step(Tick(slow_us), *((refusal, saved) if first == "refusal" else (saved, refusal)))
+    assert solo.core.status().role is Role.CANDIDATE
+    assert wait(solo) <= slow_us + T_US // 2
+
+
 def test_a_disk_that_keeps_up_changes_no_wait() -> None:
     solo = Solo()
     solo.holds = True

@@ -8,7 +8,7 @@ from stelae.spi.consensus import Campaign, Persisted, Proposal, Propose, ReadReq
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft.config import Config
-from stelae_consensus_raft.messages import AppendRefusal, AppendReply
+from stelae_consensus_raft.messages import AppendRefusal, AppendReply, VoteRequest
 from tests.unit.consensus_raft.solo import A, B, Solo, entries
 
 ENTRY = OpId(2, 3)
@@ -55,6 +55,13 @@ def test_one_that_makes_room_to_send_does_not_wait() -> None:
     solo, _ = proposed(in_flight_messages_max=1)
     solo.step(Propose((Proposal(2, EntryKind.WRITE, b"y"),)))
     assert not solo.core.can_wait(acknowledged())
+
+
+def test_how_long_a_vote_took_to_save_is_measured_when_it_is_saved() -> None:
+    solo = Solo()
+    solo.holds = True
+    (ready,) = solo.step(Received(A, VoteRequest(term=2, last=solo.core.status().last)))
+    assert ready.hard_state is not None and not solo.core.can_wait(Persisted(ready.id))
 
 
 def test_none_waits_while_a_read_does() -> None:
