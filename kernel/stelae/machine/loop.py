@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from stelae.host.ports import Timer
+from stelae.machine.event_loop import NodeLoop
 from stelae.spi.services import Clock, Metrics
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class LoopTurns:
         self, loop: asyncio.AbstractEventLoop, clock: Clock, on_error: Callable[[BaseException], None]
     ) -> None:
         self._loop = loop
+        self._after_round = loop.after_round if isinstance(loop, NodeLoop) else loop.call_soon
         self._clock = clock
         self._on_error = on_error
         self._first: deque[Callable[[], None]] = deque()
@@ -74,7 +76,7 @@ class LoopTurns:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._run)
+            self._after_round(self._run)
 
     def _run(self) -> None:
         first, last, after = self._first, self._last, self._after

@@ -1,33 +1,54 @@
-"""The loop of a node asks for events no more often than it has to, and never forgets to."""
+"""The loop of a node: what follows a round of callbacks, and that sockets are heard whatever callbacks do."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import selectors
 import socket
 
-from stelae.machine.event_loop import SparingSelector, new_event_loop
+import pytest
+
+from stelae.machine import event_loop
+from stelae.machine.event_loop import NodeLoop, new_event_loop
 
 
-def test_while_callbacks_wait_every_other_question_is_spared() -> None:
-    read, write = os.pipe()
-    with SparingSelector() as selector:
-        selector.register(read, selectors.EVENT_READ)
-        os.write(write, b"x")
-        assert [len(selector.select(0)) for _ in range(4)] == [0, 1, 0, 1]
-    os.close(read)
-    os.close(write)
+def test_what_follows_a_round_runs_before_any_callback_of_the_next() -> None:
+    async def run() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, NodeLoop)
+        told: list[str] = []
+        over = loop.create_future()
+
+        def first() -> None:
+            loop.after_round(behind)
+            loop.call_soon(lambda: told.append("next round"))
+            told.append("first")
+
+        def behind() -> None:
+            told.append("behind both")
+            loop.after_round(lambda: told.append("behind that"))
+            loop.call_soon(over.set_result, None)
+
+        loop.call_soon(first)
+        loop.call_soon(lambda: told.append("second"))
+        await over
+        return told
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(run()) == ["first", "second", "behind both", "behind that", "next round"]
 
 
-def test_a_loop_that_could_wait_always_asks() -> None:
-    read, write = os.pipe()
-    with SparingSelector() as selector:
-        selector.register(read, selectors.EVENT_READ)
-        os.write(write, b"x")
-        assert [len(selector.select(wait)) for wait in (0, None, 0, 0.5, None)] == [0, 1, 0, 1, 1]
-    os.close(read)
-    os.close(write)
+def test_where_asyncio_has_no_such_rounds_it_is_a_callback_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_loop, "_HAS_ROUNDS", False)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, NodeLoop)
+        over = loop.create_future()
+        loop.after_round(lambda: over.set_result(None))
+        await over
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())
 
 
 def test_a_socket_is_heard_beside_callbacks_that_never_end() -> None:
