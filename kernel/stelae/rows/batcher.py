@@ -216,14 +216,17 @@ class Batcher:
             bad = _find_bad(part.layout, rows)
             good = [row for place, row in enumerate(rows) if place not in bad]
             batch = RowBatch.from_equal_rows(part.layout, good)
-        batch = self._drop_unfit(batch, bad)
+        batch = self._drop_unfit(batch, bad, ranges_known=part.typed is not None)
         if bad:
             _blame(part, draft, bad)
         return OpGroup(part.kind, part.columns, len(batch), batch.to_ipc())
 
-    def _drop_unfit(self, batch: RowBatch, bad: dict[int, str]) -> RowBatch:
-        """Drop rows with a key or a cell above its limit, or a time that there is not; the batch lacks ``bad``."""
-        unfit = _out_of_range(batch) | _oversized(self.schema, batch, self._key_max, self._cell_max)
+    def _drop_unfit(self, batch: RowBatch, bad: dict[int, str], *, ranges_known: bool = False) -> RowBatch:
+        """Drop rows with a key or a cell above its limit, or a time that there is not; the batch lacks ``bad``.
+
+        ``ranges_known``: they were read as numbers within their ranges."""
+        unfit = {} if ranges_known else _out_of_range(batch)
+        unfit |= _oversized(self.schema, batch, self._key_max, self._cell_max)
         if not unfit:
             return batch
         places = [place for place in range(len(batch) + len(bad)) if place not in bad]
