@@ -35,6 +35,9 @@ def stored_bytes(replica: Replica) -> int:
 class Restless(ColumnarStore):
     """Writes blocks after every entry, and merges: what readers see must not change."""
 
+    def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
+        return False
+
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
         results = []
         for entry in entries:
@@ -46,6 +49,9 @@ class Restless(ColumnarStore):
 
 class Sluggish(ColumnarStore):
     """Flushes every third entry and never merges: everything overlaps."""
+
+    def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
+        return False
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
         results = []

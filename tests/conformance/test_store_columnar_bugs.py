@@ -13,7 +13,7 @@ from stelae.spi.errors import StorageError
 from stelae.spi.scan import Order
 from stelae.spi.store import Edit
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
-from stelae_store_columnar import ColumnarStore, bloom, merging
+from stelae_store_columnar import ColumnarStore, bloom, merging, store
 from stelae_store_columnar.block import Block
 from stelae_store_columnar.directory import BlockDirectory
 from stelae_store_columnar.fitting import Fitting
@@ -103,6 +103,13 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         lambda self, data_only=False: None,
         ColumnarStore,
         StoreConformance.test_a_crash_after_any_entry_and_the_log_bring_back_every_row,
+    ),
+    (
+        store,
+        "overwrites",
+        lambda payload, schema: True,
+        ColumnarStore,
+        StoreConformance.test_what_is_applied_on_the_event_loop_needs_no_file,
     ),
     (
         Resolver,

@@ -338,8 +338,9 @@ def collect_what_is_not_flushed(original: Original, self: Any) -> int:
 
 
 def keep_the_manifest_of_before(original: Original, self: Any, edit: Any) -> Any:
-    block = original(self, edit)
-    return msgspec.structs.replace(block, manifest=self.superblock.manifest) if self.superblock.manifest else block
+    block, before = original(self, edit), self.superblock.manifest
+    # Not where files go as well: a store that lacks files cannot start, which is another defect.
+    return msgspec.structs.replace(block, manifest=before) if before and not edit.obsolete else block
 
 
 def replay_from_behind(original: Original, self: Any, flushed: Any, committed: Any, commit: int) -> None:

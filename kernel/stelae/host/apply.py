@@ -1,8 +1,7 @@
 """Committed entries on their way into the store, in log order, each exactly once.
 
-The exactly-once results are updated here, at apply and nowhere else (``durability.md`` rule 16): a
-request that an earlier entry has carried is skipped and gets the first answer, on every replica
-alike. What a leader knows of requests under way is no part of this."""
+The exactly-once results are updated here and nowhere else (``durability.md`` rule 16): a request that an earlier entry
+has carried is skipped and gets the first answer, on every replica alike."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -99,7 +98,6 @@ class Applier:
 
     def __post_init__(self) -> None:
         self.on_group: Callable[[Sequence[Entry]], None] | None = None  #: Gets all that is applied, if anybody cares.
-        self._inline = "apply_inline" in self.store.capabilities
         self._commit = self.applied.index
         self._busy = False
         self._failed = False
@@ -119,7 +117,7 @@ class Applier:
         """Apply what is committed and here. Harmless to call at any time."""
         while not self._busy and not self._failed:
             if self._between:
-                self._run_between(*self._between.popleft())
+                self._off_loop(*self._between.popleft())
                 return
             first = self.applied.index + 1
             end = min(self._commit + 1, self.cache.end_index)
@@ -140,7 +138,7 @@ class Applier:
         self._between.append((work, done))
         self.advance()
 
-    def _run_between(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def _off_loop(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._busy = True
 
         def finished(result: Any) -> None:
@@ -161,18 +159,15 @@ class Applier:
     def _apply(self, entries: Sequence[Entry]) -> None:
         try:
             group = ApplyGroup(entries, self.results, self.store.schema)
-            if self._inline or not group.to_apply:
+            if not group.to_apply or self.store.applies_inline(group.to_apply):
                 self._finish(group, self.store.apply(group.to_apply) if group.to_apply else [])
                 return
         except StelaeError as error:
             self._fail(f"entries after {self.applied} cannot be applied: {error}")
             return
-        self._busy = True
-        work, done = partial(self.store.apply, group.to_apply), partial(self._applied_off_loop, group)
-        self.pool.run(f"apply/{self.log.tablet_id}", work, done)
+        self._off_loop(partial(self.store.apply, group.to_apply), partial(self._applied_off_loop, group))
 
     def _applied_off_loop(self, group: ApplyGroup, result: list[ApplyResult] | Exception) -> None:
-        self._busy = False
         if not isinstance(result, Exception):
             try:
                 self._finish(group, result)
@@ -180,8 +175,6 @@ class Applier:
                 result = error
         if isinstance(result, Exception):
             self._fail(f"entries after {self.applied} cannot be applied: {result}")
-        else:
-            self.advance()
 
     def _finish(self, group: ApplyGroup, applied: Sequence[ApplyResult]) -> None:
         answers = group.record(applied)

@@ -33,6 +33,7 @@ class StoreTap(TabletStore):
     node: ClassVar[NodeView]
     watch: ClassVar[Watch]
     files: ClassVar[StoreFiles]
+    inline: ClassVar[bool]
 
     def __init__(self, inner: TabletStore) -> None:
         self._inner = inner
@@ -78,6 +79,10 @@ class StoreTap(TabletStore):
             if isinstance(entry.change, WritePayload):
                 self._look_back(entry)
         return results
+
+    def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
+        """As ``engine``, in runs where anything may be applied on the event loop."""
+        return self.inline and self._inner.applies_inline(entries)
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         """As ``engine``."""
@@ -178,15 +183,15 @@ def tapped_store(
     """Return an engine whose stores are those of ``engine``, seen through.
 
     Unless ``inline``, they are applied to by a worker, even if they could be on the event loop."""
-    hidden: frozenset[str] = frozenset() if inline else frozenset({"apply_inline"})
     members = {
         "name": engine.name,
         "Config": engine.Config,
-        "capabilities": engine.capabilities - hidden,
+        "capabilities": engine.capabilities,
         "engine": engine,
         "node": node,
         "watch": watch,
         "files": files,
+        "inline": inline,
     }
     return type("TappedStore", (StoreTap,), members)
 

@@ -18,9 +18,9 @@ Ordering and durability
 
 Threads
     ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and ``close`` are called one at a
-    time: by an apply worker, or on the event loop if the engine declares ``apply_inline`` (each such call is short and
-    never blocks). ``scan``, ``diff``, ``checksum``, ``export``, ``snapshot`` and ``memory_bytes`` may be called from
-    any thread beside them; one cursor belongs to one thread at a time. Engines start no threads and read no clock."""
+    time by a worker, ``applies_inline`` and then ``apply`` by the event loop, too. ``scan``, ``diff``, ``checksum``,
+    ``export``, ``snapshot`` and ``memory_bytes`` are called from any thread beside them; a cursor belongs to one thread
+    at a time. Engines start no threads and read no clock."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,7 +142,7 @@ class TabletStore(Engine):
     """The rows of one replica. Subclasses are registered through ``stelae_store_engines``.
 
     Capabilities: ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are of files; ``history``: reads in the
-    past, ``diff``, versions in exports; ``apply_inline``: see "Threads"; ``fake_files``: all I/O by ``Files``."""
+    past, ``diff``, versions in exports; ``fake_files``: all I/O by ``Files``."""
 
     contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
     key_bytes_max: ClassVar[int | None] = None  #: Longest encoded key taken, if there is a limit.
@@ -177,6 +177,10 @@ class TabletStore(Engine):
 
         ``Corrupt``: rows cannot be read or are of an unknown schema version; or a schema changes the key or a type, or
         adds a column that old rows cannot fill. The store is as before that entry, and the replica has failed."""
+
+    def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
+        """Whether to apply these now is short, less than a hand-over to a worker and back, and opens no file."""
+        return False
 
     @abstractmethod
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:

@@ -58,6 +58,12 @@ def readable(payload: WritePayload, schemas: Mapping[int, Schema], order: KeyOrd
     return found
 
 
+def overwrites(payload: WritePayload, schema: Schema) -> bool:
+    """Whether all that an entry writes are whole rows, whatever was there before."""
+    whole = payload.schema_version == schema.version
+    return whole and all(group.kind is OpKind.UPSERT and group.columns is None for group in payload.groups)
+
+
 class Applier:
     """Writes the groups of one entry into the part in memory."""
 

@@ -17,6 +17,7 @@ VERSION_BYTES = 24  #: Timestamp, key and marks of a version, besides its values
 _MERGED_ROWS_MAX = 8192  #: Chunks of so many rows are left as they are,
 _MERGED_ROWS_LIMIT = 65_536  #: and of so many if they overlap, which makes their number felt by readers.
 _FAN_IN = 4  #: So many neighbours of about one size become one chunk.
+_TAIL = 32  #: More chunks than one call of ``settle`` puts together.
 
 
 class MemoryPart:
@@ -82,6 +83,16 @@ class MemoryPart:
         rest._superseded.extend(found for found in self._superseded if found[0] > floor)
         rest._append(Chunk(kept, (keys[0], keys[-1]), True, self._values_bytes * len(keys) // self._rows))
         return rest
+
+    def settles_within(self, more: int, rows_max: int) -> bool:
+        """Whether ``settle``, after a chunk of ``more`` rows, puts at most ``rows_max`` rows together at a time."""
+        sizes = [*map(len, self.chunks[-_TAIL:]), more]
+        while len(sizes) >= _FAN_IN and sizes[-_FAN_IN] < _FAN_IN * sizes[-1]:
+            rows = sum(sizes[-_FAN_IN:])
+            if rows > rows_max:
+                return rows > _MERGED_ROWS_LIMIT
+            sizes[-_FAN_IN:] = [rows]
+        return True
 
     def settle(self, types: Mapping[int, Any]) -> None:
         """Put small neighbours together, so that their number grows with the logarithm of the rows."""

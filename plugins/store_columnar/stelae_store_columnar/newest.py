@@ -24,11 +24,17 @@ class NewestVersions:
         self._firsts: list[Comparable] = []
         self._lasts: list[Comparable] = []
         self._runs: list[Any] = []
+        self._longest = 0
 
     @property
     def size_bytes(self) -> int:
         """Memory held, about."""
         return ENTRY_BYTES * len(self._live)
+
+    @property
+    def longest_run(self) -> int:
+        """Most rows that were ever noted as one range: it is what may have to become entries at once."""
+        return self._longest
 
     def is_gap(self, first: Comparable, last: Comparable) -> bool:
         """Whether certainly no key is from ``first`` to ``last``."""
@@ -43,6 +49,7 @@ class NewestVersions:
         self._firsts.insert(place, first)
         self._lasts.insert(place, last)
         self._runs.insert(place, keys)
+        self._longest = max(self._longest, len(keys))
 
     def put(self, keys: Sequence[Comparable], low: Comparable, high: Comparable, live: bool) -> int:
         """Take note of newest versions, the least key being ``low`` and the greatest ``high``.

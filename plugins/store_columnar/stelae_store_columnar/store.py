@@ -25,7 +25,7 @@ from stelae.spi.store import (
     TabletStore,
     VersionedRows,
 )
-from stelae_store_columnar.applying import Applier, readable
+from stelae_store_columnar.applying import Applier, overwrites, readable
 from stelae_store_columnar.block import BlockReader
 from stelae_store_columnar.cache import DecodedCache
 from stelae_store_columnar.config import ColumnarConfig
@@ -42,6 +42,12 @@ from stelae_store_columnar.snapshot import ColumnarSnapshot
 from stelae_store_columnar.state import State
 from stelae_store_columnar.upkeep import Upkeep
 from stelae_store_columnar.view import View
+
+INLINE_ROWS_MAX = 256
+"""So many rows are applied on the event loop: in less time than handing them to a worker and back takes."""
+
+INLINE_MERGE_ROWS_MAX = 4096
+"""Chunks of more rows in all are put together by a worker."""
 
 IMPORT_BYTES = 64 << 20
 """What an import holds in memory before it writes blocks."""
@@ -116,6 +122,17 @@ class ColumnarStore(TabletStore):
                 self._become(stamp=stamp, applied=entry.op_id)
             results.append(ApplyResult(entry.op_id, faults))
         return results
+
+    def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
+        """Few rows, for which no block is looked into and no large chunks are put together."""
+        if self._memory.newest.longest_run > INLINE_MERGE_ROWS_MAX:
+            return False
+        rows, schema, blocks = 0, self._state.schema, bool(self._state.levels.sources)
+        for entry in entries:
+            if isinstance(entry.change, Schema) or (blocks and not overwrites(entry.change, schema)):
+                return False
+            rows += entry.change.row_count
+        return rows <= INLINE_ROWS_MAX and self._memory.settles_within(rows, INLINE_MERGE_ROWS_MAX)
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         return ColumnarCursor(self._view(at), spec)

@@ -31,6 +31,9 @@ from stelae_store_memory.index import KeyIndex
 from stelae_store_memory.view import MemoryCursor, View
 from stelae_store_memory.writer import Writer
 
+INLINE_ROWS_MAX = 256
+"""So many rows are applied on the event loop."""
+
 _VERSION_BYTES = 200
 """What a version costs besides its values: its tuple, its key, its places in dict and index."""
 
@@ -39,7 +42,7 @@ class MemoryStore(TabletStore):
     """All rows of one replica in memory, with their history since the floor."""
 
     name: ClassVar[str] = "memory"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"history", "apply_inline", "fake_files"})
+    capabilities: ClassVar[frozenset[str]] = frozenset({"history", "fake_files"})
 
     def __init__(self, schemas: Mapping[int, Schema]) -> None:
         self._schemas = dict(schemas)
@@ -75,6 +78,11 @@ class MemoryStore(TabletStore):
     @property
     def schema(self) -> Schema:
         return self._state[2]
+
+    def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
+        """Few rows: no file is ever needed."""
+        changes = [entry.change for entry in entries]
+        return sum([0 if isinstance(change, Schema) else change.row_count for change in changes]) <= INLINE_ROWS_MAX
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
         state = self._state

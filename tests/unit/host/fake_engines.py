@@ -187,8 +187,6 @@ class FakeStore(TabletStore):
     """Keeps the rows that it was given, in order."""
 
     name = "fake"
-    capabilities = frozenset({"apply_inline"})
-
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._applied = OpId(0, 0)

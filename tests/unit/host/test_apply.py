@@ -46,7 +46,8 @@ class World:
         ((body, _),) = batcher.build()
         cache = EntryCache(ZERO, 1 << 20)
         cache.append((Entry(LAST, EntryKind.WRITE, 5, body),), None)
-        store = MagicMock(capabilities=frozenset({"apply_inline"} if inline else ()))
+        store = MagicMock()
+        store.applies_inline.return_value = inline
         store.apply.return_value = [ApplyResult(LAST, faults)]
         self.pool, self.answered, self.failures = Pool(), MagicMock(), []  # type: ignore[var-annotated]
         writer = MagicMock()

@@ -136,6 +136,18 @@ class ApplyChecks:
         replica.insert(*((n * 7 % 3000, f"n{n}", n) for n in range(3000)))
         assert [row[0] for row in replica.rows()] == [*range(3000)]
 
+    def test_what_is_applied_on_the_event_loop_needs_no_file(self, harness: StoreHarness) -> None:
+        harness.needs("fake_files")
+        rng, replica = random.Random(9), harness.replica()
+        for _ in range(150):
+            entry = replica.entry(*random_ops(rng))
+            if replica.store.applies_inline([entry]):
+                replica.forbid_files()
+            replica.store.apply([entry])
+            replica.allow_files()
+            if rng.random() < 0.1:
+                replica.flush()
+
     def test_rows_that_cannot_be_read_change_nothing(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))

@@ -114,6 +114,20 @@ class Replica:
                 return
             self._commit(edit)
 
+    def forbid_files(self) -> None:
+        """Let every read and every change of a file fail, until they are allowed again."""
+
+        def refuse(operation: str, path: str) -> None:
+            raise AssertionError(f"{operation} of {path}, which may block")
+
+        self.disk.faults.fail_reads(count=1 << 30)
+        self.disk.faults.hook = refuse
+
+    def allow_files(self) -> None:
+        """Let files be as they are."""
+        self.disk.faults.heal()
+        self.disk.faults.hook = None
+
     def _commit(self, edit: Edit | None) -> None:
         if edit is not None:
             self.manifest, self.flushed = edit.manifest, edit.flushed
