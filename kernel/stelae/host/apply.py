@@ -13,7 +13,7 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, LogReader
 from stelae.host.results import Admission, ResultsTable
-from stelae.spi.errors import SchemaMismatch, StelaeError
+from stelae.spi.errors import Full, SchemaMismatch, StelaeError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.payload import WritePayload, decode_payload
@@ -22,8 +22,7 @@ from stelae.spi.services import Metrics
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
 from stelae.spi.write import Answer, OpResult, refused
 
-GROUP_BYTES_MAX = 4 << 20
-"""Bytes of entries that are applied in one call, at least one entry."""
+GROUP_BYTES_MAX = 4 << 20  #: Bytes of entries that are applied in one call, at least one entry.
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,8 @@ class Applier:
     on_answered: Callable[[Answered], None]  #: Gets the answers of each applied write or schema change,
     on_schema: Callable[[Schema], None]  #: the schema that holds from here on,
     on_applied: Callable[[OpId], None]  #: each advance,
-    on_failed: Callable[[str], None]  #: and why an entry cannot be applied.
+    on_failed: Callable[[str], None]  #: why an entry cannot be applied,
+    later: Callable[[Callable[[], None]], None]  #: and what to try again in a while.
 
     def __post_init__(self) -> None:
         self.on_group: Callable[[Sequence[Entry]], None] | None = None  #: Gets all that is applied, if anybody cares.
@@ -153,6 +153,8 @@ class Applier:
         if isinstance(result, list):
             self._apply(result)
             self.advance()
+        elif isinstance(result, Full):
+            self.later(self.advance)  # There are no handles or no memory just now; the entries are there.
         else:
             self._fail(f"committed entries cannot be read: {result}")
 

@@ -264,6 +264,7 @@ def _applier(
         on_schema=writes.schema_changed,
         on_applied=replica.entries_applied,
         on_failed=replica.fail,
+        later=replica.later,
     )
 
 

@@ -51,8 +51,7 @@ from stelae.spi.write import WriteReply, WriteRequest
 
 log = logging.getLogger(__name__)
 
-REPAIR_INTERVAL_US = 500_000
-"""How often a replica whose disk was full tries again."""
+REPAIR_INTERVAL_US = 500_000  #: How often a replica whose disk was full tries again.
 
 
 class ReplicaState(StrEnum):
@@ -397,11 +396,11 @@ class Replica:
         elif not self.suspended:
             self.suspended = True
             log.warning("disk full tablet=%s durable=%s", self.tablet_id, failed.durable)
-            self._later(self._repair)
+            self.later(self._repair)
 
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
         if isinstance(error, Full):
-            self._later(retry)
+            self.later(retry)
         else:
             self.fail(f"consensus metadata cannot be saved: {error}")
 
@@ -433,7 +432,9 @@ class Replica:
         self.reads.fail_all(error)
         self.transfers.fail_all(error)
 
-    def _later(self, call: Callable[[], None]) -> None:
+    def later(self, call: Callable[[], None]) -> None:
+        """Call it after ``REPAIR_INTERVAL_US``, unless the replica has closed."""
+
         def run() -> None:
             if not self._closed:
                 call()
@@ -447,7 +448,7 @@ class Replica:
                 log.info("disk has space again tablet=%s durable=%s", self.tablet_id, result)
                 self._schedule_turn()
             elif isinstance(result, Full):
-                self._later(self._repair)
+                self.later(self._repair)
             else:
                 self.fail(f"the log cannot be repaired: {result}")
 

@@ -99,7 +99,11 @@ class RaftCore(ConsensusCore):
         if replica.fatal or replica.campaign is not None or handing_over:
             return False
         if isinstance(event, Persisted):
-            if replica.leader is None and replica.saving_since_us is not None and event.ready_id >= replica.saving_ready:
+            if (
+                replica.leader is None
+                and replica.saving_since_us is not None
+                and event.ready_id >= replica.saving_ready
+            ):
                 return False  # How long a vote took to save is measured now.
             return event.ready_id < replica.outbox.next_id and not self._leader.would_commit(
                 replica.durable.after(event.ready_id)

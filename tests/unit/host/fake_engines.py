@@ -187,6 +187,7 @@ class FakeStore(TabletStore):
     """Keeps the rows that it was given, in order."""
 
     name = "fake"
+
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._applied = OpId(0, 0)

@@ -15,7 +15,7 @@ from stelae.host.results import ResultsTable
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
-from stelae.spi.errors import SchemaMismatch
+from stelae.spi.errors import Full, SchemaMismatch, StorageError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.schema import Schema
@@ -50,6 +50,8 @@ class World:
         store.applies_inline.return_value = inline
         store.apply.return_value = [ApplyResult(LAST, faults)]
         self.pool, self.answered, self.failures = Pool(), MagicMock(), []  # type: ignore[var-annotated]
+        self.later: list[Callable[[], None]] = []
+        self.reader = MagicMock()
         writer = MagicMock()
         writer.durable.return_value = LAST
         self.applier = Applier(
@@ -60,7 +62,7 @@ class World:
             schemas=(SCHEMA.to_bytes(),),
             timestamp=0,
             cache=cache,
-            reader=MagicMock(),
+            reader=self.reader,
             writer=writer,
             pool=self.pool,
             metrics=MagicMock(),
@@ -68,6 +70,7 @@ class World:
             on_schema=lambda _: None,
             on_applied=lambda _: None,
             on_failed=self.failures.append,
+            later=self.later.append,
         )
         self.applier.commit_to(1)
         while self.pool.due:
@@ -88,6 +91,24 @@ def test_an_entry_that_is_applied_is_answered_and_counts(inline: bool) -> None:
     world = World((RowFault(0, RowCode.ALREADY_PRESENT),), inline=inline)
     assert world.failures == [] and world.applier.applied == LAST
     world.answered.assert_called_once()
+
+
+def test_entries_that_cannot_be_read_for_want_of_handles_are_read_again() -> None:
+    world = World((), inline=True)
+    applier = world.applier
+    applier.cache.append((Entry(OpId(1, 2), EntryKind.NOOP, 6, b""),), None)
+    applier.cache.get = MagicMock(return_value=None)  # type: ignore[method-assign]
+    applier.commit_to(2)
+    (call,) = world.reader.read.call_args_list
+    arrived = call.args[-1]
+    arrived(Full("too many files are open", path="/log"))
+    assert world.failures == [] and applier.applied == LAST
+    (again,) = world.later
+    again()
+    assert world.reader.read.call_count == 2, "it is asked for again"
+    arrived(StorageError("the read failed", path="/log"))
+    (reason,) = world.failures
+    assert "cannot be read" in reason
 
 
 def later(version: int, *names: str) -> Schema:

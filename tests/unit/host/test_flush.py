@@ -172,6 +172,7 @@ class Node:
             on_schema=lambda _schema: None,
             on_applied=lambda _applied: None,
             on_failed=self.failures.append,
+            later=lambda call: None,
         )
         flusher = Flusher(
             file=self.file,
