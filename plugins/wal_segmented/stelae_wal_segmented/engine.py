@@ -181,7 +181,8 @@ class SegmentedWal(WalEngine):
         logs = list(self._logs.values())
         return {
             "logs": len(logs),
-            "logs_damaged": sum(log.damage is not None for log in logs),
+            "logs_damaged": sum(log.damage is not None and not log.damage.unread for log in logs),
+            "logs_unread": sum(log.damage is not None and log.damage.unread for log in logs),
             "segments": sum(len(log.chain.segments) for log in logs),
             "handles": sum(log.end.writer is not None for log in logs),
             "groups": self._groups,

@@ -60,6 +60,7 @@ def test_a_log_that_cannot_be_read_beside_one_that_can_is_out_of_use_until_the_n
     engine = harness.open()
     state = engine.logs()[LOG]
     assert state.damage is not None and state.damage.unread and state.damage.path == path
+    assert (engine.stats()["logs_damaged"], engine.stats()["logs_unread"]) == (0, 1)
     calls: list[Callable[[], object]] = [
         lambda: engine.read(LOG, 10, 11, READ_BYTES),
         lambda: engine.op_id_at(LOG, 10),
