@@ -39,8 +39,7 @@ from stelae.spi.services import EngineServices, Files
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import LogState, WalEngine
 
-REPLAY_BYTES_MAX = 4 << 20
-"""Bytes of entries that recovery holds at a time, at least one entry."""
+REPLAY_BYTES_MAX = 4 << 20  #: Bytes of entries that recovery holds at a time, at least one entry.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,8 +101,7 @@ class ReadyExecutor:
         self._commit = 0
         self._kept_through = 0
         self._config_due: TabletConfig | None = None
-        self.stalled = False
-        """True while the log writer pushes back: the replica takes no new input."""
+        self.stalled = False  #: True while the log writer pushes back: the replica takes no new input.
 
     @property
     def idle(self) -> bool:

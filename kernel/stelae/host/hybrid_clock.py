@@ -31,8 +31,7 @@ LOGICAL_BITS = 12
 SaveCeiling: TypeAlias = Callable[[int, Callable[[object], None]], None]
 """``save(ceiling, done)``: make it durable off the loop, then ``done(None)`` or ``done(error)``."""
 
-_RETRY_US = 100_000
-"""Pause after a failed save of the ceiling: a full disk must not become a busy loop."""
+_RETRY_US = 100_000  #: Pause after a failed save of the ceiling: a full disk must not become a busy loop.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

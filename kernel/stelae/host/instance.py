@@ -46,8 +46,7 @@ class ClockCeiling(msgspec.Struct, frozen=True):
 INSTANCE = Kind("instance", b"STin", 1, Instance)
 CLOCK = Kind("clock", b"STck", 1, ClockCeiling)
 
-_SLOT_BYTES = 4096
-"""Pages and physical sectors are written whole: a slot shares neither with the other one."""
+_SLOT_BYTES = 4096  #: Pages and physical sectors are written whole: a slot shares neither with the other one.
 _SLOTS = (0, _SLOT_BYTES)
 
 

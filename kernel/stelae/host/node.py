@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, TabletSourceFactory, assemble
 from stelae.host.consensus_meta import HardStateWriter
-from stelae.host.hybrid_clock import HybridClock, first_ceiling
+from stelae.host.hybrid_clock import LOGICAL_BITS, HybridClock, first_ceiling, physical_us, timestamp
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
 from stelae.host.layout import Layout
 from stelae.host.machine import Machine
@@ -173,9 +173,9 @@ class Node:
 
     def _start_messenger(self) -> None:
         config = self.config
-        incarnation = IncarnationId(f"{self._machine.rng.getrandbits(64):016x}")
+        run = timestamp(physical_us(self.time.now()), self._machine.rng.getrandbits(LOGICAL_BITS))
         self.messenger = Messenger(
-            Identity(cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=incarnation),
+            Identity(cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=IncarnationId(f"{run:016x}")),
             clock=self._clock,
             time=self.time,
             defer=self.turns.defer_last,

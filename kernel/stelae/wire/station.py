@@ -3,9 +3,9 @@
 Nothing that arrives can raise out of here. A message is used whole, or refused whole where its envelope or frames are
 at fault; a parcel that nobody serves is refused alone. Every refusal is counted by code, and answered if it can be.
 
-A sender's newest hello decides which run of it is current: connections of earlier runs are retired, and what still
-arrives from such a run is refused. Replies are coalesced per connection and turn, and held back while the caller's
-credit is used up; a caller that lets more than a bounded amount pile up loses its connection."""
+The highest incarnation id that said hello is a sender's current run: connections of lower ones are dropped, and what
+arrives from them is refused, in whatever order they are heard. Replies are coalesced per connection and turn, and held
+back while the caller's credit is used up; a caller that lets too much pile up loses its connection."""
 
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from stelae.wire.requests import Inbound, Services
 from stelae.wire.settings import Lane
 
 IDLE_FACTOR: Final = 3  # times ``silence_ms_max`` of silence, and a connection is nobody's
-RUNS_MAX: Final = 8192  # runs that are remembered, present and earlier each; the oldest go first
+RUNS_MAX: Final = 8192  # senders whose current run is remembered; those that said hello longest ago go first
 REFUSALS_MAX: Final = 64  # calls of a refused message that are answered; others meet their deadline
 
 
@@ -34,8 +34,7 @@ class Station(Party):
         super().__init__(common, edge)
         self._services = services
         self._connections: dict[bytes, Inbound] = {}
-        self._current: dict[NodeId, IncarnationId] = {}
-        self._retired: dict[tuple[NodeId, IncarnationId], int] = {}  #: Since when, by the monotonic clock.
+        self._current: dict[NodeId, tuple[IncarnationId, int]] = {}  #: And since when, by the monotonic clock.
         self._unsent: dict[Inbound, None] = {}
         self.port = self._router = edge.open(self, RouterPort, Lane.CONTROL)
         try:
@@ -68,10 +67,8 @@ class Station(Party):
             speaker = envelope.sender, envelope.sender_incarnation
             if connection is not None and speaker != (connection.sender, connection.incarnation):
                 raise HelloFirst(f"this connection is not that of this run of {envelope.sender}")
-            if speaker in self._retired:
-                ago_s = (self._common.now_us() - self._retired[speaker]) // 1_000_000
-                fact = f"another process has run under uuid {speaker[0]} for {ago_s} s, and supersedes run {speaker[1]}"
-                raise StaleSender(f"{fact}; stop the other one, then start this one again")
+            if connection is None:
+                self._check_current(*speaker)
             if envelope.parcels and envelope.parcels[0].kind == Kind.HELLO:
                 self._greeted(routing_id, envelope)
                 return
@@ -85,6 +82,13 @@ class Station(Party):
             self._refuse_message(routing_id, envelope, error)
             return
         self._common.through(connection.sender, Direction.INBOUND, partial(self._use, connection, envelope, bodies))
+
+    def _check_current(self, sender: str, run: str) -> None:
+        current, since_us = self._current.get(NodeId(sender), ("", 0))
+        if run < current:
+            ago_s = (self._common.now_us() - since_us) // 1_000_000
+            fact = f"another process has run under uuid {sender} for {ago_s} s, and supersedes run {run}"
+            raise StaleSender(f"{fact}; stop the other one, then start this one again")
 
     def _greeted(self, routing_id: bytes, envelope: Envelope) -> None:
         lane, window_bytes = check_hello(envelope, self._common.identity, None)
@@ -102,19 +106,19 @@ class Station(Party):
         if routing_id in self._connections:  # a hello that the network repeated
             self._connections[routing_id].outbox.add(Kind.HELLO, fields=hello)
             return
+        now_us = self._common.now_us()
+        current = self._current.pop(sender, (run, now_us))
+        self._current[sender] = current = current if run <= current[0] else (run, now_us)
+        if run < current[0]:
+            return  # A later run said hello while the fault seam held this one back.
         # What this hello supersedes: the sender's connection of this lane, and its earlier runs.
         for old in list(self._connections.values()):
             if old.sender == sender and (old.lane is lane or old.incarnation != run):
                 self._drop(old)
-        if (previous := self._current.pop(sender, run)) != run:
-            self._retired[(sender, previous)] = self._common.now_us()
-        self._current[sender] = run
-        if len(self._retired) > RUNS_MAX:
-            del self._retired[next(iter(self._retired))]
         if len(self._current) > RUNS_MAX:
             del self._current[next(iter(self._current))]
         credit = Credit(min(window_bytes, self._common.settings.window_bytes(lane)))
-        connection = Inbound(routing_id, sender, run, lane, self._common.now_us(), credit)
+        connection = Inbound(routing_id, sender, run, lane, now_us, credit)
         connection.outbox = Outbox(self._common.settings, partial(self._mark, connection))
         self._connections[routing_id] = connection
         connection.outbox.add(Kind.HELLO, fields=hello)

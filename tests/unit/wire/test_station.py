@@ -259,6 +259,16 @@ def test_a_successor_retires_its_predecessor_on_both_lanes() -> None:
     assert [request.request_id for request in world.requests] == [1, 3]
 
 
+def test_of_two_runs_the_later_one_stays_in_whatever_order_they_are_heard() -> None:
+    world = World()
+    successor = identity(2, run=6)
+    world.hello(routing_id=b"c2", sender=successor)
+    late = world.say([(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c1")
+    assert late[0][2]["code"] == "STALE_SENDER"
+    world.say([ask(3)], routing_id=b"c2", sender=successor)
+    assert [request.request_id for request in world.requests] == [3]
+
+
 def test_a_new_connection_of_the_same_run_replaces_that_lane_only() -> None:
     world = World()
     world.hello(routing_id=b"c")
