@@ -255,6 +255,8 @@ def test_a_table_is_scanned_got_and_queried(cluster: LocalCluster, tmp_path: Pat
     assert stelae(cluster, *text).stdout == "minute\tcelsius\n997\t249.25\n998\t249.5\n999\t249.75\n"
     assert stelae(cluster, *text, "--format", "csv", "--limit", "1").stdout == '"minute","celsius"\n997,249.25\n'
     assert json.loads(stelae(cluster, *text, "--json").stdout)["rows"][0] == [997, 249.25]
+    twice = [*text[:2], "minute >= 997", "--where", "celsius < 249.6", "--columns", "minute"]
+    assert stelae(cluster, *twice).stdout == "minute\n997\n998\n"
     table = stelae(cluster, *text, "--format", "table").stdout
     assert table == "minute  celsius\n   997   249.25\n   998    249.5\n   999   249.75\n"
     stelae(cluster, *text, "--output", str(tmp_path / "c.parquet"))

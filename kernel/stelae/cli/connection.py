@@ -41,7 +41,11 @@ SinceOption = Annotated[
     str, typer.Option("--since", help="Read what has changed since a time, said as for --at; rows that are gone, too.")
 ]
 WhereOption = Annotated[
-    str, typer.Option("--where", help="Rows to read, as in: \"celsius > 20 and station in ('Bergen', 'Oslo')\".")
+    list[str] | None,
+    typer.Option(
+        "--where",
+        help="Rows to read, as in: \"celsius > 20 and station in ('Bergen', 'Oslo')\"; given again, all must hold.",
+    ),
 ]
 ColumnsOption = Annotated[str, typer.Option("--columns", help="Columns, separated by commas; all unless given.")]
 FormatOption = Annotated[
@@ -109,6 +113,11 @@ async def table_name(client: AsyncClient, target: Target) -> str:
     if len(known) != 1:
         raise BadTarget(f"say which table with --table; there are: {', '.join(known) or 'none'}")
     return known[0]
+
+
+def conditions(where: list[str] | None) -> str:
+    """What all options ``--where`` say together."""
+    return " and ".join(one for one in where or () if one.strip())
 
 
 def split(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from stelae.spi.errors import CallerError, ConfigError, PluginError, StelaeError
+from stelae.spi.errors import CallerError, ConfigError, PluginError, StelaeError, TooOld
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -22,5 +22,17 @@ def exit_code(error: StelaeError) -> int:
 
 def report(error: StelaeError) -> int:
     """Tell an error on standard error and return the exit code."""
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {error}{_hint(error)}", file=sys.stderr)
     return exit_code(error)
+
+
+def _hint(error: StelaeError) -> str:
+    """What a command says besides: a number of 19 digits tells nobody from when on the past can be read."""
+    if not isinstance(error, TooOld):
+        return ""
+    from stelae.client.times import TIMESTAMP_MAX, to_datetime
+
+    if not 0 < error.floor <= TIMESTAMP_MAX:
+        return ""
+    when = to_datetime(error.floor).astimezone().isoformat(timespec="seconds")
+    return f"; the past can be read from {when} on"

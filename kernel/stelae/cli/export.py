@@ -19,6 +19,7 @@ from stelae.cli.connection import (
     Target,
     TimeoutOption,
     WhereOption,
+    conditions,
     split,
 )
 from stelae.cli.output import JsonOption
@@ -37,7 +38,7 @@ def export(
     tables: TablesOption = None,
     table: TableOption = "",
     columns: ColumnsOption = "",
-    where: WhereOption = "",
+    where: WhereOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most rows to write.")] = None,
     at: AtOption = "",
     since: SinceOption = "",
@@ -61,7 +62,7 @@ def export(
     options = ScanOptions(
         target=Target(directory=directory, connect=connect, tables=tables, table=table, timeout_s=timeout_s),
         columns=split(columns),
-        where=where,
+        where=conditions(where),
         limit=limit,
         at=at,
         since=since,

@@ -20,6 +20,7 @@ from stelae.cli.connection import (
     Target,
     TimeoutOption,
     WhereOption,
+    conditions,
     split,
 )
 from stelae.cli.output import JsonOption
@@ -36,7 +37,7 @@ def scan(
     tables: TablesOption = None,
     table: TableOption = "",
     columns: ColumnsOption = "",
-    where: WhereOption = "",
+    where: WhereOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most rows to read.")] = None,
     at: AtOption = "",
     since: SinceOption = "",
@@ -62,7 +63,7 @@ def scan(
     options = ScanOptions(
         target=Target(directory=directory, connect=connect, tables=tables, table=table, timeout_s=timeout_s),
         columns=split(columns),
-        where=where,
+        where=conditions(where),
         limit=limit,
         at=at,
         since=since,

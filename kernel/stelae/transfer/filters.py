@@ -59,7 +59,8 @@ def read_key(schema: Schema, words: list[str]) -> dict[str, Any]:
     columns = schema.key_layout.columns
     if len(words) != len(columns):
         names = ", ".join(f"{column.name} ({column.type})" for column in columns)
-        raise CallerError(f"the key is {names}: give {len(columns)} values, not {len(words)}")
+        values = "one value" if len(columns) == 1 else f"{len(columns)} values"
+        raise CallerError(f"the key is {names}: give {values}, not {len(words)}")
     return {column.name: read_value(column, word) for column, word in zip(columns, words, strict=True)}
 
 

@@ -72,7 +72,7 @@ class JsonReader:
                     row = _PLAIN.decode(line)
                 except (msgspec.MsgspecError, ValueError, RecursionError):
                     continue
-                for name in {*found, *row}:
+                for name in dict.fromkeys((*found, *row)):  # in the order of the file
                     found.setdefault(name, [None] * rows).append(row.get(name))
                 rows += 1
                 if rows >= SAMPLE_ROWS:

@@ -6,17 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stelae.cli.errors import EXIT_MISUSED, report
+from stelae.client.times import from_wall_us
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES, encode
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.machine.files import RealFiles
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
+from stelae.spi.errors import TooOld
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 
 UUID = "0123456789abcdef" * 2
@@ -326,3 +330,12 @@ def test_uuid_works_while_the_node_holds_its_lock(tmp_path: Path) -> None:
     assert run("fs", "uuid", str(root)).stdout.strip() == UUID
     assert InstanceFile(RealFiles(), Layout(str(root))).load().node_id == UUID
     lock.release()
+
+
+def test_a_time_that_is_forgotten_is_told_with_the_first_one_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    floor = from_wall_us(int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()) * 1_000_000)
+    assert report(TooOld(floor)) == EXIT_MISUSED
+    told = capsys.readouterr().err.strip().rpartition("the past can be read from ")[2].removesuffix(" on")
+    assert datetime.fromisoformat(told) == datetime(2026, 11, 15, 12, tzinfo=UTC)
+    report(TooOld(1 << 63))
+    assert capsys.readouterr().err.endswith(f"history floor {1 << 63}\n")

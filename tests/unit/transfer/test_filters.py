@@ -98,6 +98,8 @@ def test_a_time_that_is_none_says_what_one_is(text: str) -> None:
 
 def test_a_key_is_one_word_for_each_of_its_columns() -> None:
     assert read_key(SCHEMA, ["Bergen", "2026-06-01"]) == {"station": "Bergen", "day": date(2026, 6, 1)}
+    with pytest.raises(CallerError, match=r"the key is id \(int64\): give one value, not 2"):
+        read_key(schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}), ["1", "2"])
     with pytest.raises(CallerError, match=r"the key is station \(string\), day \(date\): give 2 values, not 1"):
         read_key(SCHEMA, ["Bergen"])
     with pytest.raises(BadFilter, match="expected date, got 'soon'"):

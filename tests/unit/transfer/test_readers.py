@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from stelae.spi.write import OpKind
 from stelae.transfer import csv_reader
 from stelae.transfer.checking import check_chunk
 from stelae.transfer.files import BrokenInput, Format, Kind, NoInput, UnknownFormat, kind_of
+from stelae.transfer.json_reader import JsonReader
 from stelae.transfer.readers import open_reader
 from stelae.transfer.records import BadRow, Chunk
 
@@ -255,3 +257,11 @@ def test_names_say_the_kind(tmp_path: Path) -> None:
             kind_of(Path(path))
     with pytest.raises(UnknownFormat, match="known: csv, tsv"):
         kind_of(Path("a.csv"), "excel")
+
+
+def test_columns_of_json_lines_are_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """A table that was made of them had its columns in another order each time."""
+    names = [f"c{n}" for n in range(20)]
+    lines = [*(f'{{"{name}": 1, "id": 2}}'.encode() for name in names), b'{"last": 1, "c3": 0}']
+    with contextlib.closing(JsonReader(write(tmp_path / "a.jsonl", b"\n".join(lines)))) as reader:
+        assert [*reader.columns] == [*reader.types()] == ["c0", "id", *names[1:], "last"]
