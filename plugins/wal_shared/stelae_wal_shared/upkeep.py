@@ -133,24 +133,33 @@ class Upkeep:
         return allowed - self.moved_bytes
 
     def _move_out(self, segment: Segment, budget: int) -> int:
-        """Move entries out of a segment until it is empty or the budget used up; return the bytes."""
+        """Move entries out of a segment until it is empty or the budget used up.
+
+        Returns the bytes: none if nothing of it can be read now, or is small enough ever to be moved; the budget if
+        that is too little, or moving failed."""
         batch: list[Share] = []
-        spent = 0
+        spent, stuck = 0, budget >= self._config.move_bytes_max
         for log in list(self._book.logs.values()):
             for extent in [one for one in log.extents if one.segment is segment]:
-                for entries in self._readable(log, extent.first, extent.end, budget - spent):
-                    batch.append(Share(log, entries))
-                    spent += _bytes_of(entries)
-        return spent if batch and self._move(batch, spent) else budget
+                try:
+                    for entries in self._within_budget(log, extent.first, extent.end, budget - spent):
+                        batch.append(Share(log, entries))
+                        spent += _bytes_of(entries)
+                except (StorageError, OSError):
+                    # If it is damage, the log has noted it by now, and no longer holds the rest.
+                    stuck = True
+        if not batch:
+            return 0 if stuck else budget
+        return spent if self._move(batch, spent) else budget
 
-    def _readable(self, log: TabletLog, first: int, end: int, budget: int) -> Iterator[list[Entry]]:
-        """Read a range as far as the budget reaches, or the log is whole."""
+    def _within_budget(self, log: TabletLog, first: int, end: int, budget: int) -> Iterator[list[Entry]]:
+        """Read a range as far as the budget reaches.
+
+        Raises:
+            StorageError, OSError: it cannot be read, or not any more.
+        """
         while first < end:
-            try:
-                entries = _within(read_from(self._book, log, first, end, budget), budget)
-            except (StorageError, OSError):
-                # If it is damage, the log has noted it by now, and no longer holds the rest.
-                return
+            entries = _within(read_from(self._book, log, first, end, budget), budget)
             if not entries:
                 return
             yield entries

@@ -56,6 +56,40 @@ def test_entries_of_an_idle_log_move_and_their_segments_go(harness: VirtualHarne
     engine.close()
 
 
+@pytest.mark.parametrize("which", range(4))
+def test_a_segment_that_cannot_be_read_keeps_no_other_from_being_emptied(harness: VirtualHarness, which: int) -> None:
+    """It once ended every attempt to move anything, and the log of the node grew until the next start."""
+    engine = with_pinned_segments(harness)
+    bad = segments(harness.disk)[which]
+    harness.disk.faults.fail_reads(bad, 1 << 30)
+    collect_busy(engine)
+    assert engine.stats()["moved_entries"] == 3
+    assert len(segments(harness.disk)) == 2 and bad in segments(harness.disk)
+    harness.disk.faults.heal()
+    collect_busy(engine)
+    assert len(segments(harness.disk)) == 1
+    check_holds(engine, held(4), IDLE)
+    engine.close()
+
+
+def test_an_entry_that_is_too_large_to_move_keeps_no_other_from_moving() -> None:
+    sizes = {"segment_bytes_first": 16384, "segment_bytes_max": 16384, "move_bytes_max": 4096}
+    harness = harness_of(dataclasses.replace(MOVING, **sizes, move_percent_max=1000))
+    engine = harness.open()
+    create_logs(engine, 3)
+    large = log_number(2)
+    extend(engine, [large], size_bytes=5000)
+    fill_segments(engine, BUSY, 1)
+    extend(engine, [IDLE], 4, size_bytes=50)
+    fill_segments(engine, BUSY, 1)
+    extend(engine, [BUSY])
+    collect_busy(engine)
+    assert engine.stats()["moved_entries"] == 4
+    check_holds(engine, Model(ZERO, list(entries(1, 4, size_bytes=50))), IDLE)
+    check_holds(engine, Model(ZERO, list(entries(1, 1, size_bytes=5000))), large)
+    engine.close()
+
+
 def test_a_segment_that_is_mostly_live_stays_where_it_is() -> None:
     harness = harness_of(dataclasses.replace(MOVING, live_percent_max=1))
     engine = with_pinned_segments(harness)
