@@ -30,6 +30,7 @@ class Book:
         newest: the highest number that was drawn for a segment, made or not.
         next_log: number of the log that is created next.
         dirty: logs with entries that are not durable yet.
+        kept: while a log is damaged, segments up to this number stay; none that came later has anything of it.
     """
 
     def __init__(self, files: Files, directory: str, indexes_max: int) -> None:
@@ -41,6 +42,7 @@ class Book:
         self.newest = 0
         self.next_log = 1
         self.dirty: dict[LogId, TabletLog] = {}
+        self.kept = 0
         self._indexes_max = indexes_max
         self._loaded: OrderedDict[int, Segment] = OrderedDict()
 
@@ -109,6 +111,14 @@ class Book:
                 _, oldest = self._loaded.popitem(last=False)
                 oldest.index = None
 
+    def expendable(self) -> list[Segment]:
+        """Segments but the last that may go once they are empty: all, or while a log is damaged those that came later.
+
+        What stands behind the damage may be all that is left of what was acknowledged. A damaged log takes no more, so
+        it has nothing in a segment that was begun afterwards."""
+        kept = self.kept if any(log.damage is not None for log in self.logs.values()) else 0
+        return [one for one in self.segments.values() if one.number > kept and one.number != self.last]
+
     def used(self, segment: Segment) -> None:
         """Keep an index longer than others; the caller holds the lock."""
         if segment.number in self._loaded:
@@ -125,6 +135,7 @@ class Book:
             if log.base.index < index <= log.last.index:
                 last_good = log.op_id_at(index - 1)
                 log.note_damage(error.path, error.offset or 0, error.fact, last_good)
+                self.kept = self.newest
                 self.dirty.pop(log.name, None)
             return log.corrupt() or past_the_end(log, index)
 

@@ -49,6 +49,7 @@ class SharedWal(WalEngine):
             marker = claim(files, directory, beside_others=beside_others)
             self._book = Book(files, directory, config.indexes_max)
             recover(self._book, marker.newest, marker.newest_end)
+            self._book.kept = self._book.newest
         except BaseException:
             self._lock.release()
             raise

@@ -87,12 +87,9 @@ class Upkeep:
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove the segments that no log needs. While a log is damaged all of them stay, as at a start: what stands
-        behind the damage may be all that is left of what was acknowledged."""
+        """Remove the segments that no log needs."""
         book = self._book
-        if any(log.damage is not None for log in book.logs.values()):
-            return
-        dead = [one for one in book.segments.values() if not one.live and one.number != book.last]
+        dead = [one for one in book.expendable() if not one.live]
         if not dead:
             return
         try:
@@ -116,11 +113,8 @@ class Upkeep:
         writer = self._tail.writer
         sparse = [
             one
-            for one in self._book.segments.values()
-            if (writer is None or one is not writer.segment)
-            and one.number != self._book.last
-            and one.live
-            and 100 * one.live <= percent * one.entries
+            for one in self._book.expendable()
+            if (writer is None or one is not writer.segment) and one.live and 100 * one.live <= percent * one.entries
         ]
         for segment in sorted(sparse, key=lambda one: one.live / one.entries):
             budget -= self._move_out(segment, budget)

@@ -11,7 +11,7 @@ from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness
-from stelae.testing.wal_model import Model, check_holds, entries
+from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
 from tests.unit.wal_shared.scenes import create_logs, extend, fill_segments, harness_of, log_number, segments
 
 A, B, C = (log_number(number) for number in range(3))
@@ -249,6 +249,40 @@ def damaged_in_the_head(harness: VirtualHarness) -> WalEngine:
     assert engine.logs()[A].last == OpId(1, 1) and engine.logs()[A].damage is not None
     extend(engine, [B])
     return engine
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_damaged_log_keeps_the_segments_that_were_there_and_none_that_came_later(
+    harness: VirtualHarness, again: bool
+) -> None:
+    """It once kept every segment until it was dropped: the log of the node grew without end."""
+    engine = harness.open()
+    create_logs(engine, 2)
+    extend(engine, [A], 3)
+    fill_segments(engine, B, 2)
+    first = segments(harness.disk)[0]
+    harness.disk.damage(first, harness.disk.read_bytes(first).index(entries(2, 1, size_bytes=200)[0].body) + 3)
+    with pytest.raises(Corrupt):
+        engine.read(A, 2, 3, READ_BYTES)
+    kept = set(segments(harness.disk))
+    fill_segments(engine, B, 1)
+    if again:
+        harness.crash(engine)
+        engine = harness.open()
+        assert engine.logs()[A].damage is not None
+    for _ in range(6):
+        fill_segments(engine, B, 2)
+        engine.collect(B, engine.logs()[B].last.index)
+        assert kept < set(segments(harness.disk)), "what is behind the damage may be all that is left of it"
+    assert len(segments(harness.disk)) <= len(kept) + 3
+    assert engine.read(A, 1, 2, READ_BYTES) == list(entries(1, 1, size_bytes=200))
+    engine.drop(A)
+    engine.close()
+    engine = harness.open()
+    fill_segments(engine, B, 1)
+    engine.collect(B, engine.logs()[B].last.index)
+    assert not kept & set(segments(harness.disk))
+    engine.close()
 
 
 def test_a_damaged_log_that_was_dropped_does_not_come_back_after_a_crash(harness: VirtualHarness) -> None:
