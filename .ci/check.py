@@ -50,7 +50,7 @@ GROUPS: dict[str, Command] = {
     "conformance": pytest("-n", "2", "tests/conformance"),
     "sim": tool("stelae", "sim", "run", "--seeds", SEEDS),
     "mutants": pytest("-n", "2", "--dist", "loadfile", "tests/sim"),
-    "e2e": pytest("tests/e2e"),
+    "e2e": pytest("-n", "2", "--dist", "loadfile", "tests/e2e"),
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
     "types": tool("mypy"),
