@@ -131,6 +131,8 @@ def read_at(text: str) -> At | None:
 
 def run_export(options: ScanOptions, *, progress: bool | None, as_json: bool) -> int:
     """Write the rows of a table to a file; return the exit code."""
+    if str(options.output) == "-":
+        raise BadScan("export writes a file, and '-' names none; to print rows: stelae scan --format csv")
     return asyncio.run(_export(options, progress, as_json))
 
 

@@ -144,7 +144,10 @@ class CsvReader:
             text = io.StringIO(data.decode("utf-8-sig", errors="surrogateescape"), newline="")
             names = next(csv.reader(text, delimiter=self._delimiter), [])
             "".join(names).encode()
-        except (csv.Error, UnicodeEncodeError) as error:
+        except UnicodeEncodeError:
+            fact = f"the header of {self._path} is no UTF-8 text: convert it with iconv"
+            raise BrokenInput(f"{fact}, or say with --format what it is if it is no CSV") from None
+        except csv.Error as error:
             raise BrokenInput(f"the header of {self._path} cannot be read: {error}") from error
         if not any(names):
             raise NoInput(f"{self._path} begins with an empty line; its first line has to name the columns")

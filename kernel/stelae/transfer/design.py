@@ -4,7 +4,7 @@ that exists."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -105,7 +105,7 @@ def design(name: str, types: Mapping[str, Any], key: Sequence[str], hash_levels:
         raise BadDesign(f"a table needs a key: --key COLUMNS, which tell rows apart, of {_some(types)}{hint}")
     unknown = [column for column in key if column not in types]
     if unknown:
-        raise BadDesign(f"the key names {', '.join(map(repr, unknown))}; the file has: {_some(types)}")
+        raise BadDesign(f"the key names {', '.join(map(repr, unknown))}; the file has: {_some(types)}{_apart(types)}")
     columns = []
     for column, kind in types.items():
         stored = stored_type(kind)
@@ -256,3 +256,13 @@ def _text(text: Any) -> str:
 def _some(names: Mapping[str, Any]) -> str:
     listed = ", ".join(names)
     return listed if len(listed) <= 400 else f"{listed[:400]}…"
+
+
+def _apart(names: Iterable[str]) -> str:
+    """What to say where the one name of a header looks like several."""
+    listed = [*names]
+    found = [sign for sign in (";", "\t", "|") if len(listed) == 1 and sign in listed[0]]
+    if not found:
+        return ""
+    how = "--format tsv" if found[0] == "\t" else f"--delimiter {found[0]!r}"
+    return f"; if {found[0]!r} stands between its cells, say {how}"

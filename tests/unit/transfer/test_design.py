@@ -91,6 +91,20 @@ def test_a_design_reads_back_as_the_table_it_describes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("id;name", "; if ';' stands between its cells, say --delimiter ';'"),
+        ("id\tname", "say --format tsv"),
+        ("id|name", "say --delimiter '|'"),
+    ],
+)
+def test_a_header_that_looks_like_several_names_is_told_with_its_delimiter(header: str, says: str) -> None:
+    with pytest.raises(BadDesign) as caught:
+        design("t", {header: pa.string()}, ["id"], [], "")
+    assert str(caught.value).endswith(says)
+
+
+@pytest.mark.parametrize(
     ("key", "levels", "says"),
     [
         ([], [], "a table needs a key: --key COLUMNS"),
