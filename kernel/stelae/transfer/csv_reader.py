@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class CsvReader:
         finally:
             first.close()
         self._stream = Stream(path, compression)
+        self._compression = compression
 
     def close(self) -> None:
         """Close the file."""
@@ -161,9 +162,10 @@ class CsvReader:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
+        source = _UntilBroken(self._stream.file)
         try:
-            yield from arrow_csv.open_csv(
-                self._stream.file,
+            read = arrow_csv.open_csv(
+                source if self._compression else self._stream.file,
                 # One thread: only then do rows that are left out come with their number.
                 read_options=arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
                 parse_options=arrow_csv.ParseOptions(
@@ -177,7 +179,9 @@ class CsvReader:
                     quoted_strings_can_be_null=False,
                 ),
             )
-        except (OSError, pa.ArrowException) as error:
+            yield from source.whole(read)
+        except (OSError, pa.ArrowException) as caught:
+            error = source.error or caught
             hint = ""
             if "straddling" in str(error):
                 hint = f"; a row longer than {BLOCK_BYTES >> 20} MiB, or a quote that is never closed?"
@@ -187,3 +191,41 @@ class CsvReader:
         reason = f"expected {row.expected_columns} cells, got {row.actual_columns}"
         self._ragged.append(BadRow(row.number - 1, "RAGGED", reason, row.text))
         return "skip"
+
+
+class _UntilBroken:
+    """A compressed stream that ends where it breaks, and remembers why.
+
+    Arrow reads far ahead, and tells an error of the stream before it hands out what it has read: how many rows came
+    before it was a matter of time."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def read(self, size_bytes: int = -1) -> bytes:
+        """Return what there is, up to so many bytes."""
+        if self.error is not None:
+            return b""
+        try:
+            return bytes(self._file.read(size_bytes))
+        except OSError as error:
+            self.error = error
+            return b""
+
+    def close(self) -> None:
+        """Whoever made the stream closes it."""
+
+    def whole(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Hand on what was read of it, but for the last row if it broke, which may be half a row; then raise why."""
+        held = None
+        for batch in batches:
+            if held is not None:
+                yield held
+            held = batch
+        if held is not None:
+            yield held if self.error is None else held.slice(0, max(0, len(held) - 1))
+        if self.error is not None:
+            raise self.error
