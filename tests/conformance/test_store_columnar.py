@@ -10,7 +10,7 @@ from stelae.spi.errors import TooOld
 from stelae.spi.store import ApplyEntry, ApplyResult
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
 from stelae.testing.conformance.store_harness import Replica, upsert
-from stelae_store_columnar import ColumnarStore, draft
+from stelae_store_columnar import ColumnarStore
 from stelae_store_columnar.config import ColumnarConfig
 
 
@@ -106,29 +106,6 @@ class TestOverlapping(StoreConformance):
 
     def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
         """It is not: this one never merges. The floor is kept all the same."""
-        replica = harness.replica()
-        replica.insert((1, "a", 1))
-        replica.store.set_history_floor(10)
-        with pytest.raises(TooOld):
-            replica.rows(9)
-
-
-class TestDrafted(StoreConformance):
-    """Whatever is in key order is encoded as it is applied; flushes come at every third entry."""
-
-    passed_over_rows = 300
-
-    @pytest.fixture(autouse=True)
-    def _drafts_everything(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(draft, "DRAFT_BYTES", 1)
-        monkeypatch.setattr(draft, "_UNSETTLED", 1)
-
-    @pytest.fixture
-    def harness(self) -> StoreHarness:
-        return StoreHarness(Sluggish, tiny)
-
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
-        """It is on disk. The floor is kept all the same."""
         replica = harness.replica()
         replica.insert((1, "a", 1))
         replica.store.set_history_floor(10)

@@ -15,7 +15,6 @@ from stelae_store_columnar.block_writer import BlockWriter
 from stelae_store_columnar.chunks import Chunk, gathered, overlap
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.directory import BlockDirectory
-from stelae_store_columnar.draft import Draft
 from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.levels import Level, Levels, Live
 from stelae_store_columnar.parts import Cut, Interval, Source, steps
@@ -33,29 +32,15 @@ class Merger:
         self._reader = reader
         self._config = config
         self._cut = Cut(reader.order, config.row_group_rows)
-        self._draft = Draft()
-
-    def draft(self, state: State, floor: int) -> None:
-        """Encode some of what is in memory ahead of its flush, if enough has come that is in key order."""
-        chunks = self._draft.due(state, self._config)
-        if chunks:
-            writer = self._draft.writer or self._writer(state)
-            self._fill(writer, state, floor, chunks, (None, None), False)
-            self._draft.added(state, chunks, writer)
 
     def flushed(self, state: State, floor: int) -> Levels:
         """Write out what is in memory; return the levels with it. Blocks that meet no others are settled at once."""
         levels = state.levels
         settled, fresh = [*levels.settled.blocks], [level.blocks[0] for level in levels.fresh]
         chunks: Sequence[Chunk] = state.chunks
-        draft, self._draft = self._draft, Draft()
-        rest = draft.rest(state)
-        if rest is not None:
-            chunks = rest
-        elif overlap(chunks):
+        if overlap(chunks):
             chunks = gathered(chunks, types_of(state.schema))
-        begun = None if rest is None else draft.writer
-        for live in self._write(state, floor, chunks, (None, None), not levels.blocks, begun):
+        for live in self._write(state, floor, chunks, (None, None), not levels.blocks):
             # By whole blocks: the key gap between two row groups of one is no place for another.
             meets = any(other.overlaps(live.first, live.last) for other in levels.blocks)
             (fresh if meets else settled).append(live)
@@ -157,27 +142,11 @@ class Merger:
                 return key
         return None
 
-    def _writer(self, state: State) -> BlockWriter:
-        return BlockWriter(self._reader.files, state.schema, self._config, self._directory.next_path)
-
-    def _fill(
-        self, writer: BlockWriter, state: State, floor: int, sources: Sequence[Source], span: Interval, bottom: bool
-    ) -> None:
-        for versions in whole_versions(state, sources, span, self._cut):
-            writer.add(state.resolver(state.schema.layout.ids).needed([versions], floor, bottom))
-
-    def _write(
-        self,
-        state: State,
-        floor: int,
-        sources: Sequence[Source],
-        span: Interval,
-        bottom: bool,
-        begun: BlockWriter | None = None,
-    ) -> list[Live]:
-        writer = begun or self._writer(state)
+    def _write(self, state: State, floor: int, sources: Sequence[Source], span: Interval, bottom: bool) -> list[Live]:
+        writer = BlockWriter(self._reader.files, state.schema, self._config, self._directory.next_path)
         try:
-            self._fill(writer, state, floor, sources, span, bottom)
+            for versions in whole_versions(state, sources, span, self._cut):
+                writer.add(state.resolver(state.schema.layout.ids).needed([versions], floor, bottom))
             written = writer.finish()
             self._directory.sync()
         except BaseException:

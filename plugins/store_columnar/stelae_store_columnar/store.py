@@ -121,7 +121,6 @@ class ColumnarStore(TabletStore):
                 stamp = max(self._state.stamp, entry.timestamp)
                 self._become(stamp=stamp, applied=entry.op_id)
             results.append(ApplyResult(entry.op_id, faults))
-        self._upkeep.draft(self._state, self._floor)
         return results
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:

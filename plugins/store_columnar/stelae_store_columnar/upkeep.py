@@ -59,10 +59,6 @@ class Upkeep:
             levels = self._merger.merged(replace(state, levels=levels, chunks=()), floor)
         return levels
 
-    def draft(self, state: State, floor: int) -> None:
-        """Do some of the next flush's work ahead of it, if there is enough of it. Writes no file."""
-        self._merger.draft(state, floor)
-
     def compacted(self, state: State, floor: int) -> Levels | None:
         """Do one piece of merging, or of dropping what the floor has made superfluous; ``None``: nothing to do.
 
