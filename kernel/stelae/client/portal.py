@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import threading
+import weakref
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
@@ -16,6 +19,16 @@ JOIN_S = 5.0
 """How long closing waits for the thread."""
 
 
+_open: weakref.WeakSet[Portal] = weakref.WeakSet()
+
+
+@atexit.register
+def _nobody_waits() -> None:
+    """When a program ends the loops' threads stop where they are: what is cleaned up later must not wait for them."""
+    for portal in _open:
+        portal.closed = True
+
+
 class Portal:
     """Runs coroutines for any thread. The thread is a daemon: a forgotten client keeps no program from ending."""
 
@@ -23,8 +36,10 @@ class Portal:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="stelae-client", daemon=True)
         self._thread.start()
+        self._process = os.getpid()
         self.closed = False
         """Whether nothing is run any more."""
+        _open.add(self)
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Carry a coroutine out and return what it returns, or raise what it raises.
@@ -37,6 +52,9 @@ class Portal:
         if self.closed:
             work.close()
             raise Unavailable("the client is closed")
+        if os.getpid() != self._process:
+            work.close()
+            raise Unavailable("the client was made by another process, of which this one is a fork; connect again here")
         if threading.current_thread() is self._thread:
             work.close()
             raise Unavailable("a synchronous call from the client's own thread would wait for itself")

@@ -77,7 +77,7 @@ class Buffer:
 
     def add(self, kind: OpKind, row: Any) -> tuple[bool, bool]:
         """Take a row. Returns whether there was room, and whether the session has something to do now."""
-        size_bytes = _weigh(row)
+        size_bytes, row = _weigh(row), _own(row)
         options = self._options
         with self._lock:
             full = self._held_rows >= options.buffer_rows_max or self._held_bytes >= options.buffer_bytes_max
@@ -123,6 +123,13 @@ class Buffer:
         with self._lock:
             self._held_rows -= len(batch)
             self._held_bytes -= sum(held.size_bytes for held in batch)
+
+
+def _own(row: Any) -> Any:
+    """A row that stays as it is when its caller fills the same dict or list again."""
+    if isinstance(row, Mapping):
+        return dict(row)
+    return tuple(row) if isinstance(row, list) else row
 
 
 def _weigh(row: Any) -> int:

@@ -23,6 +23,9 @@ BLOCK_BYTES = 4 << 20
 HEADER_BYTES_MAX = 1 << 20
 """Longest header."""
 
+_PIECE_BYTES = 1 << 16
+"""Bytes asked of a stream at a time: if it breaks, so many are lost with what broke."""
+
 
 _SURPLUS_BYTES = 3
 """What a cell takes in memory beyond its text and the delimiter behind it: an offset of four bytes."""
@@ -47,6 +50,7 @@ class CsvReader:
         self._delimiter = delimiter
         self._nulls = ["", null] if null else [""]
         self._ragged: list[BadRow] = []
+        self._unclosed: Any = None
         self._seen_bytes = 0
         first = Stream(path, compression)
         try:
@@ -87,7 +91,11 @@ class CsvReader:
                 numbers, seen = self._number(seen, len(piece))
                 if seen > after:
                     yield self._chunk(schema, columns, piece, numbers, seen, after)
-        rest = [row for row in self._ragged if row.row > max(seen, after)]
+        if self._unclosed is not None:
+            (number,), _ = self._number(seen, 1)
+            reason = "a quote in it is never closed: all that follows in the file became part of this row"
+            self._ragged.append(BadRow(number, "BAD_VALUE", reason, self._raw(self._unclosed, 0)))
+        rest = sorted([row for row in self._ragged if row.row > max(seen, after)], key=lambda row: row.row)
         if rest:
             yield Chunk([], (), rest, rest[-1].row, 1.0)
 
@@ -132,12 +140,10 @@ class CsvReader:
     # -- the file --------------------------------------------------------------------------------
 
     def _header(self, stream: Stream) -> list[str]:
-        import pyarrow as pa
-
-        try:
-            data = stream.file.read(HEADER_BYTES_MAX)
-        except (OSError, pa.ArrowException) as error:
-            raise BrokenInput(f"{self._path} cannot be read: {error}") from error
+        source = _UntilBroken(stream.file)
+        data = source.read(HEADER_BYTES_MAX)
+        if source.error is not None and b"\n" not in data:
+            raise BrokenInput(f"{self._path} cannot be read: {source.error}") from source.error
         if data[:2] in UTF16_MARKS:
             fact = f"{self._path} is UTF-16; this reads UTF-8"
             raise BrokenInput(f"{fact}: convert it with iconv -f UTF-16 -t UTF-8")
@@ -155,7 +161,8 @@ class CsvReader:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not all(names):
             what = f"names {twice[0]!r} twice" if twice else "has a column without a name"
-            raise BrokenInput(f"the header of {self._path} {what}: {', '.join(names)[:400]}")
+            step = "" if twice else "; name it in the file (pandas writes its index so: to_csv(..., index=False))"
+            raise BrokenInput(f"the header of {self._path} {what}: {', '.join(names)[:400]}{step}")
         return names
 
     def _batches(self) -> Iterator[Any]:
@@ -165,7 +172,7 @@ class CsvReader:
         source = _UntilBroken(self._stream.file)
         try:
             read = arrow_csv.open_csv(
-                source if self._compression else self._stream.file,
+                source,
                 # One thread: only then do rows that are left out come with their number.
                 read_options=arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
                 parse_options=arrow_csv.ParseOptions(
@@ -180,6 +187,7 @@ class CsvReader:
                 ),
             )
             yield from source.whole(read)
+            self._unclosed = source.unclosed
         except (OSError, pa.ArrowException) as caught:
             error = source.error or caught
             hint = ""
@@ -194,26 +202,42 @@ class CsvReader:
 
 
 class _UntilBroken:
-    """A compressed stream that ends where it breaks, and remembers why.
+    """A stream that ends where it breaks, and remembers why.
 
     Arrow reads far ahead, and tells an error of the stream before it hands out what it has read: how many rows came
-    before it was a matter of time."""
+    before it was a matter of time. Nor does it tell that a quote is open where the text ends: then the last row has
+    swallowed what stood behind the quote.
+
+    Attributes:
+        error: why it broke.
+        unclosed: the last row, if it holds several lines and the number of quotes in the text is odd.
+    """
 
     closed = False
 
     def __init__(self, file: Any) -> None:
         self._file = file
+        self._quotes = 0
         self.error: OSError | None = None
+        self.unclosed: Any = None
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """Return what there is, up to so many bytes."""
-        if self.error is not None:
-            return b""
-        try:
-            return bytes(self._file.read(size_bytes))
-        except OSError as error:
-            self.error = error
-            return b""
+        """Return what there is, up to so many bytes; all of it if there are fewer, or the stream breaks behind them."""
+        pieces: list[bytes] = []
+        left = size_bytes
+        while left and self.error is None:
+            try:
+                piece = bytes(self._file.read(min(left, _PIECE_BYTES) if left > 0 else _PIECE_BYTES))
+            except OSError as error:
+                self.error = error
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece) if left > 0 else 0
+        data = b"".join(pieces)
+        self._quotes += data.count(b'"')
+        return data
 
     def close(self) -> None:
         """Whoever made the stream closes it."""
@@ -226,6 +250,13 @@ class _UntilBroken:
                 yield held
             held = batch
         if held is not None:
-            yield held if self.error is None else held.slice(0, max(0, len(held) - 1))
+            before, last = held.slice(0, max(0, len(held) - 1)), held.slice(max(0, len(held) - 1))
+            if self.error is None and self._quotes % 2 and _has_lines(last):
+                self.unclosed = last
+            yield held if self.error is None and self.unclosed is None else before
         if self.error is not None:
             raise self.error
+
+
+def _has_lines(row: Any) -> bool:
+    return any(cell is not None and b"\n" in cell for column in row.columns for cell in column.to_pylist())

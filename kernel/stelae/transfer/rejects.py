@@ -101,6 +101,8 @@ def _plain(value: Any) -> Any:
             return str(value)
         case str():
             return value.encode(errors="replace").decode()
+        case date() if type(value) not in (date, datetime):
+            return str(value)  # of a library's own class, which knows nanoseconds
         case None | bool() | int() | float() | bytes() | date() | datetime() | Decimal():
             return value
         case _:

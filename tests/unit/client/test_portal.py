@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -68,3 +71,34 @@ def test_a_call_from_the_loops_own_thread_is_refused_instead_of_waiting_for_itse
     with pytest.raises(Unavailable, match="wait for itself"):
         portal.run(inside())
     portal.close()
+
+
+def test_a_fork_is_told_to_connect_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy of the loop has no thread: a call waited for ever, whatever its timeout."""
+    portal = Portal()
+    own = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: own + 1)
+    with pytest.raises(Unavailable, match="connect again here"):
+        portal.run(double(1))
+    monkeypatch.undo()
+    assert portal.run(double(1)) == 2
+    portal.close()
+
+
+def test_a_program_ends_that_leaves_a_generator_half_read() -> None:
+    program = """
+from stelae.client.portal import Portal
+portal = Portal()
+async def nothing(): pass
+def rows():
+    try:
+        yield 1
+    finally:
+        if not portal.closed:
+            portal.run(nothing())
+kept = rows()
+next(kept)
+print("end of script", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end of script\n", "")

@@ -55,6 +55,22 @@ def test_rows_leave_when_enough_have_come_and_at_the_end() -> None:
     in_session(work, flush_rows=10)
 
 
+@pytest.mark.parametrize("kind", [dict, list])
+def test_a_row_stays_as_it_was_handed_in_when_its_caller_fills_the_same_one_again(kind: type) -> None:
+    """Five rows of a loop over one dict had become one, five times."""
+
+    async def work(memory: MemoryTable, session: AsyncSession) -> None:
+        row: Any = {} if kind is dict else [None, None]
+        names: Any = ("id", "value") if kind is dict else (0, 1)
+        for number in range(5):
+            row[names[0]], row[names[1]] = number, number * 10
+            await session.upsert(row if kind is dict else [row])
+        await session.flush()
+        assert [await memory.table.get(n) for n in range(5)] == [{"id": n, "value": 10 * n} for n in range(5)]
+
+    in_session(work)
+
+
 def test_large_rows_leave_by_their_size() -> None:
     async def work(memory: MemoryTable, session: AsyncSession) -> None:
         await session.insert({"id": 1, "value": "x" * 2000})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pandas as pd
 import pytest
 
 from stelae.transfer.journal import BadJournal, Journal, JournalInUse, Position, Subject, digest_of
@@ -120,6 +121,13 @@ def test_two_imports_cannot_hold_one_journal(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_an_error_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(BadJournal, match="choose another place with --journal"):
         Journal.open(tmp_path / "nowhere" / "j", SUBJECT)
+
+
+def test_times_with_nanoseconds_can_be_told() -> None:
+    """Parquet made by pandas: an import of it ended with a traceback, at every try."""
+    values = {"at": pd.Timestamp("2026-01-02T03:04:05.000000007"), "not": pd.NaT}
+    told = msgspec.json.decode(line_of(BadRow(6, "BAD_VALUE", "no", values)))
+    assert told["values"] == {"at": "2026-01-02 03:04:05.000000007", "not": "NaT"}
 
 
 def test_bad_rows_behind_the_acknowledged_position_are_told_again_and_once(tmp_path: Path) -> None:

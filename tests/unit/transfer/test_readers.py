@@ -136,7 +136,7 @@ def test_tabs_and_other_delimiters(tmp_path: Path) -> None:
         ("a.arrow", b"", NoInput, "is empty"),
         ("a.csv", b"\nid\n", NoInput, "empty line"),
         ("a.csv", b"id,id\n1,2\n", BrokenInput, "names 'id' twice"),
-        ("a.csv", b"id,\n1,2\n", BrokenInput, "column without a name"),
+        ("a.csv", b"id,\n1,2\n", BrokenInput, "column without a name.*index=False"),
         ("a.csv", "id\n1\n".encode("utf-16"), BrokenInput, "UTF-16"),
         ("a.csv", b"id,\xff\n1,2\n", BrokenInput, "the header of .* is no UTF-8 text: convert it with iconv"),
         ("a.jsonl", b"1\n2\n", BrokenInput, "no JSON object"),
@@ -175,11 +175,42 @@ def test_a_compressed_file_that_ends_early_gives_what_came_before(
     assert there - UNPACKED_ROWS_MAX < len(found) < there
 
 
+def test_a_compressed_file_that_breaks_within_its_first_piece_gives_its_first_rows(tmp_path: Path) -> None:
+    """The header is looked for in a megabyte; that the file breaks within it is no reason to know no header."""
+    lines = "".join(f"{n},{n * 7919 % 100_003}\n" for n in range(60_000))
+    whole = gzip.compress(f"id,text\n{lines}".encode())
+    path = write(tmp_path / "a.csv.gz", whole[: len(whole) // 2])
+    with contextlib.closing(open_reader(path, kind_of(path))) as reader:
+        chunks = reader.chunks(SCHEMA, reader.columns, 0)
+        assert len(next(chunks).rows)
+        with pytest.raises(BrokenInput, match="cannot be read on"):
+            assert [*chunks]
+
+
 def test_a_quote_that_is_never_closed_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1 << 20)
     path = write(tmp_path / "a.csv", 'id,text\n1,a\n2,"' + "x" * (3 << 20) + "\n")
     with pytest.raises(BrokenInput, match="a quote that is never closed"):
         read(path)
+
+
+def test_a_quote_that_is_never_closed_in_a_small_file_is_told_by_its_row(tmp_path: Path) -> None:
+    """Nearly a thousand rows had become one cell, and nobody was told."""
+    lines = ["id,text", "1,a", "2", "3,c", '4,"open', *(f"{n},row{n}" for n in range(5, 1000))]
+    chunks = read(write(tmp_path / "a.csv", "\n".join(lines)))
+    assert sorted(rows(chunks)) == [1, 3]
+    assert [number for number, _ in bad(chunks)] == [2, 4]
+    (told,) = [row for chunk in chunks for row in chunk.bad if row.row == 4]
+    assert "a quote in it is never closed" in told.reason
+    assert "row999" in str(told.values)
+
+
+@pytest.mark.parametrize(
+    "text", ['id,text\n1,5" pipe\n2,b\n', 'id,text\n1,a\n2,"two\nlines"\n', 'id,text\n1,"say ""no"""\n2,"b"\n']
+)
+def test_other_quotes_are_no_reason_to_doubt_a_row(tmp_path: Path, text: str) -> None:
+    chunks = read(write(tmp_path / "a.csv", text))
+    assert sorted(rows(chunks)) == [1, 2] and bad(chunks) == []
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
