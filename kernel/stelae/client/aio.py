@@ -122,10 +122,9 @@ class AsyncClient:
     async def _tablets(self, location: TableLocation, timeout_s: float) -> list[SpreadTablet]:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
         _check_schemas(location, tablets)
-        catalog = self.catalog if location.table_id else None
-        for tablet in tablets if catalog is not None else ():
-            assert catalog is not None
-            tablet.ask_if_gone(partial(self._is_gone, catalog, location.table_id, tablet.tablet_id))
+        if self.catalog is not None and location.table_id:
+            for tablet in tablets:
+                tablet.ask_if_gone(partial(self._is_gone, self.catalog, location.table_id, tablet.tablet_id))
         return [SpreadTablet(tablet, self.connection) for tablet in tablets]
 
     async def _reopen(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]]:

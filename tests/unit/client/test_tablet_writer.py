@@ -81,6 +81,18 @@ class Saying:
         return future
 
 
+def writer_of(caller: Any) -> TabletWriter:
+    """A writer of one tablet whose calls ``caller`` answers."""
+    return TabletWriter(
+        caller,
+        LeaderTracker(NODES),
+        tablet_id=TabletId("t"),
+        client_id=ClientId("c"),
+        schema_version=1,
+        rng=random.Random(1),
+    )
+
+
 @pytest.mark.parametrize(
     ("before", "told"),
     [((), NoSuchTablet), ((Unavailable("no answer"),), DeadlineExceeded), ((Overloaded("full"),), DeadlineExceeded)],
@@ -92,14 +104,7 @@ def test_a_tablet_that_no_member_has_ends_a_write_unless_somebody_may_have_taken
 
     async def run() -> None:
         caller = Saying(*before, NoSuchTablet("no tablet 't' on this node"))
-        writer = TabletWriter(
-            caller,
-            LeaderTracker(NODES),
-            tablet_id=TabletId("t"),
-            client_id=ClientId("c"),
-            schema_version=1,
-            rng=random.Random(1),
-        )
+        writer = writer_of(caller)
         with pytest.raises(told):
             await writer.write(operation(OpKind.INSERT, [(1,)]), 0.2)
         assert writer.pending == 0
@@ -122,14 +127,7 @@ def test_a_write_that_somebody_may_have_taken_ends_when_its_tablet_is_known_to_b
             return gone
 
         caller = Saying(Unavailable("no answer"), NoSuchTablet("no tablet 't' on this node"))
-        writer = TabletWriter(
-            caller,
-            LeaderTracker(NODES),
-            tablet_id=TabletId("t"),
-            client_id=ClientId("c"),
-            schema_version=1,
-            rng=random.Random(1),
-        )
+        writer = writer_of(caller)
         writer.is_gone = is_gone
         with pytest.raises(told):
             await writer.write(operation(OpKind.INSERT, [(1,)]), 300.0 if gone else 0.2)

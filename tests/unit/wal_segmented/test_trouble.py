@@ -9,7 +9,7 @@ import pytest
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.errors import Corrupt, Full, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
-from stelae.spi.wal import Append, Failed
+from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
@@ -51,13 +51,18 @@ def with_other(harness: VirtualHarness) -> None:
     harness.crash(engine, Survival.KEPT)
 
 
-@pytest.mark.parametrize("path", [FIRST, BASE])
-def test_a_log_that_cannot_be_read_beside_one_that_can_is_out_of_use_until_the_next_start(path: str) -> None:
-    """One sector of one tablet's log once kept a node with all its tablets from starting."""
+def one_of_two_unread(path: str) -> tuple[VirtualHarness, WalEngine]:
+    """An engine of two logs, one of which has a file that the disk does not give back."""
     harness = small_harness()
     with_other(harness)
     harness.disk.faults.fail_reads(path, 1 << 30)
-    engine = harness.open()
+    return harness, harness.open()
+
+
+@pytest.mark.parametrize("path", [FIRST, BASE])
+def test_a_log_that_cannot_be_read_beside_one_that_can_is_out_of_use_until_the_next_start(path: str) -> None:
+    """One sector of one tablet's log once kept a node with all its tablets from starting."""
+    harness, engine = one_of_two_unread(path)
     state = engine.logs()[LOG]
     assert state.damage is not None and state.damage.unread and state.damage.path == path
     assert (engine.stats()["logs_damaged"], engine.stats()["logs_unread"]) == (0, 1)
@@ -84,10 +89,7 @@ def test_a_log_that_cannot_be_read_beside_one_that_can_is_out_of_use_until_the_n
 
 @pytest.mark.parametrize("path", [FIRST, BASE])
 def test_a_log_that_could_not_be_read_can_be_set_aside_with_all_it_holds(path: str) -> None:
-    harness = small_harness()
-    with_other(harness)
-    harness.disk.faults.fail_reads(path, 1 << 30)
-    engine = harness.open()
+    harness, engine = one_of_two_unread(path)
     engine.set_aside(LOG, "/node/aside")
     assert set(engine.logs()) == {OTHER}
     harness.disk.faults.heal()
