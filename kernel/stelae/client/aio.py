@@ -13,18 +13,20 @@ from typing import Any, TypeAlias
 from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
 from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog, location_of
 from stelae.client.client import Client, Tablet
-from stelae.client.definition import Columns, definition
+from stelae.client.definition import Columns, definition, plain_defaults
 from stelae.client.leader import LeaderTracker
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
 from stelae.client.master_errors import NoTable
 from stelae.client.master_names import TableId, TableState
 from stelae.client.master_requests import (
+    AddColumn,
     AlterStep,
     AlterTable,
     DeleteTable,
     DropRange,
     RecallTable,
     RenameTable,
+    SetDefault,
     TabletPlace,
 )
 from stelae.client.messages import ScanPage
@@ -214,6 +216,9 @@ class AsyncClient:
         text("the name of a table", name)
         timeout_s = seconds("timeout_s", timeout_s)
         steps = tuple(alter_step(step) for step in steps)
+        if any(isinstance(step, AddColumn | SetDefault) for step in steps):
+            described = await catalog.get_table(name, timeout_s=timeout_s)
+            steps = plain_defaults(Schema.from_bytes(described.schema), steps)
         drops = any(isinstance(step, DropRange) for step in steps)
         before = (await catalog.get_table(name, timeout_s=timeout_s)).tablets if drops else ()
         await catalog.change(AlterTable(table=name, steps=steps), timeout_s=timeout_s)

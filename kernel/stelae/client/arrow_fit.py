@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from stelae.rows.building import describe_misfit, misfits
 from stelae.rows.limits import out_of_range
+from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import to_array
 from stelae.spi.schema import Column
@@ -28,13 +29,14 @@ class Fitted(NamedTuple):
 
 
 def fit_values(column: Column, values: Sequence[Any]) -> Fitted:
-    """Fit plain Python values."""
+    """Fit Python values, and those that stand for some (``stelae.rows.scalars``)."""
     bad: dict[int, str] = {}
     try:
         array = to_array(column, values)
     except SchemaMismatch:
-        bad = {place: describe_misfit(column, values[place]) for place in misfits(column, values)}
-        array = to_array(_nullable(column), [None if p in bad else v for p, v in enumerate(values)])
+        plain = [plain_scalar(column, value) for value in values]
+        bad = {place: describe_misfit(column, values[place]) for place in misfits(column, plain)}
+        array = to_array(_nullable(column), [None if p in bad else v for p, v in enumerate(plain)])
     late = out_of_range(column, array)
     bad |= {place: describe_misfit(column, values[place]) for place in late}
     return Fitted(_nulled(array, late) if late else array, bad)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
+
+import msgspec
 
 from stelae.client.arguments import BadArgument, flag, text
 from stelae.client.column_types import columns_of
-from stelae.client.master_requests import CreateTable
+from stelae.client.master_requests import AddColumn, AlterStep, CreateTable, RenameColumn, SetDefault
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain import from_plain, plain_value
 from stelae.partition.schema import BadPartitioning, KeyRange, PartitionSchema
 from stelae.rows.limits import MOST
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Column, Schema
 
 Columns: TypeAlias = Mapping[str, str] | Sequence[Mapping[str, Any]] | Any
 """``{"id": "int64", "name": "string"}``, where all but the key may be empty; or ``[{"name": "id", "type": "int64"},
@@ -51,6 +54,7 @@ def definition(
         if not isinstance(one, Mapping):
             raise SchemaMismatch(f'a column is a dict such as {{"name": "id", "type": "int64"}}, not {one!r:.80}')
         _check_fields(one)
+    columns = [{**one, "default": plain_default(str(one["type"]), one.get("default"))} for one in columns]
     unknown = [one for one in names if one not in [column.get("name") for column in columns]]
     if unknown:
         known = ", ".join(str(column.get("name")) for column in columns)
@@ -62,6 +66,30 @@ def definition(
     return CreateTable(
         name=name, schema=schema.to_bytes(), partition_schema=scheme.to_bytes(), replication_factor=replicas
     )
+
+
+def plain_default(kind: str, value: Any) -> Any:
+    """Return a default as schemas have it: a number, text, bytes, a decimal as text, a date or a time as a number."""
+    try:
+        plain = plain_value(Column(id=1, name="default", type=kind), value)
+    except SchemaMismatch:
+        return value  # Of a type that there is not, which whoever makes the schema says.
+    return str(plain) if kind.startswith("decimal") and type(plain) in (int, Decimal) else plain
+
+
+def plain_defaults(schema: Schema, steps: Sequence[AlterStep]) -> tuple[AlterStep, ...]:
+    """Return the steps of an alteration of a table with defaults as schemas have them."""
+    kinds = {column.name: column.type for column in schema.columns}
+    found = []
+    for step in steps:
+        if isinstance(step, AddColumn):
+            kinds[step.name] = step.type
+        elif isinstance(step, RenameColumn):
+            kinds[step.to] = kinds.get(step.name, "")
+        if isinstance(step, AddColumn | SetDefault):
+            step = msgspec.structs.replace(step, default=plain_default(kinds.get(step.name, ""), step.default))
+        found.append(step)
+    return tuple(found)
 
 
 def _check_fields(column: Mapping[str, Any]) -> None:

@@ -32,6 +32,7 @@ from stelae.partition.schema import KeyRange
 from stelae.rows.building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys
+from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -467,11 +468,15 @@ class AsyncTable:
             lacking = [name for name in self.key if name not in key]
             if unknown or lacking:
                 raise SchemaMismatch(f"a key has values for {', '.join(self.key)}, and for nothing else: {key!r:.120}")
-            return tuple(key[name] for name in self.key)
+            return self._plain([key[name] for name in self.key])
         values = key if isinstance(key, tuple | list) else (key,)
         if len(values) != len(self.key):
             raise SchemaMismatch(f"a key has values for {', '.join(self.key)}; got {len(values)}: {key!r:.120}")
-        return tuple(values)
+        return self._plain(values)
+
+    def _plain(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Values of the first key columns."""
+        return tuple(map(plain_scalar, self.schema.key_layout.columns, values))
 
     def _bound(self, key: Any) -> bytes | None:
         """A key, or the first columns of one, encoded."""
@@ -481,7 +486,7 @@ class AsyncTable:
         if not 1 <= len(values) <= len(self.key):
             raise SchemaMismatch(f"a bound has values for the first of {', '.join(self.key)}; got {key!r:.120}")
         columns = KeyColumns(self.schema, self.schema.key)
-        return b"".join(columns.encode_one(place, value) for place, value in enumerate(values))
+        return b"".join(columns.encode_one(place, value) for place, value in enumerate(self._plain(values)))
 
 
 def _checked_limit(limit: int | None) -> int | None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from stelae.rows.scalars import plain_scalar, whole_microseconds
 from stelae.spi.errors import CallerError
+from stelae.spi.schema import Column
 
 LOGICAL_BITS = 12
 """As the nodes' clocks have it (``stelae.host.hybrid_clock``); a test compares the two."""
@@ -16,15 +18,16 @@ TIMESTAMP_MAX = (1 << 63) - 1
 
 At: TypeAlias = int | datetime
 
+_TIME = Column(id=1, name="at", type="timestamp")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def hybrid(at: At) -> int:
     """Return the hybrid timestamp of a time; of a ``datetime`` the last one within its microsecond.
 
-    A ``datetime`` without a zone is local time, as everywhere in Python. ``CallerError``: out of range."""
-    if hasattr(at, "to_pydatetime"):  # Of pandas: it is a ``datetime``, but knows of no local time.
-        at = at.to_pydatetime(warn=False)
+    A ``datetime`` without a zone is local time, as everywhere in Python; times of pandas and numpy are taken as such.
+    ``CallerError``: out of range."""
+    given, at = at, plain_scalar(_TIME, whole_microseconds(at))
     if isinstance(at, datetime):
         try:
             span = at.astimezone(UTC) - _EPOCH
@@ -33,7 +36,7 @@ def hybrid(at: At) -> int:
         at = ((span // timedelta(microseconds=1)) + 1 << LOGICAL_BITS) - 1
     if isinstance(at, bool) or not isinstance(at, int):
         hint = "; give its .timestamp" if hasattr(at, "timestamp") else ""
-        fact = f"a time to read at is a datetime or a hybrid timestamp, not {type(at).__name__} {at!r:.40}"
+        fact = f"a time to read at is a datetime or a hybrid timestamp, not {type(given).__name__} {given!r:.40}"
         raise CallerError(f"{fact}{hint}")
     if not 0 < at <= TIMESTAMP_MAX:
         raise CallerError(f"the time to read at is {at}; timestamps are from 1 to {TIMESTAMP_MAX}")

@@ -15,6 +15,7 @@ import msgspec
 from stelae.client.intake import unknown_columns
 from stelae.client.messages import IN_VALUES_MAX
 from stelae.rows.building import describe_misfit, misfits
+from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch, to_array
 from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
@@ -77,9 +78,10 @@ def _listed(column: Column, values: Any) -> list[Any]:
 def _plain(column: Column, values: list[Any]) -> list[Any]:
     """The plain values that travel, once all of them fit the column."""
     never_null = msgspec.structs.replace(column, nullable=False, default=None)
+    plain = [plain_scalar(never_null, value) for value in values]
     try:
-        rows = RowBatch.from_arrays(Layout((never_null,)), [to_array(never_null, values)])
+        rows = RowBatch.from_arrays(Layout((never_null,)), [to_array(never_null, plain)])
     except SchemaMismatch:
-        place = misfits(never_null, values)[0]
+        place = misfits(never_null, plain)[0]
         raise BadFilter(f"in a filter, {describe_misfit(never_null, values[place])}") from None
     return rows.values(0)

@@ -17,6 +17,7 @@ from typing import Any
 
 from stelae.partition.columns import KeyColumns
 from stelae.partition.schema import UNBOUNDED, BadPartitioning, HashLevel, KeyRange, PartitionSchema
+from stelae.rows.scalars import has_nanoseconds, plain_scalar
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Column, Schema
 
@@ -66,9 +67,13 @@ def _bound(columns: KeyColumns, values: Any) -> bytes:
 
 
 def plain_value(column: Column, value: Any) -> Any:
-    """Return a ``date`` or ``datetime`` as the plain number of its column; anything else as it is.
+    """Return a ``date`` or ``datetime`` as the plain number of its column, a scalar of another library as the value
+    in it (``stelae.rows.scalars``), and anything else as it is.
 
     A ``datetime`` without a zone is taken as UTC."""
+    value = plain_scalar(column, value)
+    if has_nanoseconds(value):
+        return value
     if column.type == "timestamp" and isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         span = aware - _EPOCH

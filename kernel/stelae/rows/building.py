@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stelae.rows.limits import range_said
+from stelae.rows.scalars import has_nanoseconds
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch, to_array
 from stelae.spi.schema import Column, Layout
@@ -58,4 +59,13 @@ def describe_misfit(column: Column, value: Any, of: str = "") -> str:
     got = "null" if value is None else f"{type(value).__name__} {value!r:.40}"
     said = "" if value is None or isinstance(value, bool | float | str | bytes) else range_said(column)
     goes = f"; {column.type} goes from {said}" if said else ""
-    return f"column {column.name!r}: expected {expected}, got {got}{of}{goes}"
+    return f"column {column.name!r}: expected {expected}, got {got}{of}{goes}{_hint(column, value)}"
+
+
+def _hint(column: Column, value: Any) -> str:
+    """What to do about a value, where that is not plain from its type."""
+    if column.type in ("date", "timestamp") and has_nanoseconds(value):
+        return "; it has nanoseconds, which no column does: cut them first, in pandas with .floor('us')"
+    if column.nullable and isinstance(value, float) and value != value:
+        return "; a missing value is None"
+    return ""

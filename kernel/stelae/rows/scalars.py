@@ -1,0 +1,109 @@
+"""Single values of the libraries that people compute with (numpy, pandas, pyarrow), as plain Python values.
+
+What ``frame.iloc[0]`` holds is no ``int`` and no ``datetime``. A single value is taken where a frame's column of it
+would be, and by the same rule: it may change its type, never what it says. What would lose something is left as it
+came, and whoever looks at types next refuses it. None of the libraries is imported here: a value brings along what it
+needs."""
+
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from stelae.spi.schema import Column
+
+_PLAIN = frozenset({type(None), bool, int, str, bytes})
+"""Types that no column would have otherwise."""
+
+_NUMPY_KINDS = "biufSU"
+"""Kinds of numpy's types whose ``item()`` is a plain value of the same meaning; a span of time is none."""
+
+
+_FINER = ("[ns]", "[ps]", "[fs]", "[as]")
+
+
+def plain_scalar(column: Column, value: Any) -> Any:
+    """Return a value as its column takes it, or as it came if that would lose something; missing ones are ``None``."""
+    if type(value) in _PLAIN:
+        return value
+    plain, kind = _unwrapped(value), column.data_type
+    if type(plain) is float and kind.int_bits:
+        return int(plain) if plain.is_integer() else value
+    if kind.name == "date" and isinstance(plain, datetime):
+        naive = plain if plain.tzinfo is None else _in_utc(plain)
+        return naive.date() if naive is not None and naive.time() == time() else value
+    if kind.name == "date" and type(plain) is int:
+        return value  # A number out of a time that Python has no ``datetime`` for: microseconds, not days.
+    if kind.name == "timestamp" and type(plain) is date:
+        return datetime.combine(plain, time())
+    return plain
+
+
+def whole_microseconds(value: Any) -> Any:
+    """Return a time that has nanoseconds without them, and anything else as it is."""
+    if not has_nanoseconds(value):
+        return value
+    return value.floor("us") if hasattr(value, "floor") else value.astype("datetime64[us]")
+
+
+def has_nanoseconds(value: Any) -> bool:
+    """Whether a value is a time of pandas or numpy that is no whole number of microseconds."""
+    family = _family(value)
+    if family == "pandas":
+        return hasattr(value, "to_pydatetime") and getattr(value, "nanosecond", 0) > 0
+    if family == "numpy" and _kind(value) == "M":
+        return str(value.dtype).endswith(_FINER) and value == value and not _is_whole(value)
+    return False
+
+
+def _unwrapped(value: Any) -> Any:
+    """The plain value in a scalar of a library; anything else as it is."""
+    family = _family(value)
+    if family == "pyarrow" and hasattr(value, "as_py"):
+        try:
+            inner = value.as_py()
+        except (ValueError, OverflowError):
+            return value
+        return inner if _family(inner) == "pyarrow" else _unwrapped(inner)
+    if family == "numpy":
+        return _of_numpy(value)
+    return _of_pandas(value) if family == "pandas" else value
+
+
+def _of_numpy(value: Any) -> Any:
+    kind = _kind(value)
+    if kind == "M":
+        if value != value:
+            return None
+        return value.astype("datetime64[us]").item() if _is_whole(value) else value
+    return value.item() if kind and kind in _NUMPY_KINDS else value
+
+
+def _of_pandas(value: Any) -> Any:
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if not hasattr(value, "to_pydatetime") or has_nanoseconds(value):
+        return value
+    try:
+        return value.to_pydatetime(warn=False)
+    except (ValueError, OverflowError):
+        return value
+
+
+def _kind(value: Any) -> str:
+    """The kind of a numpy scalar's type; empty: it is an array, or something else."""
+    return getattr(value.dtype, "kind", "") if getattr(value, "shape", None) == () else ""
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a ``datetime64`` is a whole number of microseconds that 64 bits hold."""
+    return bool(value.astype("datetime64[us]").astype(value.dtype) == value)
+
+
+def _in_utc(value: datetime) -> datetime | None:
+    try:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _family(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
