@@ -16,6 +16,8 @@ from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import to_array
 from stelae.spi.schema import Column
 
+_DAY_MS = 86_400_000
+
 
 class BadArrow(SchemaMismatch, code="BAD_ARROW"):
     """An Arrow array whose buffers are not what its type and length say."""
@@ -94,34 +96,87 @@ def _accepted(name: str) -> Sequence[Callable[[Any], bool]]:
 
 
 def _sound(column: Column, array: Any) -> tuple[Any, dict[int, str]]:
-    """The array as plain values, once every buffer has proved to be what it should; text that is no UTF-8 is null."""
+    """The array as plain values, once every buffer has proved to be what it should, and the places whose values are
+    none of their own type, which are null in it."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(array.type):
+        return _decoded(column, array)
     try:
         array.validate(full=True)
-        return (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array), {}
+        return _plain_layout(array), {}
     except (pa.ArrowException, ValueError) as error:
         raw = _as_raw(array)
         if raw is None:
             raise BadArrow(f"column {column.name!r}: the Arrow array is not sound: {str(error)[:200]}") from error
     places = _halved(len(array), lambda start, count: _is_valid(array.slice(start, count)))
-    bad = dict.fromkeys(places, f"column {column.name!r}: expected {column.type}, got bytes that are no UTF-8")
-    return _nulled(raw, places).cast(array.type), bad
+    bad = {place: _no_value(column, array, place) for place in places}
+    nulled = _nulled(raw, places)
+    return (nulled.view(array.type) if raw.type == pa.int64() else nulled.cast(_plain_type(array))), bad
+
+
+def _decoded(column: Column, array: Any) -> tuple[Any, dict[int, str]]:
+    """The same of categories: an entry that is no value fails the rows that have it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    entries, faults = _sound(column, array.dictionary)
+    try:
+        array.indices.validate(full=True)
+        decoded = pa.DictionaryArray.from_arrays(array.indices, entries).dictionary_decode()
+    except (pa.ArrowException, ValueError) as error:
+        raise BadArrow(f"column {column.name!r}: the Arrow array is not sound: {str(error)[:200]}") from error
+    if not faults:
+        return decoded, {}
+    places = _places(pc.is_in(array.indices, value_set=pa.array([*faults], array.indices.type)))
+    return decoded, {place: faults[array.indices[place].as_py()] for place in places}
+
+
+def _plain_type(array: Any) -> Any:
+    """The type of an array in a layout that Arrow can filter and take from, which it cannot from views."""
+    import pyarrow as pa
+
+    is_large = array.nbytes >= 1 << 31
+    plain = {
+        pa.string_view(): pa.large_string() if is_large else pa.string(),
+        pa.binary_view(): pa.large_binary() if is_large else pa.binary(),
+    }
+    return plain.get(array.type, array.type)
+
+
+def _plain_layout(array: Any) -> Any:
+    kind = _plain_type(array)
+    return array if kind == array.type else array.cast(kind)
 
 
 def _as_raw(array: Any) -> Any:
-    """Text as bytes, if only its encoding is at fault; else ``None``."""
+    """Text as bytes, days as numbers, decimals as they are, if only values are at fault; else ``None``."""
     import pyarrow as pa
 
-    raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(array.type)
+    raws = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    is_decimal = pa.types.is_decimal(array.type)
+    raw = pa.int64() if array.type == pa.date64() else array.type if is_decimal else raws.get(array.type)
     if raw is None:
         return None
     try:
         same = pa.Array.from_buffers(raw, len(array), array.buffers(), offset=array.offset)
-        same.validate(full=True)
+        same.validate(full=not is_decimal)
     except (pa.ArrowException, ValueError):
         return None
-    return same
+    return _plain_layout(same)
+
+
+def _no_value(column: Column, array: Any, place: int) -> str:
+    """Say what stands where no value of the array's own type does."""
+    import pyarrow as pa
+
+    if array.type == pa.date64():
+        expected = column.type if not column.nullable else f"{column.type} or null"
+        got = f"{Cells(array)[place]} of date64[ms], which is no whole day"
+        return f"column {column.name!r}: expected {expected}, got {got}"
+    if pa.types.is_decimal(array.type):
+        return _describe(column, array, place)
+    return f"column {column.name!r}: expected {column.type}, got bytes that are no UTF-8"
 
 
 def _is_valid(array: Any) -> bool:
@@ -179,13 +234,20 @@ class Cells:
 
     def __getitem__(self, place: int) -> Any:
         value = self._array[place]
+        if hasattr(value, "dictionary") and value.is_valid:
+            value = value.value
         try:
-            return value.as_py()
+            return value.as_py() if not _is_part_of_day(value) else value.value
         except UnicodeDecodeError:
             return value.as_buffer().to_pybytes()
         except (ValueError, OverflowError):
-            inner = value.value
-            return getattr(inner, "value", inner)
+            return value.value
+
+
+def _is_part_of_day(value: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(value.type == pa.date64() and value.is_valid and value.value % _DAY_MS)
 
 
 def _describe(column: Column, array: Any, place: int) -> str:
