@@ -354,6 +354,27 @@ def test_a_table_that_differs_or_is_missing_is_told_with_what_would_describe_it(
     assert stelae(cluster, "import", str(path), "--dry-run", "--skip-unknown").stdout.endswith("nothing was written\n")
 
 
+def test_a_file_without_rows_makes_no_table_and_changes_none(cluster: LocalCluster, tmp_path: Path) -> None:
+    """All columns of the table that it made were text."""
+    path = tmp_path / "readings.csv"
+    for text in ("sensor,minute", "sensor,minute\n"):
+        path.write_text(text)
+        for words in (["--table", "other", "--key", "sensor"], ["--show-schema"], ["--table", "other", "--dry-run"]):
+            said = stelae(cluster, "import", str(path), *words, code=2).stderr
+            assert "has no rows: there is nothing to tell the types of sensor, minute by" in said
+            assert "stelae table create" in said
+        assert "0 rows written" in stelae(cluster, "import", str(path)).stdout
+        assert stelae(cluster, "import", str(path), "--dry-run").stdout.endswith("0 rows, 0 bad; nothing was written\n")
+        assert json.loads(stelae(cluster, "import", str(path), "--json").stdout)["rows"] == 0
+    parquet.write_table(rows(1, 0), tmp_path / "typed.parquet")
+    assert (
+        '"minute", type = "int64"'
+        in stelae(cluster, "import", str(tmp_path / "typed.parquet"), "--show-schema", "--key", "minute").stdout
+    )
+    parquet.write_table(pa.table({}), tmp_path / "nothing.parquet")
+    assert "has no columns" in stelae(cluster, "import", str(tmp_path / "nothing.parquet"), code=2).stderr
+
+
 def test_a_table_of_300_columns_is_readable_on_a_terminal(wide: LocalCluster, tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     with path.open("w", newline="") as file:

@@ -24,7 +24,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.transfer.checking import check_chunk
-from stelae.transfer.design import Design, TableMissing, check_fits, design, open_or_create, type_remarks
+from stelae.transfer.design import BadDesign, Design, TableMissing, check_fits, design, open_or_create, type_remarks
 from stelae.transfer.files import Format, Kind, kind_of
 from stelae.transfer.inference import unique_columns
 from stelae.transfer.journal import Journal, Position, Subject, digest_of
@@ -79,6 +79,11 @@ class _Input:
     types: Mapping[str, Any]
     sample: Mapping[str, Sequence[Any]]
     unique: Sequence[str]
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it names columns and says nothing of their types: a header of CSV without a row."""
+        return self.kind.format not in _TYPED and not any(self.sample.values())
 
 
 def options_of(params: Mapping[str, Any]) -> ImportOptions:
@@ -229,6 +234,8 @@ def _look_at(options: ImportOptions) -> _Input:
                 f"no column {', '.join(unknown)} in {options.file}; it has: {', '.join(reader.columns)}"[:600]
             )
         columns = [*options.columns] or [*reader.columns]
+        if not columns:
+            raise BadImport(f"{options.file} has no columns: there is nothing to load")
         types = reader.types()
     finally:
         reader.close()
@@ -246,9 +253,20 @@ def _open(options: ImportOptions, kind: Kind) -> Reader:
 
 
 def _design(options: ImportOptions, source: _Input, name: str) -> Design:
+    _check_rows(options, source, name)
     unique = ", ".join(source.unique[:_SHOWN_COLUMNS])
     hint = f"; in the first rows these have a value of their own in each: {unique}" if unique else ""
     return design(name, source.types, options.key, options.hash_levels, hint)
+
+
+def _check_rows(options: ImportOptions, source: _Input, name: str) -> None:
+    """``BadDesign``: a table would have columns of types that nobody has said."""
+    if source.is_bare:
+        columns = ", ".join(source.columns[:_SHOWN_COLUMNS])
+        fact = f"{options.file} has no rows: there is nothing to tell the types of {columns} by"
+        key = ",".join(options.key) or source.columns[0]
+        example = f"stelae table create {name} --column {source.columns[0]}:TYPE ... --key {key}"
+        raise BadDesign(f"{fact}; say them with {example}, or import a file with rows")
 
 
 def _say_what_is_made(made: Design) -> None:
@@ -259,6 +277,7 @@ def _if_possible(options: ImportOptions, source: _Input, name: str) -> tuple[Des
     """What a missing table would be, or why it cannot; without a key, of the first column that tells rows apart."""
     key = options.key or source.unique[:1] or source.columns[:1]
     try:
+        _check_rows(options, source, name)
         made = design(name, source.types, key, options.hash_levels, "")
     except CallerError as error:
         return None, error
@@ -279,7 +298,9 @@ def _checked_columns(options: ImportOptions, source: _Input, table: AsyncTable) 
     remarks = check_fits(table, types, kind, options.key, options.hash_levels)
     if not typed:
         remarks += type_remarks(schema, {name: source.sample[name] for name in wanted})
-    listed = [f"{name} {stored_type(source.types[name]) or source.types[name]}" for name in wanted]
+    listed = [
+        name if source.is_bare else f"{name} {stored_type(source.types[name]) or source.types[name]}" for name in wanted
+    ]
     more = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""
     note(f"{options.file} has the columns {', '.join(listed[:_SHOWN_COLUMNS])}{more}")
     for remark in remarks[:_SHOWN_COLUMNS]:

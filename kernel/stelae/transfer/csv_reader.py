@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stelae.spi.schema import Schema
-from stelae.transfer.files import UTF16_MARKS, BrokenInput, NoInput, Stream
+from stelae.transfer.files import UTF8_MARK, UTF16_MARKS, BrokenInput, NoInput, Stream
 from stelae.transfer.inference import arrow_of_texts
 from stelae.transfer.records import CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, Chunk
 from stelae.transfer.text import parse_text
@@ -150,12 +150,15 @@ class CsvReader:
         try:
             text = io.StringIO(data.decode("utf-8-sig", errors="surrogateescape"), newline="")
             names = next(csv.reader(text, delimiter=self._delimiter), [])
+            self._is_bare = len(data) < HEADER_BYTES_MAX and not text.read().strip("\r\n") and source.error is None
             "".join(names).encode()
         except UnicodeEncodeError:
             fact = f"the header of {self._path} is no UTF-8 text: convert it with iconv"
             raise BrokenInput(f"{fact}, or say with --format what it is if it is no CSV") from None
         except csv.Error as error:
             raise BrokenInput(f"the header of {self._path} cannot be read: {error}") from error
+        if not data.removeprefix(UTF8_MARK):
+            raise NoInput(f"{self._path} is empty: there is nothing to read")
         if not any(names):
             raise NoInput(f"{self._path} begins with an empty line; its first line has to name the columns")
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -170,6 +173,8 @@ class CsvReader:
         from pyarrow import csv as arrow_csv
 
         source = _UntilBroken(self._stream.file)
+        if self._is_bare:
+            return  # Arrow calls a header without the end of its line an empty file.
         try:
             read = arrow_csv.open_csv(
                 source,

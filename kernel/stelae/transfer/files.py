@@ -47,6 +47,7 @@ _FORMATS = {
 }
 _COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 
+UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -96,7 +97,10 @@ class Stream:
             raise NoInput(f"{path}: {reason}") from error
         if not self.size_bytes:
             self._raw.close()
-            raise NoInput(f"{path} is empty: not even a header; nothing to read")
+            raise NoInput(f"{path} is empty: there is nothing to read")
+        if compression and _is_empty(path, compression):
+            self._raw.close()
+            raise NoInput(f"{path} is empty inside its {compression}: there is nothing to read")
         self.file: Any = pa.CompressedInputStream(self._raw, compression) if compression else self._raw
 
     def share(self, seen_bytes: int) -> float:
@@ -110,3 +114,14 @@ class Stream:
         """Close the file; closing twice is harmless."""
         self.file.close()
         self._raw.close()
+
+
+def _is_empty(path: Path, compression: str) -> bool:
+    """Whether nothing was packed; what cannot be unpacked is for whoever reads on."""
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(path), "rb") as raw, pa.CompressedInputStream(raw, compression) as unpacked:
+            return not unpacked.read(1)
+    except (OSError, pa.ArrowException):
+        return False

@@ -6,6 +6,8 @@ JSON has no dates, decimals or bytes: columns of these types take text (bytes as
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -15,7 +17,7 @@ from typing import Any
 import msgspec
 
 from stelae.spi.schema import Column, Schema
-from stelae.transfer.files import BrokenInput, Stream
+from stelae.transfer.files import BrokenInput, NoInput, Stream
 from stelae.transfer.inference import arrow_of_values
 from stelae.transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, Chunk
 from stelae.transfer.text import SHOWN_CHARACTERS
@@ -24,6 +26,8 @@ LINE_BYTES_MAX = 32 << 20
 """Longest line: more than any row may hold."""
 
 _READ_BYTES = 1 << 20
+_NO_ROW = (msgspec.MsgspecError, ValueError, RecursionError)
+_HALF = re.compile(rb"(?i)\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..")
 
 
 class JsonReader:
@@ -37,9 +41,13 @@ class JsonReader:
     def __init__(self, path: Path, compression: str = "") -> None:
         self._path = path
         self._compression = compression
+        self._first_problem: str | None = None
         self.columns: Sequence[str] = [*self._first_rows()]
         if not self.columns:
-            raise BrokenInput(f"{path} holds no JSON object in its first lines; expected one on each line")
+            if self._first_problem is None:
+                raise NoInput(f"{path} has no line with anything in it: there is nothing to read")
+            fact = f"{path} holds no JSON object with a name in its first lines; expected one on each line"
+            raise BrokenInput(fact + self._first_problem)
         self._stream = Stream(path, compression)
 
     def close(self) -> None:
@@ -67,11 +75,13 @@ class JsonReader:
         stream = Stream(self._path, self._compression)
         try:
             rows = 0
-            for line in self._lines(stream):
+            for number, line in enumerate(self._lines(stream), start=1):
                 try:
                     row = _PLAIN.decode(line)
-                except (msgspec.MsgspecError, ValueError, RecursionError):
+                except _NO_ROW as error:
+                    self._first_problem = self._first_problem or f"; line {number}: {_why(line, error)}"
                     continue
+                self._first_problem = self._first_problem or ""
                 for name in dict.fromkeys((*found, *row)):  # in the order of the file
                     found.setdefault(name, [None] * rows).append(row.get(name))
                 rows += 1
@@ -139,9 +149,9 @@ class _Rows:
     def read(self, number: int, line: bytes) -> dict[str, Any] | BadRow:
         try:
             row = self._decoder.decode(line)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except _NO_ROW as error:
             text = line[: 4 * SHOWN_CHARACTERS].decode(errors="replace")
-            return BadRow(number, "BAD_LINE", f"not a JSON object: {error}", text)
+            return BadRow(number, "BAD_LINE", _why(line, error), text)
         for name in self._dropped:
             row.pop(name, None)
         for name in self._floats:
@@ -158,6 +168,18 @@ class _Rows:
     @staticmethod
     def _misfit(column: Column, value: str) -> str:
         return f"column {column.name!r}: expected {column.type}, got text {value[:SHOWN_CHARACTERS]!r}"
+
+
+def _why(line: bytes, error: Exception) -> str:
+    """Say what is wrong with a line; of half a surrogate pair the decoder says that the line is cut short."""
+    half = _HALF.search(line.replace(b"\\\\", b""))
+    try:
+        if half and isinstance(json.loads(line), dict):
+            fact = f"text with half of a surrogate pair ({half[0].decode()})"
+            return f"{fact}, which is no character: UTF-8 cannot say it"
+    except (ValueError, RecursionError):
+        pass
+    return f"not a JSON object: {error}"
 
 
 def _time(text: str) -> datetime:

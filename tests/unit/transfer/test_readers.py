@@ -65,6 +65,8 @@ def write(path: Path, data: bytes | str) -> Path:
     return path
 
 
+_STREAMED = ("csv", "tsv", "jsonl", "arrow")
+
 CSV = b'id,text,x\n1,one,1.5\n2,short\n"3","two\nlines",\n\n4,,nan\n5,"",x\n6,\xff,1\n7,a,b,c\n8,end,-inf\n'
 
 
@@ -114,8 +116,15 @@ def test_null_and_empty_text_differ(tmp_path: Path) -> None:
     assert [row["text"] for row in found.values()] == [None, "", None, "NA"]
 
 
-def test_a_header_alone_has_columns_and_no_rows(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "a.csv", "id,text,x\n")) == []
+@pytest.mark.parametrize("text", ["id,text,x\n", "id,text,x", "id,text,x\r\n\r\n", '\ufeffid,"text",x\n\n'], ids=repr)
+def test_a_header_alone_has_columns_and_no_rows(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.csv", text)
+    packed = write(tmp_path / "a.csv.gz", gzip.compress(text.encode()))
+    for one in (path, packed):
+        assert read(one) == []
+        reader = open_reader(one, kind_of(one))
+        assert reader.columns == ["id", "text", "x"] and reader.sample() == {"id": [], "text": [], "x": []}
+        reader.close()
 
 
 def test_a_mark_of_utf_8_and_ends_of_lines_of_another_system_are_no_part_of_a_name(tmp_path: Path) -> None:
@@ -134,12 +143,19 @@ def test_tabs_and_other_delimiters(tmp_path: Path) -> None:
         ("a.jsonl", b"", NoInput, "is empty"),
         ("a.parquet", b"", NoInput, "is empty"),
         ("a.arrow", b"", NoInput, "is empty"),
+        ("a.tsv", b"", NoInput, "is empty"),
+        ("a.csv", b"\xef\xbb\xbf", NoInput, "is empty"),
+        *((f"a.{form}.gz", gzip.compress(b"", mtime=0), NoInput, "is empty inside its gzip") for form in _STREAMED),
+        *((f"a.{form}.zst", pa.compress(b"", "zstd", asbytes=True), NoInput, "inside its zstd") for form in _STREAMED),
         ("a.csv", b"\nid\n", NoInput, "empty line"),
+        ("a.jsonl", b"\n\n", NoInput, "has no line with anything in it"),
+        ("a.jsonl", b"{}\n", BrokenInput, r"no JSON object with a name in its first lines; expected one on each line$"),
+        ("a.jsonl", b'\n{"id": "\\ud800"}', BrokenInput, r"; line 1: text with half of a surrogate pair"),
         ("a.csv", b"id,id\n1,2\n", BrokenInput, "names 'id' twice"),
         ("a.csv", b"id,\n1,2\n", BrokenInput, "column without a name.*index=False"),
         ("a.csv", "id\n1\n".encode("utf-16"), BrokenInput, "UTF-16"),
         ("a.csv", b"id,\xff\n1,2\n", BrokenInput, "the header of .* is no UTF-8 text: convert it with iconv"),
-        ("a.jsonl", b"1\n2\n", BrokenInput, "no JSON object"),
+        ("a.jsonl", b"1\n2\n", BrokenInput, "no JSON object.*; line 1: .*got `int`"),
         ("a.parquet", b"PAR1 not really", BrokenInput, "cannot be read"),
         ("a.arrow", b"ARROW1 not really", BrokenInput, "no Arrow file"),
         ("a.arrow", b"\xff\xff\xff\xff\xff\xff\xff\x7f", BrokenInput, "no Arrow file"),
@@ -229,6 +245,17 @@ def test_json_lines_are_judged_one_by_one(tmp_path: Path) -> None:
     chunks = read(write(tmp_path / "a.jsonl", b"\n".join([*lines, b'{"id": 4, "x": "1"}'])))
     assert rows(chunks) == {1: {"id": 1, "x": 1.5}, 5: {"id": 3, "x": float("inf")}}
     assert bad(chunks) == [(2, "BAD_LINE"), (3, "BAD_LINE"), (4, "BAD_LINE"), (6, "BAD_VALUE")]
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\udc00x", "\\ud800\\u0041"])
+def test_a_line_with_half_of_a_surrogate_pair_says_so(tmp_path: Path, half: str) -> None:
+    """The decoder said that the line was cut short."""
+    lines = ['{"id": 1, "text": "HALF"}', '{"id": 2, "text": "\\ud83d\\ude00"}', '{"id": 3, "HALF": 1}']
+    chunks = read(write(tmp_path / "a.jsonl", "\n".join(lines).replace("HALF", half)))
+    assert rows(chunks) == {2: {"id": 2, "text": "\U0001f600"}}
+    told = [(row.row, row.code, row.reason) for chunk in chunks for row in chunk.bad]
+    reason = f"text with half of a surrogate pair ({half[:6]}), which is no character: UTF-8 cannot say it"
+    assert told == [(1, "BAD_LINE", reason), (3, "BAD_LINE", reason)]
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.arrows"])
