@@ -7,15 +7,17 @@ no rows and no connection."""
 from __future__ import annotations
 
 from collections.abc import Container
+from zlib import crc32
 
 import msgspec
 
-from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.errors import CallerError, Corrupt, SchemaMismatch
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 
 _TOKEN_VERSION = 2
+_SUM_BYTES = 4
 
 
 class BadToken(CallerError, code="BAD_TOKEN"):
@@ -45,14 +47,19 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
     since: int | None = None  #: Of a diff: it tells what entries above this time have changed.
 
     def to_bytes(self) -> bytes:
-        """Return the token as bytes."""
-        return msgspec.msgpack.encode(self)
+        """Return the token as bytes: a checksum, and what it says."""
+        data = msgspec.msgpack.encode(self)
+        return crc32(data).to_bytes(_SUM_BYTES, "big") + data
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ScanToken:
-        """Read what :meth:`to_bytes` wrote; ``BadToken``: it is none, or of another version."""
+        """Read what :meth:`to_bytes` wrote; ``BadToken``: it is none, was changed, or is of another version."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise BadToken(f"the bytes of a scan token were expected, not {type(data).__name__} {data!r:.60}")
+        said, data = bytes(data[:_SUM_BYTES]), bytes(data[_SUM_BYTES:])
+        if said != crc32(data).to_bytes(_SUM_BYTES, "big"):
+            fact = "not a scan token: its checksum is wrong, so it was changed or cut on the way"
+            raise BadToken(f"{fact}, or made by an older release; make a new one")
         try:
             token = _DECODER.decode(data)
         except (ValueError, RecursionError) as error:
@@ -63,7 +70,10 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
 
     def check(self, table: str, table_id: str, schema: Schema, tablets: Container[TabletId]) -> None:
         """See that the token is of a table; ``BadToken``: it is not. ``SchemaMismatch``: one of its columns is gone."""
-        mine = Schema.from_bytes(self.schema)
+        try:
+            mine = Schema.from_bytes(self.schema)
+        except Corrupt as error:
+            raise BadToken(f"not a scan token: {error}") from error
         key = [(c.name, c.type) for c in mine.key_layout.columns]
         by_id = bool(self.table_id and table_id)
         if by_id and self.table_id != table_id:

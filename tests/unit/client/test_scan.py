@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -17,7 +19,7 @@ from stelae.client.messages import IN_VALUES_MAX
 from stelae.client.streams import PAGES_AHEAD
 from stelae.client.tokens import BadToken
 from stelae.client.where import BadFilter, predicates
-from stelae.spi.errors import SchemaMismatch
+from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Prefix
 from stelae.spi.schema import Schema
 from tests.unit.client.tablets import PAGE_ROWS, SCHEMA, MemoryTable, one_column
@@ -245,6 +247,43 @@ def test_a_token_of_another_table_is_refused() -> None:
 def test_bytes_that_are_no_token_are_refused_and_nothing_else_happens(data: bytes) -> None:
     with pytest.raises(BadToken):
         ScanToken.from_bytes(data)
+
+
+async def a_token(memory: MemoryTable) -> ScanToken:
+    where, at = [("minute", ">", 3)], memory.table.now()
+    return (await memory.table.scan(["sensor", "note"], where, order="key", start=1, limit=15, at=at).tokens())[0]
+
+
+def test_a_token_with_one_flipped_bit_or_cut_short_is_none() -> None:
+    """Many a flip left something that could be read: another filter, limit or bound, and so other rows."""
+
+    async def work(memory: MemoryTable) -> None:
+        token = await a_token(memory)
+        data = token.to_bytes()
+        for place in range(8 * len(data)):
+            flipped = bytearray(data)
+            flipped[place // 8] ^= 1 << place % 8
+            with pytest.raises(BadToken, match="not a scan token"):
+                ScanToken.from_bytes(bytes(flipped))
+        for count in range(len(data)):
+            with pytest.raises(BadToken, match="not a scan token"):
+                ScanToken.from_bytes(data[:count])
+        assert ScanToken.from_bytes(memoryview(data)) == ScanToken.from_bytes(bytearray(data)) == token
+
+    on_rows(work)
+
+
+def test_a_token_that_someone_made_up_is_the_callers_mistake_not_damage() -> None:
+    async def work(memory: MemoryTable) -> None:
+        payload = (await a_token(memory)).to_bytes()[4:]
+        for place in range(8 * len(payload)):
+            flipped = bytearray(payload)
+            flipped[place // 8] ^= 1 << place % 8
+            sealed = crc32(flipped).to_bytes(4, "big") + flipped
+            with suppress(CallerError):
+                await memory.table.open(ScanToken.from_bytes(sealed)).to_pylist()
+
+    on_rows(work)
 
 
 def without_celsius(version: int) -> Schema:
