@@ -24,6 +24,7 @@ _REASONS = {
     RowCode.ALREADY_PRESENT: "a row with this key exists",
     RowCode.NOT_FOUND: "there is no row with this key",
     RowCode.BAD_VALUE: "a value does not fit its column",
+    RowCode.OUTSIDE_PARTITION: "the key lies outside the partition of the tablet that the row was sent to",
 }
 
 
@@ -33,9 +34,9 @@ class RowFailure(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     kind: str  #: ``insert``, ``upsert``, ...
     row: int  #: Position in what was handed in, from 0; in a session since it began.
-    code: (
-        str  #: ``ALREADY_PRESENT``, ``NOT_FOUND``, ``BAD_VALUE``, ``NO_PARTITION``, ``UNKNOWN_OUTCOME``, or a refusal.
-    )
+    #: ``ALREADY_PRESENT``, ``NOT_FOUND``, ``BAD_VALUE``, ``NO_PARTITION``, ``OUTSIDE_PARTITION``, ``UNKNOWN_OUTCOME``,
+    #: or a refusal.
+    code: str
     reason: str  #: For ``BAD_VALUE``: the column, what it expected, and type and value of what came.
     values: Mapping[str, Any] | None = None  #: The row by column, as far as it could be read.
 

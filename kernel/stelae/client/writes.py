@@ -26,7 +26,7 @@ from stelae.spi.errors import CallerError, Overloaded, SchemaMismatch, StelaeErr
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Schema
-from stelae.spi.write import OpKind, OpResult
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -162,8 +162,14 @@ class Wave:
             for row in range(len(piece.rows)):
                 self._fail(piece, row, result.refusal, result.detail)
             return
+        strays = []
         for error in result.errors:
-            self._fail(piece, error.row, error.code.name, reason_of(error.code, error.detail))
+            if error.code is RowCode.OUTSIDE_PARTITION:
+                strays.append(error)
+            else:
+                self._fail(piece, error.row, error.code.name, reason_of(error.code, error.detail))
+        if strays:
+            self.unfit.append(_strayed(piece, strays, self._tablets[piece.tablet].tablet_id))
         self._tally.timestamp = max(self._tally.timestamp, result.timestamp)
         tablet_id = self._tablets[piece.tablet].tablet_id
         written[tablet_id] = max(written.get(tablet_id, 0), result.timestamp)
@@ -181,6 +187,17 @@ class Wave:
 
 def _unfit(piece: _Piece, code: str, reason: str) -> Unfit:
     return Unfit(Part(piece.rows, piece.places), code, lambda row: reason)
+
+
+def _strayed(piece: _Piece, errors: Sequence[RowError], tablet_id: TabletId) -> Unfit:
+    """Rows that were sent to a tablet of another partition: where tablets are, as it is known here, is not true."""
+    rows = RowBatch(piece.rows.layout, piece.rows.arrow.take([error.row for error in errors]))
+    advice = f"the locations that are known here name tablet {tablet_id} for it, and they are wrong"
+
+    def reason(row: int) -> str:
+        return f"{reason_of(errors[row].code, errors[row].detail)}; {advice}"
+
+    return Unfit(Part(rows, [piece.places[error.row] for error in errors]), RowCode.OUTSIDE_PARTITION.name, reason)
 
 
 class TableWriter:

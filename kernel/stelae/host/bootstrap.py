@@ -210,7 +210,7 @@ def assemble(
     replica = Replica(log=log, core=core, vote_kinds=engines.consensus.is_vote_request, ports=ports)
     cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
     tokens = count(1)
-    batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max)
+    batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max, recovered.superblock.partition)
     writes = WritePath(batcher, tokens, recovered.results, ports.time.now)
     applier = _applier(recovered, ports, cache, replica, writes)
     executor = ReadyExecutor(

@@ -173,8 +173,7 @@ class Replica:
 
         A reply means that every operation in it is decided: committed by a majority and applied,
         or refused for good. An error means that the caller should retry under the same identity."""
-        refusal = self._refusal()
-        if refusal is not None:
+        if (refusal := self._refusal()) is not None:
             done(refusal)
             return
         self.writes.add(request, done)
@@ -184,8 +183,7 @@ class Replica:
         """Replicate the next schema of the tablet; ``done`` as for ``write``, with one answer.
 
         Its version is the fence: it must follow the one in force when it is applied. Repeating it is harmless."""
-        refusal = self._refusal()
-        if refusal is not None:
+        if (refusal := self._refusal()) is not None:
             done(refusal)
             return
         self.writes.change_schema(schema, done)
@@ -196,8 +194,7 @@ class Replica:
 
         ``done`` gets the hybrid timestamp of the last applied entry, at which a scan is
         linearizable (C14), or an error."""
-        refusal = self._refusal(needs_room=False)
-        if refusal is not None:
+        if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
         self.deliver(self.reads.request(done))
@@ -206,8 +203,7 @@ class Replica:
         """Hand leadership over to a voter, or (``None``) to the best one; ``done`` with an error if it could not be.
 
         Writes get ``Unavailable`` meanwhile, for an election timeout at most (C8)."""
-        refusal = self._refusal(needs_room=False)
-        if refusal is not None:
+        if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
         self.deliver(self.transfers.request(to, done))

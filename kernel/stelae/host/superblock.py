@@ -34,6 +34,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     hash_buckets: tuple[int, ...] = ()
     key_low: bytes = b""
     key_high: bytes | None = None
+    scheme: bytes = b""  #: How keys are hashed and compared, opaque here; empty: rows are not checked.
 
 
 class Superblock(msgspec.Struct, frozen=True, kw_only=True):

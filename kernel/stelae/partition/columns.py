@@ -8,9 +8,12 @@ from typing import Any
 
 from stelae.partition.schema import BadPartitioning
 from stelae.rows.key_order import KeyOrder, key_order
-from stelae.rows.keys import encode_key
+from stelae.rows.keys import decode_key, encode_key, encode_keys
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Column, Layout, Schema
+from stelae.spi.schema import Column, Schema
+
+FEW_ROWS = 256
+"""So many rows take less time one by one than Arrow takes to begin."""
 
 
 class KeyColumns:
@@ -30,10 +33,6 @@ class KeyColumns:
         self.ids = tuple(ids)
         self.columns = schema.project(self.ids).columns
         self._whole = Schema(1, self.columns, self.ids)
-        # An empty text as the last column has an empty encoding, so all of ours are encoded as inner ones. Arrow then
-        # does it for a number that stands alone, too, whose order would else be of comparables.
-        pad = _pad(self.columns)
-        self._padded = Schema(1, (*self.columns, pad), (*self.ids, pad.id))
 
     @cached_property
     def order(self) -> KeyOrder:
@@ -43,6 +42,10 @@ class KeyColumns:
     def encode(self, values: Sequence[Any]) -> bytes:
         """Return the encoding of one value for each column; ``SchemaMismatch``: one does not fit."""
         return encode_key(self._whole, values)
+
+    def decode(self, encoded: bytes) -> tuple[Any, ...]:
+        """Return the values of an encoding; ``CallerError``: it is none of these columns."""
+        return decode_key(self._whole, encoded)
 
     def encode_one(self, place: int, value: Any) -> bytes:
         """Return what one value adds to the encoding at a place; ``SchemaMismatch``: it does not fit."""
@@ -54,14 +57,9 @@ class KeyColumns:
 
     def encode_all(self, rows: RowBatch) -> list[bytes]:
         """Return the encoding of each row of a batch that has the columns, anywhere."""
-        if self.order.name == "binary":
-            return list(self.order.array(rows).to_pylist())
-        import pyarrow as pa
-
-        arrays = [rows.arrow.column(rows.layout.ids.index(i)) for i in self.ids]
-        arrays.append(pa.repeat(pa.scalar(b"", pa.binary()), len(rows)))
-        padded = RowBatch.from_arrays(Layout(self._padded.columns), arrays)
-        return list(key_order(self._padded).array(padded).to_pylist())
+        if len(rows) <= FEW_ROWS:
+            return encode_keys(self._whole, rows)
+        return list(self.order.encodings(rows).to_pylist())
 
 
 def _pad(columns: Sequence[Column]) -> Column:

@@ -6,9 +6,9 @@ not fit the schema as a whole is searched for the rows at fault; they leave the 
 row errors of their operation, and nobody else's rows notice. Operations that arrive as Arrow are
 checked and passed on untouched."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,13 @@ LAYOUTS_MAX = 64  #: Most column subsets whose check is remembered; clients may 
 
 _NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
 _KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
+
+
+Outside: TypeAlias = Callable[[RowBatch], Mapping[int, str]]
+"""Says which rows of a batch do not belong to the tablet, and why."""
+
+_Bad: TypeAlias = dict[int, tuple[RowCode, str]]
+"""Rows at fault, by place."""
 
 
 class _Most(NamedTuple):
@@ -92,14 +99,23 @@ class Batcher:
     Args:
         schema: of the rows.
         key_bytes_max: of encoded keys, where the store takes no longer ones.
-        limits: of this node. They hold for what comes in here; what is in the log was let in, and is applied."""
+        limits: of this node. They hold for what comes in here; what is in the log was let in, and is applied.
+        bounds: the tablet's own rows under a schema; ``None``: it takes all. They hold as the limits do."""
 
-    def __init__(self, schema: Schema, key_bytes_max: int | None = None, limits: LimitSettings = DEFAULTS) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        key_bytes_max: int | None = None,
+        limits: LimitSettings = DEFAULTS,
+        bounds: Callable[[Schema], Outside] | None = None,
+    ) -> None:
         self.schema = schema
         self._cell_max = _Most(limits.cell_bytes_max, "cell_bytes_max in [limits]")
         self._key_max = _Most(limits.key_bytes_max, "key_bytes_max in [limits]")
         if key_bytes_max is not None and key_bytes_max < limits.key_bytes_max:
             self._key_max = _Most(key_bytes_max, "of its store")
+        self._bounds = bounds
+        self._outside = bounds(schema) if bounds else None
         self._drafts = [_Draft()]
         self._built: list[tuple[bytes, Sequence[Any]]] = []
         self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], tuple[Layout, TypedRows]] = {}
@@ -116,6 +132,7 @@ class Batcher:
         self._built = self.build()
         self._layouts.clear()
         self.schema = schema
+        self._outside = self._bounds(schema) if self._bounds else None
 
     def add(
         self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
@@ -193,12 +210,12 @@ class Batcher:
         self, kind: OpKind, columns: tuple[int, ...] | None, batch: RowBatch, data: bytes
     ) -> tuple[OpGroup, tuple[RowError, ...]]:
         """The group of an Arrow message; it is re-encoded only when rows must leave it."""
-        bad: dict[int, str] = {}
+        bad: _Bad = {}
         for column, array in zip(batch.layout.columns, batch.arrow.columns, strict=True):
             if array.null_count and not column.nullable:
                 for place, valid in enumerate(array.is_valid().to_pylist()):
                     if not valid:
-                        bad.setdefault(place, describe_misfit(column, None))
+                        bad.setdefault(place, (RowCode.BAD_VALUE, describe_misfit(column, None)))
         fits = batch.filter([p not in bad for p in range(len(batch))]) if bad else batch
         fits = self._drop_unfit(fits, bad)
         group = OpGroup(kind, columns, len(fits), fits.to_ipc() if bad else data)
@@ -207,13 +224,13 @@ class Batcher:
     def _build_rows(self, part: _Part, draft: _Draft) -> OpGroup:
         """Build the rows of a part into one batch; rows at fault become errors of operations."""
         rows = part.rows
-        bad: dict[int, str] = {}
+        bad: _Bad = {}
         if not rows:
             return OpGroup(part.kind, part.columns, 0, b"")
         try:
             batch = part.typed.build(rows) if part.typed else RowBatch.from_equal_rows(part.layout, rows)
         except SchemaMismatch:
-            bad = _find_bad(part.layout, rows)
+            bad = _bad_values(_find_bad(part.layout, rows))
             good = [row for place, row in enumerate(rows) if place not in bad]
             batch = RowBatch.from_equal_rows(part.layout, good)
         batch = self._drop_unfit(batch, bad, ranges_known=part.typed is not None)
@@ -221,16 +238,19 @@ class Batcher:
             _blame(part, draft, bad)
         return OpGroup(part.kind, part.columns, len(batch), batch.to_ipc())
 
-    def _drop_unfit(self, batch: RowBatch, bad: dict[int, str], *, ranges_known: bool = False) -> RowBatch:
-        """Drop rows with a key or a cell above its limit, or a time that there is not; the batch lacks ``bad``.
+    def _drop_unfit(self, batch: RowBatch, bad: _Bad, *, ranges_known: bool = False) -> RowBatch:
+        """Drop rows of another tablet, with a key or a cell above its limit, or a time that there is not.
 
-        ``ranges_known``: they were read as numbers within their ranges."""
-        unfit = {} if ranges_known else _out_of_range(batch)
-        unfit |= _oversized(self.schema, batch, self._key_max, self._cell_max)
+        The batch lacks ``bad``. ``ranges_known``: they were read as numbers within their ranges."""
+        unfit = _bad_values({} if ranges_known else _out_of_range(batch))
+        unfit |= _bad_values(_oversized(self.schema, batch, self._key_max, self._cell_max))
+        if self._outside is not None:
+            for place, why in self._outside(batch).items():
+                unfit.setdefault(place, (RowCode.OUTSIDE_PARTITION, why))
         if not unfit:
             return batch
         places = [place for place in range(len(batch) + len(bad)) if place not in bad]
-        bad |= {places[place]: text for place, text in unfit.items()}
+        bad |= {places[place]: why for place, why in unfit.items()}
         return batch.filter([place not in unfit for place in range(len(batch))])
 
 
@@ -289,7 +309,7 @@ def _too_large(what: str, size_bytes: int, most: _Most) -> str:
     return f"{what} has {size_bytes} bytes; at most {most.size_bytes} are accepted ({most.whose})"
 
 
-def _blame(part: _Part, draft: _Draft, bad: dict[int, str]) -> None:
+def _blame(part: _Part, draft: _Draft, bad: _Bad) -> None:
     """Move the bad rows of a part from what operations own to their errors."""
     start, number = 0, part.first_asked
     while start < len(part.rows):
@@ -317,8 +337,12 @@ def _find_bad(layout: Layout, rows: Sequence[tuple[Any, ...]]) -> dict[int, str]
     return bad
 
 
-def _row_errors(bad: dict[int, str], details_max: int = ERROR_DETAILS_MAX) -> tuple[RowError, ...]:
+def _bad_values(found: Mapping[int, str]) -> _Bad:
+    return {place: (RowCode.BAD_VALUE, text) for place, text in found.items()}
+
+
+def _row_errors(bad: _Bad, details_max: int = ERROR_DETAILS_MAX) -> tuple[RowError, ...]:
     return tuple(
-        RowError(row, RowCode.BAD_VALUE, bad[row] if number < details_max else "")
+        RowError(row, bad[row][0], bad[row][1] if number < details_max else "")
         for number, row in enumerate(sorted(bad))
     )

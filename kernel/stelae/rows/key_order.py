@@ -37,6 +37,10 @@ class KeyOrder(ABC):
         """Return the comparables of a batch that has the key columns, anywhere; none of them is null."""
 
     @abstractmethod
+    def encodings(self, rows: RowBatch) -> Any:
+        """Return the encoded keys of a batch, as ``binary``."""
+
+    @abstractmethod
     def encode(self, key: Comparable) -> bytes:
         """Return the encoded key."""
 
@@ -77,6 +81,9 @@ class _IntOrder(KeyOrder):
     def array(self, rows: RowBatch) -> Any:
         return _ordered_ints(self._kind, _column(rows, self._id))
 
+    def encodings(self, rows: RowBatch) -> Any:
+        return _encoded(self._kind, _column(rows, self._id), last=True)
+
     def encode(self, key: Comparable) -> bytes:
         number: int = key + self._offset
         return number.to_bytes(self._width, "big")
@@ -111,6 +118,9 @@ class _BytesOrder(KeyOrder):
             for place, column in enumerate(self._columns)
         ]
         return parts[0] if last == 0 else pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+
+    def encodings(self, rows: RowBatch) -> Any:
+        return self.array(rows)
 
     def encode(self, key: Comparable) -> bytes:
         return bytes(key)

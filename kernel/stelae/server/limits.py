@@ -7,8 +7,9 @@ from functools import partial
 from stelae.client.catalog import SYSTEM_TABLET
 from stelae.host.ports import BatcherFactory
 from stelae.host.settings import NodeConfig
-from stelae.rows.batcher import OP_BYTES_MAX, Batcher
+from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.limits import DEFAULTS, LimitSettings
+from stelae.server.bounds import batcher_of
 from stelae.spi.errors import ConfigError, SchemaMismatch
 
 _CATALOG = LimitSettings(cell_bytes_max=OP_BYTES_MAX)
@@ -24,7 +25,7 @@ def limits_of(config: NodeConfig) -> LimitSettings:
 def batchers_of(config: NodeConfig) -> BatcherFactory:
     """Return what makes the batchers of a node's tablets."""
     is_master = config.tablet is not None and config.tablet.id == SYSTEM_TABLET
-    return partial(Batcher, limits=_CATALOG if is_master else limits_of(config))
+    return partial(batcher_of, limits=_CATALOG if is_master else limits_of(config))
 
 
 def check_tablet(config: NodeConfig, where: str) -> None:

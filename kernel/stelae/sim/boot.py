@@ -20,7 +20,7 @@ from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.rows.batcher import Batcher
+from stelae.server.bounds import batcher_of
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
@@ -289,7 +289,7 @@ class Boot:
             reader=VirtualReader(wal, reads),
             hard_states=WatchedHardStates(hard_states, self._node),
             network=network,
-            batcher=Batcher,
+            batcher=batcher_of,
             heartbeats=traffic.heartbeats,
             time=hybrid,
             pool=VirtualPool(process, self._rng("apply"), "apply", spans.apply_us),

@@ -44,6 +44,7 @@ class RowCode(IntEnum):
     ALREADY_PRESENT = 1
     NOT_FOUND = 2
     BAD_VALUE = 3
+    OUTSIDE_PARTITION = 4
 
 
 class RowError(msgspec.Struct, frozen=True, array_like=True):
@@ -51,7 +52,7 @@ class RowError(msgspec.Struct, frozen=True, array_like=True):
 
     row: int  #: Position in the operation as the client sent it, from 0.
     code: RowCode
-    detail: str = ""  #: Of ``BAD_VALUE``: column, expected type or size, and what came.
+    detail: str = ""  #: Of ``BAD_VALUE`` and ``OUTSIDE_PARTITION``: what was expected, and what came.
 
 
 class OpResult(msgspec.Struct, frozen=True, array_like=True):

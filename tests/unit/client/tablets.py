@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +14,14 @@ from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import timestamp
 from stelae.host.results import ResultsTable
+from stelae.partition.bounds import scheme_of
+from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
-from stelae.rows.batcher import Batcher
+from stelae.partition.schema import PartitionSchema
+from stelae.rows.batcher import Batcher, Outside
 from stelae.rows.operations import Operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.server.bounds import bounds_of, kept
 from stelae.server.tserver.diffs import DiffReader
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
@@ -52,10 +56,13 @@ class MemoryTablet:
     While it is ``held``, operations are kept back until ``release``; ``error`` is raised by pages and answers
     operations."""
 
-    def __init__(self, tablet_id: str, schema: Schema, clock: Clock) -> None:
+    def __init__(
+        self, tablet_id: str, schema: Schema, clock: Clock, bounds: Callable[[Schema], Outside] | None = None
+    ) -> None:
         self.tablet_id = TabletId(tablet_id)
         self.schema = schema
         self.clock = clock
+        self.bounds = bounds
         self.store = MemoryStore({schema.version: schema})
         self.operations: list[Operation] = []
         self.pages: list[tuple[ScanSpec, int | None, int | None]] = []
@@ -90,7 +97,7 @@ class MemoryTablet:
     def _apply(self, encoded: Operation) -> OpResult:
         self._applied += 1
         (run,) = runs_of([(self._applied, encoded)])
-        batcher = Batcher(self.schema)
+        batcher = Batcher(self.schema, bounds=self.bounds)
         try:
             batcher.add(ME, self._applied, run, digests_of(run), None)
         except CallerError as error:
@@ -150,6 +157,13 @@ SCHEMA = schema_from_plain(
 )
 
 
+def tablets_of(name: str, schema: Schema, scheme: PartitionSchema, clock: Clock) -> list[MemoryTablet]:
+    """The tablets of a table, each with its bounds."""
+    partitions = Partitioning(schema, scheme).partitions
+    all_kept = [kept(schema, one, scheme_of(scheme, one)) for one in partitions]
+    return [MemoryTablet(f"{name}-{n}", schema, clock, bounds_of(one)) for n, one in enumerate(all_kept)]
+
+
 class MemoryTable:
     """A table over tablets in memory."""
 
@@ -158,7 +172,7 @@ class MemoryTable:
     ) -> None:
         scheme = from_plain(schema, partition or {})
         self.clock = Clock()
-        self.tablets = [MemoryTablet(f"{name}-{n}", schema, self.clock) for n in range(scheme.count)]
+        self.tablets = tablets_of(name, schema, scheme, self.clock)
         where = tuple(TabletLocation(tablet.tablet_id) for tablet in self.tablets)
         location = TableLocation(name, schema, scheme, where)
         self.table = AsyncTable(location, self.tablets, ["127.0.0.1:1"], self.clock.now)

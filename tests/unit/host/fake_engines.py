@@ -231,7 +231,7 @@ class FakeStore(TabletStore):
 class FakeBatcher:
     """One payload of inserts by one client in row form, which fit: nothing is checked."""
 
-    def __init__(self, schema: Schema, key_bytes_max: int | None) -> None:
+    def __init__(self, schema: Schema, key_bytes_max: int | None, partition: object) -> None:
         self.schema = schema
         self._clients: set[PayloadClient] = set()
         self._runs: list[PayloadRun] = []

@@ -11,6 +11,9 @@ import pytest
 
 from stelae.client.master_names import ServerMode, TabletState
 from stelae.client.master_requests import AddColumn, AlterTable, DeleteTable, SetServerMode
+from stelae.partition.bounds import Bounds
+from stelae.partition.partitioning import Partitioning
+from stelae.rows.building import build_batch
 from stelae.server.master.actions import (
     AlterSchema,
     ChangeConfig,
@@ -28,6 +31,7 @@ from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
+from stelae.spi.schema import Schema
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, create, full, only, sent, status
 from tests.unit.master.planned import (
     FIFTH,
@@ -87,6 +91,23 @@ def test_a_new_tablet_is_placed_at_once_and_its_members_are_asked_to_create_it()
     created = sent(company.commit(), CreateReplica)
     assert [action.node_id for action in created] == [LEADER, SECOND, THIRD]
     assert {t.state for t in company.core.catalog.tablets.values()} == {TabletState.CREATING}
+
+
+def test_members_are_told_which_rows_are_the_tablets() -> None:
+    company = Company()
+    company.lead(1)
+    company.hear()
+    company.ask(create(buckets=3))
+    created = {action.tablet_id: action for action in sent(company.commit(), CreateReplica)}
+    (table,) = company.core.catalog.tables.values()
+    schema = Schema.from_bytes(table.schema)
+    partitioning = Partitioning(schema, table.partitioning)
+    rows = build_batch(schema.layout, [(f"key {n}", n) for n in range(30)])
+    taken = []
+    for action in created.values():
+        outside = Bounds(schema, action.scheme, action.partition.buckets).outside(rows)
+        taken.append([place for place in range(30) if place not in outside])
+    assert sorted(taken) == sorted(share.places for share in partitioning.split(rows))
 
 
 def test_who_does_not_report_a_new_replica_is_nudged_and_others_are_not() -> None:

@@ -27,6 +27,7 @@ class CreateReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     schema: bytes
     partition: Partition
     consensus: str
+    scheme: bytes = b""  #: What the tablet needs of the table's partition schema (``stelae.partition.bounds``).
 
 
 class Terminal(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stelae.client.master_names import TableState, TabletState
+from stelae.partition.bounds import scheme_of
 from stelae.server.master.actions import Action, AlterSchema, CreateReplica, DeleteReplica, Evicted, Terminal
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.heartbeats import DataState, ReplicaStatus
@@ -186,6 +187,7 @@ def _creations(view: View, table: TableRecord, tablet: TabletRecord, config: Tab
                 schema=table.schema_of(tablet),
                 partition=tablet.partition,
                 consensus=table.consensus,
+                scheme=scheme_of(table.partitioning, tablet.partition),
             )
 
 

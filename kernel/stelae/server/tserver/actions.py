@@ -13,8 +13,8 @@ import mmh3
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.settings import TabletSettings
-from stelae.host.superblock import Partition
 from stelae.lifecycle.manager import TabletManager
+from stelae.server.bounds import kept
 from stelae.server.frames import only_frame
 from stelae.server.master.action_wire import ACTION, decode_action
 from stelae.server.master.actions import (
@@ -125,16 +125,13 @@ def _settings(action: CreateReplica) -> TabletSettings:
     """The tablet that is to be. All members agree, without a word, on who leads first; tablets spread over them."""
     members: tuple[Member, ...] = action.config.members
     first = mmh3.hash(action.tablet_id, signed=False) % len(members)
+    schema = Schema.from_bytes(action.schema)
     return TabletSettings(
         id=action.tablet_id,
-        schema=Schema.from_bytes(action.schema),
+        schema=schema,
         members=members[first:] + members[:first],
         table_name=action.table_id,
-        partition=Partition(
-            hash_buckets=action.partition.buckets,
-            key_low=action.partition.range.lower,
-            key_high=action.partition.range.upper,
-        ),
+        partition=kept(schema, action.partition, action.scheme),
     )
 
 
