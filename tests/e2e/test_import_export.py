@@ -267,6 +267,7 @@ def test_a_table_is_scanned_got_and_queried(cluster: LocalCluster, tmp_path: Pat
     assert "note     changed\n" in stelae(cluster, "get", "5", "1").stdout
     old = json.loads(stelae(cluster, "get", "5", "1", "--at", str(before), "--json").stdout)
     assert old == {"found": True, "row": {"sensor": 5, "minute": 1, "celsius": 0.25, "note": 'n°1, "said"\n'}}
+    assert "has no row with sensor = -5, minute = -1" in stelae(cluster, "get", "-5", "-1", code=1).stderr
     assert "has no row with sensor = 5, minute = 5000" in stelae(cluster, "get", "5", "5000", code=1).stderr
 
     query = "SELECT count(*) AS n, max(minute) AS last FROM readings WHERE minute < 500 AND note IS NOT NULL"

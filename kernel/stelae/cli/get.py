@@ -17,16 +17,17 @@ from stelae.cli.connection import (
     TimeoutOption,
     split,
 )
+from stelae.cli.dashes import ValuesCommand
 from stelae.cli.output import JsonOption
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the root application."""
-    app.command("get")(get)
+    app.command("get", cls=ValuesCommand)(get)
 
 
 def get(
-    key: Annotated[list[str], typer.Argument(help="Values of the key columns, in key order.")],
+    key: Annotated[list[str], typer.Argument(help="Values of the key columns, in key order, each a word.")],
     directory: DirOption = None,
     connect: ConnectOption = "",
     tables: TablesOption = None,
@@ -38,8 +39,9 @@ def get(
 ) -> None:
     """Print the row of a key, one line for each column; exit code 1 if there is none.
 
-    The values stand in key order, as in CSV: dates as 2026-06-01, bytes as base64; a negative number needs `--` before
-    the first value. It is read linearizably, or with `--at` as it was.
+    A key of several columns is one word for each key column, in key order, as they stand in CSV: dates as 2026-06-01,
+    bytes as base64. A number may be negative, as in `stelae get -5`; text that begins with a dash needs `--` before the
+    first value. The row is read linearizably, or with `--at` as it was.
 
     Example: stelae get Lisbon 2026-06-02 --connect 127.0.0.1:7051 --table readings"""
     from stelae.cli.run_scan import run_get

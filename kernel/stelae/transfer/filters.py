@@ -60,7 +60,8 @@ def read_key(schema: Schema, words: list[str]) -> dict[str, Any]:
     if len(words) != len(columns):
         names = ", ".join(f"{column.name} ({column.type})" for column in columns)
         values = "one value" if len(columns) == 1 else f"{len(columns)} values"
-        raise CallerError(f"the key is {names}: give {values}, not {len(words)}")
+        each = ", each a word of its own, in this order" if len(columns) > 1 else ""
+        raise CallerError(f"the key is {names}: give {values}, not {len(words)}{each}")
     return {column.name: read_value(column, word) for column, word in zip(columns, words, strict=True)}
 
 
