@@ -28,6 +28,7 @@ from stelae.client.sync import Client, Scan, Session, Table, connect
 from stelae.client.table import AsyncTable
 from stelae.client.times import to_datetime
 from stelae.client.tokens import ScanToken
+from stelae.client.unwritten import UnwrittenRows
 
 __all__ = [
     "AddColumn",
@@ -50,6 +51,7 @@ __all__ = [
     "SessionOptions",
     "SetDefault",
     "Table",
+    "UnwrittenRows",
     "WriteResult",
     "connect",
     "connect_async",

@@ -9,6 +9,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
 from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog, location_of
@@ -32,6 +33,7 @@ from stelae.client.master_requests import (
 from stelae.client.messages import ScanPage
 from stelae.client.page_rows import PageRows
 from stelae.client.scan import AsyncScan
+from stelae.client.session import FINISH_S, AsyncSession
 from stelae.client.table import TIMEOUT_S, AsyncTable
 from stelae.client.times import from_wall_us
 from stelae.client.tokens import BadToken, ScanToken, checked_token
@@ -100,6 +102,7 @@ class AsyncClient:
         self.addresses = tuple(addresses)
         self.locations: Locations = NodeLocations(self._tablet_ids, self.schema_of)
         """Where tables are found."""
+        self._sessions: WeakSet[AsyncSession] = WeakSet()
         self.catalog: Catalog | None = None
         """The masters, if the cluster has any and no locations file stands in for them."""
 
@@ -119,7 +122,9 @@ class AsyncClient:
         timeout_s = seconds("timeout_s", timeout_s)
         location = await self.locations.find(name, timeout_s=timeout_s)
         access = await self._tablets(location, timeout_s)
-        return AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen, self._newer)
+        table = AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen, self._newer)
+        table.sessions = self._sessions
+        return table
 
     async def _tablets(self, location: TableLocation, timeout_s: float) -> list[SpreadTablet]:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
@@ -317,8 +322,14 @@ class AsyncClient:
         return table.open(token, timeout_s=timeout_s)
 
     async def close(self) -> None:
-        """Close the connections; what is unanswered fails. Closing twice is harmless."""
-        self.connection.close()
+        """Close the connections; what is unanswered fails. Closing twice is harmless.
+
+        Sessions that were left open are ended: those that flush by themselves send what they hold, for
+        ``FINISH_S`` at most; ``UnwrittenRows`` is warned of what is not written."""
+        try:
+            await asyncio.gather(*(session.finish(FINISH_S) for session in list(self._sessions)))
+        finally:
+            self.connection.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -41,6 +41,11 @@ class Portal:
         """Whether nothing is run any more."""
         _open.add(self)
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether this process can have something run."""
+        return not self.closed and os.getpid() == self._process and self._thread.is_alive()
+
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Carry a coroutine out and return what it returns, or raise what it raises.
 

@@ -7,7 +7,9 @@ the next one fills meanwhile."""
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from threading import Lock
@@ -16,10 +18,14 @@ from typing import Any
 from stelae.client.arguments import flag, kind_of_write, seconds, whole
 from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, WriteResult
 from stelae.client.intake import Intake
+from stelae.client.unwritten import Account, Place, caller
 from stelae.client.writer import TIMEOUT_S_MAX
 from stelae.client.writes import TableWriter
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.write import OpKind
+
+FINISH_S = 10.0
+"""How long a session that was left open may send what it holds when its client is closed, or the program ends."""
 
 _VALUE_BYTES = 16
 """What a value without contents of its own is taken to weigh."""
@@ -118,8 +124,13 @@ class Buffer:
             self._waiting_bytes -= size_bytes
             return batch
 
+    @property
+    def held(self) -> int:
+        """Rows that have not been answered."""
+        return self._held_rows
+
     def release(self, batch: list[_Held]) -> None:
-        """A batch has been answered."""
+        """A batch has been answered, or was given up."""
         with self._lock:
             self._held_rows -= len(batch)
             self._held_bytes -= sum(held.size_bytes for held in batch)
@@ -142,7 +153,7 @@ def _weigh(row: Any) -> int:
 class AsyncSession:
     """A session on one table. Made by ``AsyncTable.session``; used on one event loop."""
 
-    def __init__(self, writer: TableWriter, options: SessionOptions) -> None:
+    def __init__(self, writer: TableWriter, options: SessionOptions, opened: Place | None = None) -> None:
         self._writer = writer
         self._options = options
         self._buffer = Buffer(options)
@@ -152,11 +163,14 @@ class AsyncSession:
         self._room = asyncio.Event()
         self._lock = Lock()
         self._failures: list[RowFailure] = []
-        self._failed = 0
         self._answered = 0
         self._timestamp = 0
         self._broken: BaseException | None = None
         self.closed = False
+        buffer = self._buffer
+        self.account = Account(writer.name, opened or caller(), lambda: buffer.held)
+        """What is to be told if nobody closes the session."""
+        weakref.finalize(self, self.account.tell).atexit = False
 
     async def insert(self, rows: Any) -> None:
         """Hand in one row or several; a key that exists becomes a failure."""
@@ -215,24 +229,29 @@ class AsyncSession:
 
     async def flush(self) -> None:
         """Send what is held and wait until all of it has been answered. Failures are kept, not raised."""
+        await self._emptied()
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            self.account.given_up = 0
+            raise broken
+
+    async def _emptied(self) -> None:
         while self._buffer.waiting or self._draining is not None:
             self._drain()
             assert self._draining is not None
             await asyncio.wait([self._draining])
-        if self._broken is not None:
-            broken, self._broken = self._broken, None
-            raise broken
 
     @property
     def failures(self) -> tuple[RowFailure, ...]:
         """Rows that were not taken, the first ``FAILURES_MAX`` since they were last taken away."""
+        self.account.looked_at = self.account.failed
         return tuple(self._failures)
 
     def take_failures(self) -> WriteResult:
         """Return what has come of the rows answered since this was last asked for, and forget it."""
         with self._lock:
             failures, self._failures = self._failures, []
-            failed, self._failed = self._failed, 0
+            failed, self.account.failed, self.account.looked_at = self.account.failed, 0, 0
             rows, self._answered = self._answered, 0
         return WriteResult(rows=rows, failed=failed, failures=tuple(failures), timestamp=self._timestamp)
 
@@ -248,7 +267,8 @@ class AsyncSession:
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._failed:
+        failed, self.account.is_settled = self.account.failed, True
+        if failed:
             raise RowsFailed(self.take_failures())
 
     async def __aenter__(self) -> AsyncSession:
@@ -262,13 +282,26 @@ class AsyncSession:
 
     async def abandon(self) -> None:
         """End without sending what is still held; a batch that is under way is waited for."""
-        self.closed = True
+        self.closed = self.account.is_settled = True
         if self._timer is not None:
             self._timer.cancel()
         while self._buffer.waiting:
             self._buffer.release(self._buffer.take())
         if self._draining is not None:
             await asyncio.wait([self._draining])
+
+    async def finish(self, timeout_s: float) -> None:
+        """End a session that was left open by whoever closes its client, or ends the program.
+
+        What it would have sent by itself in a moment it sends now, for so many seconds at most. ``UnwrittenRows`` is
+        warned of what is not written then."""
+        if self._options.auto_flush and self.account.is_owing:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied(), timeout_s)
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.account.tell()
 
     # -- on the loop -----------------------------------------------------------------------------
 
@@ -291,13 +324,17 @@ class AsyncSession:
         """Send what is held, batch after batch."""
         try:
             while batch := self._buffer.take():
+                is_answered = False
                 try:
                     await self._send(batch)
+                    is_answered = True
                 finally:
+                    self.account.given_up += 0 if is_answered else len(batch)
                     self._buffer.release(batch)
                     self._room.set()
         except Exception as error:
             self._broken = error  # ``flush`` raises it
+            self.account.error = f"{type(error).__name__}: {error}"
         finally:
             self._draining = None
 
@@ -318,8 +355,9 @@ class AsyncSession:
         with self._lock:
             self._answered += len(batch)
             for tally in tallies:
-                self._failed += tally.failed
+                self.account.failed += tally.failed
                 self._failures += tally.result().failures[: FAILURES_MAX - len(self._failures)]
+                self.account.reason = str(self._failures[0]) if self._failures else ""
                 self._timestamp = max(self._timestamp, tally.timestamp)
 
 

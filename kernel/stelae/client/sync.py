@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from stelae.client.aio import Addresses, AsyncClient, Tables, connect_async
 from stelae.client.definition import Columns
@@ -11,10 +13,11 @@ from stelae.client.failures import RowFailure, WriteResult
 from stelae.client.master_requests import AlterStep
 from stelae.client.portal import Portal
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
-from stelae.client.session import AsyncSession, SessionOptions, each_row
+from stelae.client.session import FINISH_S, AsyncSession, SessionOptions, each_row
 from stelae.client.table import TIMEOUT_S, AsyncTable
 from stelae.client.times import At
 from stelae.client.tokens import ScanToken
+from stelae.client.unwritten import caller
 from stelae.client.where import Filter
 from stelae.partition.schema import KeyRange
 from stelae.spi.schema import Schema
@@ -29,6 +32,17 @@ def connect(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 1
     except BaseException:
         portal.close()
         raise
+
+
+_left_open: WeakKeyDictionary[AsyncSession, Portal] = WeakKeyDictionary()
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Send what sessions hold when the program ends: their loops still run in their threads."""
+    for session, portal in list(_left_open.items()):
+        if session.account.is_owing and portal.is_usable:
+            portal.run(session.finish(FINISH_S))
 
 
 class Client:
@@ -165,10 +179,18 @@ class Table:
     def session(self, options: SessionOptions | None = None) -> Session:
         """Open a session, which takes rows one by one and sends them in batches. Close it, or use ``with``."""
 
+        import pyarrow as pa
+
+        # What this imports could not be imported when the program ends, and rows may have to be sent then.
+        pa.array([0])
+
         async def opened() -> AsyncSession:
             return self._table.session(options)
 
-        return Session(self._portal, self._portal.run(opened()))
+        session = self._portal.run(opened())
+        session.account.opened = caller()
+        _left_open[session] = self._portal
+        return Session(self._portal, session)
 
     def get(self, key: Any, *, at: At | None = None, timeout_s: float = TIMEOUT_S) -> Record | None:
         """Return the row of a key, or ``None``; see ``AsyncTable.get``."""

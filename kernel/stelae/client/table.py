@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import msgspec
 
@@ -86,6 +87,8 @@ class AsyncTable:
         self._writer = TableWriter(location.name, self.partitioning, tablets)
         self._writer.renew = lambda timeout_s: self.refresh(timeout_s=timeout_s)
         self._by_id = {tablet.tablet_id: tablet for tablet in tablets}
+        self.sessions: WeakSet[AsyncSession] = WeakSet()
+        """Sessions that were opened; the client ends them when it is closed."""
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
@@ -204,7 +207,9 @@ class AsyncTable:
         """Open a session, which takes rows one by one and sends them in batches. Close it, or use ``async with``."""
         if options is not None and not isinstance(options, SessionOptions):
             raise BadArgument("options", "SessionOptions, or None", options)
-        return AsyncSession(self._writer, options or SessionOptions())
+        session = AsyncSession(self._writer, options or SessionOptions())
+        self.sessions.add(session)
+        return session
 
     # -- reads -----------------------------------------------------------------------------------
 

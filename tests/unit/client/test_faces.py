@@ -20,7 +20,12 @@ OWN: dict[type, set[str]] = {
     client.AsyncClient: {"schema_of"},  # For locations.
     client.AsyncTable: {"partitioning"},
     client.AsyncScan: {"batches"},  # A synchronous scan is iterated over.
-    client.AsyncSession: {"try_add", "abandon", "closed"},  # For the synchronous face, and for ``async with``.
+    client.AsyncSession: {
+        "try_add",
+        "abandon",
+        "closed",
+        "finish",
+    },  # For the synchronous face, ``async with``, and the client.
 }
 
 
