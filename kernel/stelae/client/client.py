@@ -37,6 +37,7 @@ from stelae.client.messages import (
     encode,
 )
 from stelae.client.page_rows import PageRows
+from stelae.client.turns import Turns
 from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
 from stelae.rows.building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
@@ -62,8 +63,9 @@ TIMEOUT_S = 30.0
 class Client:
     """Connections to the nodes of a cluster. Make one with :meth:`connect`."""
 
-    def __init__(self, messenger: Messenger, nodes: Sequence[NodeId]) -> None:
+    def __init__(self, messenger: Messenger, turns: Turns, nodes: Sequence[NodeId]) -> None:
         self._messenger = messenger
+        self._turns = turns
         self._tablets: list[Tablet] = []
         self.nodes = list(nodes)
         """Nodes that answered at connect."""
@@ -77,7 +79,7 @@ class Client:
             Unavailable: nobody answered in time.
             ConfigError: an address is not ``host:port``.
         """
-        clock = WallClock()
+        clock, turns = WallClock(), Turns(asyncio.get_running_loop())
         identity = Identity(
             cluster_id=ClusterId(""),
             node_id=NodeId(secrets.token_hex(16)),
@@ -87,13 +89,13 @@ class Client:
             identity,
             clock=clock,
             time=NoTime(),
-            defer=_defer_to(asyncio.get_running_loop()),
+            defer=turns.defer_last,
             settings=WireSettings(),
             metrics=QuietMetrics(),
             rng=random.Random(secrets.randbits(64)),
         )
         try:
-            return cls(messenger, await _greet(messenger, addresses, timeout_s))
+            return cls(messenger, turns, await _greet(messenger, addresses, timeout_s))
         except BaseException:
             messenger.close()
             raise
@@ -259,6 +261,7 @@ class Client:
             client_id=ClientId(secrets.token_hex(8)),
             schema_version=schema.version,
             rng=self.rng,
+            defer=self._turns.defer,
         )
 
 
@@ -380,13 +383,6 @@ class Tablet:
     def close(self) -> None:
         """Give every unanswered write an error."""
         self._writer.close(Unavailable("the client is closed"))
-
-
-def _defer_to(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], None]:
-    def defer(call: Callable[[], None]) -> None:
-        loop.call_soon(call)
-
-    return defer
 
 
 def _ordered(spec: ScanSpec) -> ScanSpec:

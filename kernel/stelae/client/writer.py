@@ -11,6 +11,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from stelae.client.leader import LeaderTracker
 from stelae.client.messages import WRITE, NoSuchTablet
 from stelae.rows.operations import Operation, runs_of
@@ -52,15 +54,12 @@ class Caller(Protocol):
         ...
 
 
-class _Op:
-    __slots__ = ("deadline", "future", "operation", "sequence", "unsure")
-
-    def __init__(self, sequence: int, operation: Operation, future: asyncio.Future[OpResult], deadline: float) -> None:
-        self.sequence = sequence
-        self.operation = operation
-        self.future = future
-        self.deadline = deadline
-        self.unsure = False  #: Whether somebody may have taken it.
+class _Op(msgspec.Struct, eq=False):
+    sequence: int
+    operation: Operation
+    future: asyncio.Future[OpResult]
+    deadline: float
+    unsure: bool = False  #: Whether somebody may have taken it.
 
 
 class TabletWriter:
@@ -71,6 +70,7 @@ class TabletWriter:
         leader: whom to ask; told of hints and failures.
         tablet_id, client_id, schema_version: what the operations are for.
         rng: for the jitter of pauses.
+        defer: runs a call when this turn of the loop is over.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class TabletWriter:
         client_id: ClientId,
         schema_version: int,
         rng: random.Random,
+        defer: Callable[[Callable[[], None]], None],
     ) -> None:
         self._caller = caller
         self._leader = leader
@@ -89,6 +90,7 @@ class TabletWriter:
         self._client_id = client_id
         self._schema_version = schema_version
         self._rng = rng
+        self._defer = defer
         self._loop = asyncio.get_running_loop()
         self._last_sequence = 0
         self._pending: dict[int, _Op] = {}
@@ -131,12 +133,12 @@ class TabletWriter:
             raise CallerError(f"timeout_s is {timeout_s}; above 0, at most {TIMEOUT_S_MAX:.0f}")
         if len(self._pending) >= PENDING_OPS_MAX:
             raise Overloaded(f"{len(self._pending)} operations are unanswered; await some first")
-        self._last_sequence += 1
+        self._last_sequence = sequence = self._last_sequence + 1
         future: asyncio.Future[OpResult] = self._loop.create_future()
-        op = _Op(self._last_sequence, operation, future, self._loop.time() + timeout_s)
-        self._pending[op.sequence] = op
+        self._pending[sequence] = op = _Op(sequence, operation, future, self._loop.time() + timeout_s)
         self._queue.append(op)
-        self._schedule()
+        if not self._flush_due:
+            self._schedule()
         return future
 
     def close(self, error: StelaeError) -> None:
@@ -154,7 +156,7 @@ class TabletWriter:
     def _schedule(self) -> None:
         if not self._flush_due and not self._paused:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._defer(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False

@@ -51,12 +51,13 @@ class Port:
         self.fd = int(self._socket.getsockopt(zmq.FD))
 
     def drain(self, handle: Callable[[list[Buffer]], None], messages_max: int) -> bool:
-        """Hand over up to ``messages_max`` messages; say whether none is left."""
+        """Hand over up to ``messages_max`` messages; say whether none is left (asked: a try in vain costs thrice)."""
         for _ in range(messages_max):
-            frames = None if self.closed else self._receive()
-            if frames is None:
+            if self.closed or (frames := self._receive()) is None:
                 return True
             handle(frames)
+            if not self.readable():
+                return True
         return False
 
     def readable(self) -> bool:
@@ -240,8 +241,7 @@ class Edge:
         self._timer = None
         if self.closed:
             return
-        drained = [party.drain() for party in list(self._parties)]
-        if not all(drained):
+        if not all([party.drain() for party in list(self._parties)]):
             self.loop.call_soon(self._on_timer)
             return
         self.deadlines.expire(self._common.now_us())

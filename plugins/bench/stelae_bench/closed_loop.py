@@ -64,12 +64,11 @@ class ClosedLoop:
         self._until = began + seconds
         self._in_flight = in_flight
         for _ in range(in_flight):
-            self._send()
+            self._send(began)
         await self._finished
         return Sample(began=began, ended=self._last, latencies_ms=self._latencies_ms, problems=self._problems)
 
-    def _send(self) -> None:
-        began = time.monotonic()
+    def _send(self, began: float) -> None:
         future = self._tablet.write(OpKind.INSERT, [self._rows.next()], timeout_s=TIMEOUT_S)
         future.add_done_callback(partial(self._answered, began))
 
@@ -83,7 +82,7 @@ class ClosedLoop:
             self._last = now
             self._latencies_ms.append((now - began) * 1000)
         if now < self._until and not self._problems:
-            self._send()
+            self._send(now)
             return
         self._in_flight -= 1
         if not self._in_flight and self._finished is not None and not self._finished.done():
@@ -91,12 +90,12 @@ class ClosedLoop:
 
 
 def _problem(done: asyncio.Future[OpResult]) -> str:
-    if done.cancelled():
+    try:
+        result = done.result()
+    except asyncio.CancelledError:
         return "a write was cancelled"
-    error = done.exception()
-    if error is not None:
+    except Exception as error:
         return f"a write failed: {error}"
-    result = done.result()
     if result.refusal:
         return f"a write was refused: {result.refusal}: {result.detail}"
     if result.errors:

@@ -10,6 +10,7 @@ import pytest
 
 from stelae.client.client import Client, Tablet
 from stelae.client.leader import LeaderTracker
+from stelae.client.turns import Turns
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
@@ -42,7 +43,7 @@ def sent(write: Callable[[Tablet], Any]) -> list[WriteRun]:
     messenger = SilentMessenger()
 
     async def turn() -> None:
-        client = Client(messenger, [NODE])  # type: ignore[arg-type]
+        client = Client(messenger, Turns(asyncio.get_running_loop()), [NODE])  # type: ignore[arg-type]
         write(Tablet(client, TabletId("t"), SCHEMA, LeaderTracker([NODE])))
         await asyncio.sleep(0)
 
