@@ -241,7 +241,7 @@ class Edge:
         self._timer = None
         if self.closed:
             return
-        if not all([party.drain() for party in list(self._parties)]):
+        if [party for party in list(self._parties) if not party.drain()]:
             self.loop.call_soon(self._on_timer)
             return
         self.deadlines.expire(self._common.now_us())

@@ -8,6 +8,7 @@ from typing import Any
 
 from stelae.spi.errors import CallerError
 from stelae.spi.extras import require
+from stelae_bench.machine import python_of
 
 SUFFIXES = (".png", ".svg")
 _WIDTH_IN, _HEIGHT_IN, _DPI = 10.0, 4.6, 130
@@ -108,6 +109,6 @@ def _bare_frame(axes: Any) -> None:
 def _title(machine: Mapping[str, Any]) -> str:
     return (
         f"Three nodes on one machine, sync on: {machine['cpu_count']} cores, "
-        f"{machine['cpu_model']}; Python {machine['python']}; "
+        f"{machine['cpu_model']}; {python_of(machine)}; "
         f"medians of {machine['rounds']} rounds, whiskers from the least to the most"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stelae_bench.machine import python_of
+
 
 def lines(document: Mapping[str, Any]) -> list[str]:
     """Return the lines to print; what was not measured has none."""
@@ -15,7 +17,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         *_speeds(document),
         *_loops("point reads by full key", "mode", document["reads"]),
         *_loops("YCSB, 1 KB records", "workload", document["ycsb"]),
-        f"machine        {machine['cpu_count']} cores, {machine['cpu_model']}, Python {machine['python']}",
+        f"machine        {machine['cpu_count']} cores, {machine['cpu_model']}, {python_of(machine)}",
         f"method         medians of {machine['rounds']} interleaved rounds of "
         f"{machine['settings']['round_seconds']:g} s, seed {machine['seed']}",
         *left_out,

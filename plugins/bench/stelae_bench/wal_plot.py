@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stelae.spi.extras import require
+from stelae_bench.machine import python_of
 from stelae_bench.plot import BadPlotFile
 from stelae_bench.wal_cases import Case
 from stelae_bench.wal_table import case_of, participants
@@ -117,6 +118,6 @@ def _size(entry_bytes: int) -> str:
 def _title(machine: Mapping[str, Any]) -> str:
     return (
         f"Log engines behind the kernel's writer: {machine['cpu_count']} cores, "
-        f"{machine['cpu_model']}; Python {machine['python']}; "
+        f"{machine['cpu_model']}; {python_of(machine)}; "
         f"medians of {machine['rounds']} rounds, whiskers from the least to the most"
     )

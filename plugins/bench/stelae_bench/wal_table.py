@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from stelae_bench.machine import python_of
 from stelae_bench.table import aligned
 from stelae_bench.wal_cases import Case, Sync
 
@@ -80,7 +81,7 @@ def _circumstances(document: Mapping[str, Any]) -> list[str]:
     machine = document["machine"]
     return [
         *[f"{name} is left out: {why}" for name, why in document["left_out"].items()],
-        f"machine  {machine['cpu_count']} cores, {machine['cpu_model']}, Python {machine['python']}, "
+        f"machine  {machine['cpu_count']} cores, {machine['cpu_model']}, {python_of(machine)}, "
         f"load {machine['load_average_1_min']}",
         f"method   medians of {machine['rounds']} interleaved rounds of "
         f"{machine['settings']['round_seconds']:g} s, seed {machine['seed']}",

@@ -75,7 +75,7 @@ def test_the_machine_says_what_it_is_and_which_versions_ran() -> None:
     found = machine.describe()
     assert found["cpu_count"] >= 1
     assert {"stelae", "pyzmq", "libzmq", "pyarrow"} <= set(found["versions"])
-    assert {"cpu_model", "memory_bytes", "kernel", "python"} <= set(found)
+    assert {"cpu_model", "memory_bytes", "kernel", "python", "python_step_ns"} <= set(found)
 
 
 def test_a_problem_makes_a_report_not_ok_even_before_the_first_round() -> None:
