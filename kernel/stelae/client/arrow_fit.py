@@ -1,8 +1,9 @@
 """Arrow columns from anywhere, made to fit the columns of a table, and which of their rows cannot be.
 
-Nothing is rounded, cut or guessed on the way: a cast that would lose something makes the row a misfit, and a column of
-another kind (text for a number) is refused as a whole. What comes from outside is validated to the last buffer before
-a value of it is read: an array with a hostile layout is refused, and reads no memory that is not its own."""
+Nothing is cut, guessed or, but for floats of 32 bits, rounded on the way: a cast that would lose something makes the
+row a misfit, and a column of another kind (text for a number) is refused as a whole. What comes from outside is
+validated to the last buffer before a value of it is read: an array with a hostile layout is refused, and reads no
+memory that is not its own."""
 
 from __future__ import annotations
 

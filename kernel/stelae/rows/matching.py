@@ -40,7 +40,7 @@ def _mask(predicate: Predicate, column: Column, array: Any) -> Any:
         case Compare(op=op, value=value):
             return getattr(pc, _FUNCTIONS[op])(array, _literals(column, (value,))[0])
         case In(values=values):
-            return pc.is_in(array, value_set=_literals(column, values))
+            return pc.is_in(array, value_set=_literals(column, _equals(column, values)))
         case IsNull(negated=negated):
             return pc.is_valid(array) if negated else pc.is_null(array)
         case Prefix(prefix=prefix):
@@ -50,6 +50,14 @@ def _mask(predicate: Predicate, column: Column, array: Any) -> Any:
             return pc.starts_with(array, pattern=prefix)
         case _:
             assert_never(predicate)
+
+
+def _equals(column: Column, values: Sequence[Any]) -> Sequence[Any]:
+    """The values of a list such that Arrow finds what equals one of them: for it minus zero is none, and NaN is NaN."""
+    if column.type not in ("float", "double"):
+        return values
+    zeros = (0.0, -0.0) if any(value == 0 for value in values) else ()
+    return [*(value for value in values if value == value), *zeros]
 
 
 def _literals(column: Column, values: Sequence[Any]) -> Any:

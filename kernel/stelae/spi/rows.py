@@ -52,7 +52,7 @@ def _as_arrow_takes(column: Column, values: Sequence[Any]) -> Sequence[Any]:
 def to_array(column: Column, values: Sequence[Any]) -> Any:
     """Convert plain (or ``date``, ``datetime``, ``Decimal``) values to a ``pyarrow.Array``.
 
-    Nothing is rounded, truncated or parsed on the way, decimals given as text excepted.
+    Nothing is rounded (but by 32-bit floats), truncated or parsed on the way, decimals given as text excepted.
     ``SchemaMismatch``: some value does not fit; which one is not looked for."""
     import pyarrow as pa
 

@@ -18,7 +18,7 @@ class Compare(msgspec.Struct, frozen=True, tag=True):
 
 
 class In(msgspec.Struct, frozen=True, tag=True):
-    """The column equals one of the values, none of which is null."""
+    """The column equals one of the values, as ``Compare`` has it; none of them is null."""
 
     column: int
     values: tuple[Any, ...]

@@ -205,6 +205,20 @@ def test_steps_of_an_alteration_take_scalars_and_dates_as_defaults() -> None:
     assert found == [5, 20605, "1.5", 1, 20605 * 86_400_000_000]
 
 
+def test_a_float_takes_the_nearest_number_that_it_has_and_is_found_by_what_was_written() -> None:
+    async def run() -> None:
+        table = MemoryTable(one_column("value", "float", key_type="float")).table
+        near = 0.10000000149011612
+        for number in (0.1, np.float64(0.1), np.float32(0.1)):
+            await table.upsert((number, number))
+            for value in (number, near):
+                assert await table.get(value) == {"id": near, "value": near}
+                assert await table.scan(where=[("value", "=", value), ("id", "in", [value])]).count() == 1
+        assert await table.scan().count() == 1
+
+    asyncio.run(run())
+
+
 def test_a_range_of_keys_takes_scalars() -> None:
     schema = one_column("value", "string", key_type="date")
     scheme = PartitionSchema(range_columns=(1,))

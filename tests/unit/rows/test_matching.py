@@ -25,6 +25,7 @@ SCHEMA = schema_from_plain(
     }
 )
 ROWS = [(1, "ab", 1.0), (2, "b", NAN), (3, None, None), (4, "", -1.0)]
+ZEROS = [(1, "", 0.0), (2, "", -0.0), (3, "", NAN), (4, None, None)]
 
 
 def ids(*predicates: Predicate) -> list[int]:
@@ -45,6 +46,8 @@ def ids(*predicates: Predicate) -> list[int]:
         (Compare(SCORE, ">", -2.0), [1, 4]),
         (In(NAME, ("ab", "")), [1, 4]),
         (In(ID, ()), []),
+        (In(SCORE, (NAN,)), []),
+        (In(SCORE, (NAN, 1)), [1]),
         (IsNull(NAME), [3]),
         (IsNull(SCORE, negated=True), [1, 2, 4]),
         (Prefix(NAME, "a"), [1]),
@@ -53,6 +56,16 @@ def ids(*predicates: Predicate) -> list[int]:
 )
 def test_a_predicate_keeps_the_rows_for_which_it_holds(predicate: Predicate, found: list[int]) -> None:
     assert ids(predicate) == found
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 0, NAN])
+def test_a_list_holds_for_what_one_of_its_values_equals(value: float) -> None:
+    """A list with zero passed over minus zero, and one with NaN held for it."""
+    batch = RowBatch.from_equal_rows(SCHEMA.layout, ZEROS)
+    equal = matching(SCHEMA, [Compare(SCORE, "=", value)], batch).arrow
+    assert matching(SCHEMA, [In(SCORE, (value,))], batch).arrow.equals(equal)
+    assert matching(SCHEMA, [In(SCORE, (7, value))], batch).arrow.equals(equal)
+    assert len(equal) == (2 if value == value else 0)
 
 
 def test_all_predicates_hold_for_a_row_that_is_kept() -> None:

@@ -184,5 +184,7 @@ class ShapeChecks:
             assert faults == [(place, RowCode.ALREADY_PRESENT) for place in (0, 1)]
             assert [row[1] for row in replica.rows()] == [3, 5, 2, 6, 1, 4]
             assert replica.rows(predicates=(Compare(1, "=", 0.0),)) == [(0.0, 2)]
+            assert replica.rows(predicates=(In(1, (-0.0, math.nan, 7.0)),)) == [(0.0, 2)]
+            assert replica.rows(predicates=(In(1, (math.nan,)),)) == []
             replica.write(delete((1.5,)))
             keep(replica)
