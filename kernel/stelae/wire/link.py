@@ -58,7 +58,7 @@ class Link(Party):
         self.peer_incarnation: IncarnationId | None = None
         self.state = LinkState.IDLE
         self.last_failure: StelaeError | None = None
-        self._opened = self._failures = self._heard_us = 0
+        self._opened = self._failures = self._heard_us = self._asked_us = 0
         self._credit = Credit(common.settings.window_bytes(lane))
         self._outbox = Outbox(common.settings, partial(edge.dirty, self))
         self.calls = CallTable(self._transmit, self._cancel, edge.deadlines, common.rng)
@@ -118,10 +118,11 @@ class Link(Party):
             self.open()
         elif self.state is not LinkState.UP:
             self.restart("no hello in time")
-        elif silence_us > settings.silence_ms_max * 1000:
+        elif self._heard_us < self._asked_us < now_us - (settings.silence_ms_max - settings.ping_ms) * 1000:
             self.restart("the peer is silent")
         else:
-            if silence_us >= settings.ping_ms * 1000:
+            if silence_us >= settings.ping_ms * 1000:  # Time in which this loop stood still is not the peer's silence.
+                self._asked_us = now_us if self._asked_us <= self._heard_us else self._asked_us
                 self._outbox.add(Kind.PING)
             self._set_due(settings.ping_ms)
 

@@ -247,6 +247,20 @@ def test_an_idle_link_is_pinged_and_a_silent_one_is_given_up() -> None:
     assert "silent" in world.changes[-1]
 
 
+def test_a_peer_that_was_not_asked_while_this_loop_stood_still_is_not_silent() -> None:
+    """A process that was held up for as long lost all its connections, and then all its calls."""
+    world = World(ping_ms=100, silence_ms_max=350)
+    world.welcome()
+    world.said()
+    world.pass_time(5000)
+    assert world.link.up and world.said() == [Kind.PING]
+    world.pass_time(100)
+    world.hear([(Kind.PONG, 0, 0, "", None, [])])
+    for _ in range(4):
+        world.pass_time(100)
+        assert world.link.up == (_ < 3)
+
+
 def test_a_closed_connection_is_noticed_at_once() -> None:
     world = World()
     world.welcome()
