@@ -8,13 +8,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
+from numbers import Real
 from typing import Any, NamedTuple
 
 from stelae.client.arrow_fit import Cells, Fitted, fit_array, fit_values
 from stelae.client.failures import Tally
+from stelae.client.key_values import is_series
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Layout, Schema
+from stelae.spi.schema import Column, Layout, Schema
 from stelae.spi.write import OpKind, RowCode
 
 BATCH_ROWS_MAX = 16_384
@@ -58,7 +60,7 @@ class Intake:
             CallerError: this is nothing that rows can be read from.
         """
         family = type(data).__module__.partition(".")[0]
-        if isinstance(data, Mapping | tuple):
+        if isinstance(data, Mapping | tuple) or is_series(data):
             yield from self._rows([data])
         elif family == "pandas":
             yield from self._pandas(data)
@@ -169,13 +171,20 @@ class Intake:
 
     def _equal_rows(self, shape: Any, numbered: Sequence[tuple[int, Any]]) -> Iterator[Part]:
         """Neighbours that bring the same columns."""
+        if isinstance(shape, type) and is_series(numbered[0][1]):
+            rows = [(place, FrameRow(row)) for place, row in numbered]
+            for names, mine in groupby(rows, key=lambda item: _shape(item[1])):
+                yield from self._equal_rows(names, [*mine])
+            return
         try:
             layout, positions = self._read_shape(shape)
         except SchemaMismatch as error:
             for place, row in numbered:
                 self._tally.fail(place, _BAD_VALUE, str(error), dict(row) if isinstance(row, Mapping) else None)
             return
-        columns = [[row[position] for _, row in numbered] for position in positions]
+        columns: list[Sequence[Any]] = [[row[position] for _, row in numbered] for position in positions]
+        if isinstance(shape, _FrameNames):
+            columns = list(map(_nans_as_null, layout.columns, columns))
         fitted = [fit_values(c, values) for c, values in zip(layout.columns, columns, strict=True)]
         yield from self._fitted(layout, fitted, len(numbered), columns, [place for place, _ in numbered])
 
@@ -192,7 +201,11 @@ class Intake:
         unknown = [name for name in shape if name not in schema.by_name]
         if unknown:
             raise SchemaMismatch(unknown_columns(schema, unknown))
-        if key_only and (others := [n for n in shape if schema.by_name[n].id not in schema.key]):
+        if (
+            key_only
+            and not isinstance(shape, _FrameNames)
+            and (others := [n for n in shape if schema.by_name[n].id not in schema.key])
+        ):
             raise SchemaMismatch(f"{self._kind.name.lower()} takes the key columns and no others: not {others[0]!r}")
         layout = self._layout(shape)
         return layout, [c.name for c in layout.columns]
@@ -239,10 +252,35 @@ def unknown_columns(schema: Schema, unknown: Sequence[str]) -> str:
     return f"no column {', '.join(repr(name) for name in unknown[:5])}; the table has: {known}{hint}"
 
 
+class FrameRow(dict[str, Any]):
+    """A row of a pandas frame, by column. As in the frame, NaN is null where the column allows it."""
+
+    def __init__(self, series: Any) -> None:
+        super().__init__((str(name), value) for name, value in series.items())
+
+
+def _nans_as_null(column: Column, values: Sequence[Any]) -> Sequence[Any]:
+    if not column.nullable:
+        return values
+    return [None if isinstance(value, Real) and value != value else value for value in values]
+
+
+class _FrameNames(tuple[str, ...]):
+    """The columns of a ``FrameRow``, which is not taken together with other rows of these columns."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _FrameNames) and super().__eq__(other)
+
+    __hash__ = tuple.__hash__
+
+
 def _shape(row: Any) -> Any:
     """What tells rows that can be taken together: their names, their number of values, or a type that is no row."""
     if isinstance(row, Mapping):
-        return tuple(sorted(map(str, row)))
+        names = sorted(map(str, row))
+        return _FrameNames(names) if type(row) is FrameRow else tuple(names)
     return len(row) if isinstance(row, tuple | list) else type(row)
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from stelae.client.arguments import flag, kind_of_write, seconds, whole
 from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, WriteResult
-from stelae.client.intake import Intake
+from stelae.client.intake import FrameRow, Intake
+from stelae.client.key_values import is_series
 from stelae.client.unwritten import Account, Place, caller
 from stelae.client.writer import TIMEOUT_S_MAX
 from stelae.client.writes import TableWriter
@@ -139,8 +140,10 @@ class Buffer:
 def _own(row: Any) -> Any:
     """A row that stays as it is when its caller fills the same dict or list again."""
     if isinstance(row, Mapping):
-        return dict(row)
-    return tuple(row) if isinstance(row, list) else row
+        return row if type(row) is FrameRow else dict(row)
+    if isinstance(row, list):
+        return tuple(row)
+    return row if isinstance(row, tuple) or not is_series(row) else FrameRow(row)
 
 
 def _weigh(row: Any) -> int:
@@ -367,7 +370,7 @@ def each_row(rows: Any) -> Iterable[Any]:
     Raises:
         SchemaMismatch: it is a frame, which the table itself takes.
     """
-    if isinstance(rows, Mapping | tuple):
+    if isinstance(rows, Mapping | tuple) or is_series(rows):
         return (rows,)
     family = type(rows).__module__.partition(".")[0]
     if family in ("pandas", "polars", "pyarrow") or isinstance(rows, str | bytes) or not isinstance(rows, Iterable):

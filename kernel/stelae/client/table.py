@@ -10,11 +10,12 @@ from weakref import WeakSet
 
 import msgspec
 
-from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, several, text, whole
+from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, text, whole
 from stelae.client.definition import range_of
 from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.followed import FollowedTablet
 from stelae.client.intake import unknown_columns
+from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.locations import TableLocation
 from stelae.client.lookup import Lookup
 from stelae.client.messages import NoSuchTablet
@@ -26,14 +27,12 @@ from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.where import Filter, predicates
 from stelae.client.writer import TIMEOUT_S_MAX
 from stelae.client.writes import TableWriter, WritableTablet
-from stelae.partition.columns import KeyColumns
 from stelae.partition.partitioning import NOWHERE, NoPartition
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange
 from stelae.rows.building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys
-from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -217,14 +216,14 @@ class AsyncTable:
         """Return the row of a key, or ``None``; linearizable unless ``at`` is given.
 
         Args:
-            key: one value, a tuple in key order, or a dict by column.
+            key: one value, a tuple in key order, a dict by column, or a row of a pandas frame.
 
         Raises:
             SchemaMismatch: a value does not fit its key column.
             NoPartition: the key lies in none of the table's ranges.
         """
         timeout_s = seconds("timeout_s", timeout_s)
-        values = self._key_values(key)
+        values = key_of(self.schema, key)
         encoded = encode_key(self.schema, values)
         spec = ScanSpec(columns=self.schema.layout.ids, key_from=encoded, key_until=encoded + b"\0", limit=1)
         for attempt in count():
@@ -243,7 +242,7 @@ class AsyncTable:
     async def get_many(
         self, keys: Iterable[Any], *, at: At | None = None, timeout_s: float = TIMEOUT_S
     ) -> list[Record | None]:
-        """Return the row of each key, or ``None``, in the order of the keys.
+        """Return the row of each key, or ``None``, in the order of the keys; a frame's rows are keys, too.
 
         Keys whose rows are neighbours are read together: a thousand of them cost about as much as a page of a scan.
         Each row is read linearizably, unless ``at`` is given; not all of them are of one time then.
@@ -252,7 +251,7 @@ class AsyncTable:
             SchemaMismatch: a value does not fit its key column.
         """
         timeout_s = seconds("timeout_s", timeout_s)
-        values = [self._key_values(key) for key in several("keys", keys, "keys")]
+        values = keys_of(self.schema, keys)
         if not values:
             return []
         rows = build_batch(self.schema.key_layout, values)
@@ -326,8 +325,8 @@ class AsyncTable:
         spec = ScanSpec(
             columns=self._column_ids(columns),
             predicates=predicates(self.schema, where),
-            key_from=self._bound(start),
-            key_until=self._bound(end),
+            key_from=bound_of(self.schema, start),
+            key_until=bound_of(self.schema, end),
             limit=_checked_limit(limit),
             order=Order(order),
         )
@@ -383,8 +382,8 @@ class AsyncTable:
         ids = tuple(i for i in changes_layout(self.schema, self._column_ids(columns)).ids if i != FLAG_ID)
         spec = ScanSpec(
             columns=ids,
-            key_from=self._bound(start),
-            key_until=self._bound(end),
+            key_from=bound_of(self.schema, start),
+            key_until=bound_of(self.schema, end),
             limit=_checked_limit(limit),
             order=Order(order),
         )
@@ -466,32 +465,6 @@ class AsyncTable:
             return None
         staleness_s = seconds("staleness_s", staleness_s)
         return max(0, self._wall_timestamp() - from_wall_us(int(staleness_s * 1_000_000)))
-
-    def _key_values(self, key: Any) -> tuple[Any, ...]:
-        if isinstance(key, Mapping):
-            unknown = [name for name in key if name not in self.key]
-            lacking = [name for name in self.key if name not in key]
-            if unknown or lacking:
-                raise SchemaMismatch(f"a key has values for {', '.join(self.key)}, and for nothing else: {key!r:.120}")
-            return self._plain([key[name] for name in self.key])
-        values = key if isinstance(key, tuple | list) else (key,)
-        if len(values) != len(self.key):
-            raise SchemaMismatch(f"a key has values for {', '.join(self.key)}; got {len(values)}: {key!r:.120}")
-        return self._plain(values)
-
-    def _plain(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Values of the first key columns."""
-        return tuple(map(plain_scalar, self.schema.key_layout.columns, values))
-
-    def _bound(self, key: Any) -> bytes | None:
-        """A key, or the first columns of one, encoded."""
-        if key is None:
-            return None
-        values = key if isinstance(key, tuple | list) else (key,)
-        if not 1 <= len(values) <= len(self.key):
-            raise SchemaMismatch(f"a bound has values for the first of {', '.join(self.key)}; got {key!r:.120}")
-        columns = KeyColumns(self.schema, self.schema.key)
-        return b"".join(columns.encode_one(place, value) for place, value in enumerate(self._plain(values)))
 
 
 def _checked_limit(limit: int | None) -> int | None:

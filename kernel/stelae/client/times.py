@@ -36,6 +36,8 @@ def hybrid(at: At) -> int:
         at = ((span // timedelta(microseconds=1)) + 1 << LOGICAL_BITS) - 1
     if isinstance(at, bool) or not isinstance(at, int):
         hint = "; give its .timestamp" if hasattr(at, "timestamp") else ""
+        if isinstance(at, str):
+            hint = "; text is not parsed: for five minutes ago, datetime.now() - timedelta(minutes=5)"
         fact = f"a time to read at is a datetime or a hybrid timestamp, not {type(given).__name__} {given!r:.40}"
         raise CallerError(f"{fact}{hint}")
     if not 0 < at <= TIMESTAMP_MAX:

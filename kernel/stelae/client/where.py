@@ -7,7 +7,7 @@ A filter is ``(column, operation, value)``, or a list of them of which all must 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,6 +24,7 @@ from stelae.spi.schema import Column, Layout, Schema
 Filter: TypeAlias = Sequence[Any]
 
 _COMPARE = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_SUCH = ", such as ('celsius', '>', 20.5)"
 _OPERATIONS = "=, !=, <, <=, >, >=, in, is null, is not null, starts with"
 
 
@@ -35,9 +36,9 @@ def predicates(schema: Schema, where: Filter | Iterable[Filter] | None) -> tuple
     """Read filters; ``BadFilter``: which one, what was expected, and what came."""
     if where is None:
         return ()
-    if isinstance(where, str) or not isinstance(where, Iterable):
+    if isinstance(where, str | Mapping) or not isinstance(where, Iterable):
         what = "the text" if isinstance(where, str) else type(where).__name__
-        raise BadFilter(f"a filter is (column, operation, value), not {what} {where!r:.60}")
+        raise BadFilter(f"a filter is (column, operation, value){_SUCH}, not {what} {where!r:.60}")
     listed = [*where]
     if listed and isinstance(listed[0], str):
         listed = [tuple(listed)]
@@ -46,7 +47,7 @@ def predicates(schema: Schema, where: Filter | Iterable[Filter] | None) -> tuple
 
 def _predicate(schema: Schema, one: Any) -> Predicate:
     if not isinstance(one, tuple | list) or not 2 <= len(one) <= 3:
-        raise BadFilter(f"a filter is (column, operation, value), not {one!r:.80}")
+        raise BadFilter(f"a filter is (column, operation, value){_SUCH}, not {one!r:.80}")
     name, op = one[0], " ".join(str(one[1]).lower().split())
     column = schema.by_name.get(name)
     if column is None:
@@ -83,5 +84,6 @@ def _plain(column: Column, values: list[Any]) -> list[Any]:
         rows = RowBatch.from_arrays(Layout((never_null,)), [to_array(never_null, plain)])
     except SchemaMismatch:
         place = misfits(never_null, plain)[0]
-        raise BadFilter(f"in a filter, {describe_misfit(never_null, values[place])}") from None
+        hint = f"; rows without a value: ({column.name!r}, 'is null')" if plain[place] is None else ""
+        raise BadFilter(f"in a filter, {describe_misfit(never_null, values[place])}{hint}") from None
     return rows.values(0)

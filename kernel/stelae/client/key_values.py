@@ -1,0 +1,93 @@
+"""Keys and bounds as people hand them in: one value, a tuple, a dict, a row of a frame, a frame of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from stelae.client.arguments import several
+from stelae.partition.columns import KeyColumns
+from stelae.rows.scalars import plain_scalar
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.schema import Schema
+
+
+def key_of(schema: Schema, key: Any) -> tuple[Any, ...]:
+    """Return the values of a key; ``SchemaMismatch``: there are others than the key has.
+
+    Args:
+        schema: of the table.
+        key: one value, a tuple in key order, a dict by column, or a row of a pandas frame, whose other columns are
+            left out.
+    """
+    names = _names(schema)
+    if is_series(key):
+        key = {name: value for name, value in key.items() if name in names}
+    if isinstance(key, Mapping):
+        if {*key} != {*names}:
+            raise SchemaMismatch(f"a key has values for {', '.join(names)}, and for nothing else: {key!r:.120}")
+        return _plain(schema, [key[name] for name in names])
+    values = [*key] if isinstance(key, tuple | list) or _is_vector(key) else [key]
+    if len(values) != len(names):
+        raise SchemaMismatch(f"a key has values for {', '.join(names)}; got {len(values)}: {key!r:.120}")
+    return _plain(schema, values)
+
+
+def keys_of(schema: Schema, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return the values of each of several keys, or of each row of a frame that has the key columns."""
+    columns = _columns_of(keys, _names(schema))
+    listed = several("keys", keys, "keys") if columns is None else zip(*columns, strict=True)
+    return [key_of(schema, key) for key in listed]
+
+
+def bound_of(schema: Schema, key: Any) -> bytes | None:
+    """Return a key, or the first columns of one, encoded; ``None`` for ``None``."""
+    if key is None:
+        return None
+    names = _names(schema)
+    values = key if isinstance(key, tuple | list) else (key,)
+    if not 1 <= len(values) <= len(names):
+        raise SchemaMismatch(f"a bound has values for the first of {', '.join(names)}; got {key!r:.120}")
+    columns = KeyColumns(schema, schema.key)
+    return b"".join(columns.encode_one(place, value) for place, value in enumerate(_plain(schema, values)))
+
+
+def is_series(value: Any) -> bool:
+    """Whether a value is a pandas ``Series``, such as a row of a frame."""
+    return type(value).__name__ == "Series" and _family(value) == "pandas"
+
+
+def _columns_of(frame: Any, names: Sequence[str]) -> list[Any] | None:
+    """The key columns of a frame; ``None``: it is none."""
+    family = _family(frame)
+    if family == "polars" and hasattr(frame, "collect"):
+        frame = frame.select(names).collect()
+    if family == "pandas" and hasattr(frame, "columns"):
+        frame = frame.reset_index() if any(name in names for name in frame.index.names) else frame
+        there = [*frame.columns]
+    elif family == "polars" and hasattr(frame, "columns"):
+        there = [*frame.columns]
+    elif family == "pyarrow" and hasattr(frame, "schema"):
+        there = [*frame.schema.names]
+    else:
+        return None
+    lacking = [name for name in names if name not in there]
+    if lacking:
+        raise SchemaMismatch(f"a frame of keys has the columns {', '.join(names)}; this one lacks {lacking[0]!r}")
+    return [frame.column(name).to_pylist() if family == "pyarrow" else frame[name] for name in names]
+
+
+def _names(schema: Schema) -> list[str]:
+    return [column.name for column in schema.key_layout.columns]
+
+
+def _plain(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(map(plain_scalar, schema.key_layout.columns, values))
+
+
+def _is_vector(value: Any) -> bool:
+    return _family(value) == "numpy" and len(getattr(value, "shape", ())) == 1
+
+
+def _family(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
