@@ -20,7 +20,7 @@ from stelae_bench.options import (
     note,
     print_json,
 )
-from stelae_bench.wal_cases import ENGINES, INTERVAL_S, OTHERS, Sync
+from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, OTHERS, Sync
 
 if TYPE_CHECKING:
     from stelae_bench.wal_report import WalReport
@@ -130,7 +130,7 @@ def _names(text: str) -> tuple[str, ...]:
         fact = ""
         if not name:
             fact = "a name is empty"
-        elif name in OTHERS:
+        elif name in (CEILING, *OTHERS):
             fact = f"{name!r} is what engines are measured beside"
         elif names.count(name) > 1:
             fact = f"{name!r} is named twice"

@@ -22,15 +22,16 @@ _STYLES = {
     "segmented": ("#0072b2", "o"),
     "lmdb": ("#009e73", "o"),
     "shared": ("#d55e00", "o"),
+    "raw_queued": ("#56b4e9", "X"),
     "raw": ("#000000", "D"),
     "raw_written": ("#4d4d4d", "D"),
     "raw_crc": ("#8a8a8a", "D"),
     "rocksdb": ("#cc79a7", "s"),
     "sqlite": ("#e0a100", "s"),
 }
-"""Colours that also the colour-blind tell apart; shapes: ours, bare loops, databases."""
+"""Colours that also the colour-blind tell apart; shapes: ours, their ceiling, bare loops, databases."""
 
-_MORE_STYLES = (("#56b4e9", "^"), ("#f0e442", "^"), ("#882255", "^"), ("#44aa99", "v"), ("#999933", "v"))
+_MORE_STYLES = (("#f0e442", "^"), ("#882255", "^"), ("#44aa99", "v"), ("#999933", "v"))
 """For engines of others, in turn."""
 
 

@@ -119,6 +119,12 @@ class Raw(Replay):
             self._file.sync()
         self._unsynced = not sync
 
+    def settle(self) -> None:
+        """Make durable what was written."""
+        if self._file is not None and self._unsynced:
+            self._file.sync()
+            self._unsynced = False
+
     def _fill(self, file: RealFile, size: int) -> None:
         """Do more with the space of a new file than reserve it."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae_bench.figures import spread
-from stelae_bench.wal_cases import ENGINES, OTHERS, Case
+from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, Case
 from stelae_bench.wal_samples import Round
 
 ONE = Case(4096, 1, 1)
@@ -23,7 +23,8 @@ class WalReport:
     """Everything that was measured.
 
     Attributes:
-        engines: names of the log engines, in the order in which they are shown; the others follow.
+        engines: names of what stands behind the kernel's writer, in the order in which they are shown; the others
+            follow.
         rounds: of each participant in each case, in order of the rounds.
         replays: of each bare loop or database in each case, the part of a round in which it wrote
             the groups that the writer had formed for one engine: by participant, engine, case.
@@ -33,7 +34,7 @@ class WalReport:
         problems: why the figures cannot be trusted; empty when they can.
     """
 
-    engines: Sequence[str] = ENGINES
+    engines: Sequence[str] = (*ENGINES, CEILING)
     rounds: dict[tuple[str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
     replays: dict[tuple[str, str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
     lives: dict[str, list[Mapping[str, float]]] = field(default_factory=lambda: defaultdict(list))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
@@ -22,10 +23,11 @@ from stelae.machine.event_loop import new_event_loop
 from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
-from stelae_bench.wal_cases import INTERVAL_S, Bodies, Case, Settings
+from stelae_bench.wal_cases import CEILING, INTERVAL_S, Bodies, Case, Settings
 from stelae_bench.wal_life import measure_life
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_others import RocksDb, Sqlite, versions
+from stelae_bench.wal_queued import RawQueued
 from stelae_bench.wal_replay import Raw, RawCrc, RawWritten, Replay, replay
 from stelae_bench.wal_report import WalReport
 from stelae_bench.wal_samples import Sample, round_of
@@ -75,9 +77,10 @@ class _Run:
         self._note = note
         self._folder = folder
         self._rng = random.Random(settings.seed)
-        self._report = WalReport(engines=settings.engines)
+        self._report = WalReport(engines=(*settings.engines, CEILING))
         self._bodies = {size: Bodies(size, settings.seed) for size in {case.entry_bytes for case in settings.cases}}
         self._engines: list[type[WalEngine]] = []
+        self._queued: list[type[WalEngine]] = []  # what stands behind the kernel's writer
         self._ours: dict[tuple[str, int], OpenLogs] = {}
         self._others: list[Replay] = []
         self._groups: dict[tuple[str, Case], list[int]] = {}
@@ -101,11 +104,12 @@ class _Run:
                 self._leave_out(name, missing)
                 if len(self._report.left_out) == len(self._settings.engines):
                     raise
+        self._queued = [*self._engines, cast("type[WalEngine]", RawQueued)]
 
     def _open(self, desk: Desk, stack: AsyncExitStack) -> None:
         for tablets in sorted({case.tablets for case in self._settings.cases}):
             self._note(f"opening the engines with {tablets} tablet{'s' * (tablets > 1)}")
-            for engine in self._engines:
+            for engine in self._queued:
                 logs = OpenLogs(desk, engine, self._folder / f"{engine.name}-{tablets}", tablets)
                 stack.push_async_callback(logs.close)
                 self._ours[engine.name, tablets] = logs
@@ -127,7 +131,7 @@ class _Run:
     async def _measure(self) -> None:
         self._note("warming up")
         for case in self._settings.cases:
-            for engine in self._engines:
+            for engine in self._queued:
                 await self._sample(engine.name, case, WARM_UP_S)
         for number in range(1, self._settings.rounds + 1):
             self._note(f"round {number} of {self._settings.rounds}")
@@ -135,7 +139,7 @@ class _Run:
                 part
                 for case in self._settings.cases
                 for part in (
-                    *[partial(self._measure_ours, engine.name, case) for engine in self._engines],
+                    *[partial(self._measure_ours, engine.name, case) for engine in self._queued],
                     *[partial(self._measure_other, other, case) for other in self._others],
                 )
             ]
@@ -160,8 +164,8 @@ class _Run:
 
     async def _measure_other(self, other: Replay, case: Case) -> None:
         samples = []
-        for engine in self._rng.sample(self._engines, len(self._engines)):
-            seconds = self._settings.seconds / len(self._engines)
+        for engine in self._rng.sample(self._queued, len(self._queued)):
+            seconds = self._settings.seconds / len(self._queued)
             groups, bodies = self._groups[engine.name, case], self._bodies[case.entry_bytes]
             sample = replay(other, groups, bodies, seconds, case.sync)
             self._report.replays[other.name, engine.name, case].append(round_of([sample]))

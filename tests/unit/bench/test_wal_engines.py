@@ -9,7 +9,7 @@ import typer
 
 from stelae.config.registry import Registry, UnknownEngine
 from stelae.spi.extras import MissingExtra
-from stelae_bench.wal_cases import ENGINES, OTHERS, Settings
+from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, Settings
 from stelae_bench.wal_command import _names
 from stelae_bench.wal_plot import draw
 from stelae_bench.wal_report import HUNDRED, MANY, ONE
@@ -33,7 +33,7 @@ def test_names_are_separated_by_commas_in_the_order_in_which_they_are_shown() ->
         ("", "a name is empty"),
         ("shared,", "a name is empty"),
         ("shared,lmdb,shared", "'shared' is named twice"),
-        *((other, f"'{other}' is what engines are measured beside") for other in OTHERS),
+        *((other, f"'{other}' is what engines are measured beside") for other in (CEILING, *OTHERS)),
     ],
 )
 def test_names_that_cannot_be_meant_are_refused(text: str, words: str) -> None:

@@ -1,0 +1,53 @@
+"""The bare loop's write behind the kernel's writer: what an engine could reach that did nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import Append, Durable, Outcome
+from stelae_bench.wal_cases import CEILING
+from stelae_bench.wal_replay import Raw
+
+
+class RawQueued:
+    """Stands where an engine would, as far as the benchmark asks one, and is no log: nothing of it can be read.
+
+    One write for each group, whatever logs its entries are of. Every 64 MiB it reserves space for a file while the
+    group waits."""
+
+    name: ClassVar[str] = CEILING
+    Config: ClassVar[type[object]] = object
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._raw = Raw(directory)
+
+    @classmethod
+    def open(cls, directory: str, _config: object, _services: EngineServices) -> Self:
+        """Begin in a directory that must not exist."""
+        return cls(Path(directory))
+
+    def create(self, log: LogId, base: OpId) -> None:
+        """Nothing: all logs share one file, in which nobody can tell them apart."""
+
+    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
+        """Write all bodies of a group; without a group, sync what was not."""
+        if not group:
+            self._raw.settle()
+            return {}
+        bodies = [entry.body for append in group.values() for entry in append.entries]
+        self._raw.prepare(bodies)
+        self._raw.write(bodies, sync=sync)
+        return {log: Durable(append.entries[-1].op_id) for log, append in group.items()}
+
+    def collect(self, _log: LogId, _upto: int) -> None:
+        """Remove the file."""
+        self._raw.tidy()
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._raw.close()

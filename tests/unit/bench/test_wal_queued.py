@@ -1,0 +1,45 @@
+"""What stands behind the writer in place of an engine: every body is written once, and nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from stelae.machine.event_loop import new_event_loop
+from stelae.spi.ids import LogId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Append, Durable
+from stelae_bench.wal_cases import Bodies, Sync
+from stelae_bench.wal_open import Desk, OpenLogs
+from stelae_bench.wal_queued import RawQueued
+
+
+def entries(*bodies: bytes) -> tuple[Entry, ...]:
+    return tuple(Entry(OpId(1, index), EntryKind.WRITE, index, body) for index, body in enumerate(bodies, 1))
+
+
+def test_one_write_holds_the_bodies_of_all_logs_of_a_group(tmp_path: Path) -> None:
+    queued = RawQueued(tmp_path / "raw")
+    one, other = (LogId(TabletId(name), 1) for name in ("a", "b"))
+    group = {one: Append(entries=entries(b"first", b"second")), other: Append(entries=entries(b"third"))}
+    assert queued.commit(group, sync=True) == {one: Durable(OpId(1, 2)), other: Durable(OpId(1, 1))}
+    assert queued.commit({one: Append(entries=entries(b"fourth"))}, sync=False) == {one: Durable(OpId(1, 1))}
+    assert queued.commit({}, sync=True) == {}
+    (file,) = (tmp_path / "raw").iterdir()
+    assert file.read_bytes().startswith(b"firstsecondthirdfourth")
+    queued.collect(one, 2)
+    assert list((tmp_path / "raw").iterdir()) == []
+    queued.close()
+
+
+def test_it_is_measured_as_an_engine_is(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Desk() as desk:
+            logs = OpenLogs(desk, RawQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
+            for mode in Sync:
+                sample = await logs.measure(Bodies(100, 1), 2, 0.01, sync=mode)
+                assert not sample.problems and sum(sample.groups) == len(sample.latencies_us) > 0
+            await logs.close()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())
