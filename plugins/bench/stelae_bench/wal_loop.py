@@ -76,7 +76,12 @@ class AppendLoop:
         self._until = began + seconds
         for log in self._last:
             self._free(log, in_flight, began)
-        await self._finished
+        try:
+            await self._finished
+        finally:  # Who is cancelled closes the writer next: nothing may leave after that.
+            self._until = 0.0
+            self._due.clear()
+            self._held.clear()
         return self._ended - began
 
     def _free(self, log: LogId, count: int, began: float) -> None:

@@ -43,3 +43,21 @@ def test_it_is_measured_as_an_engine_is(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())
+
+
+def test_a_measurement_that_is_cancelled_appends_no_more_so_that_the_writer_can_close(tmp_path: Path) -> None:
+    """Ctrl-C met the loop between two appends, and the benchmark ended with an error of its own."""
+
+    async def run() -> None:
+        with Desk() as desk:
+            logs = OpenLogs(desk, RawQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
+            measuring = asyncio.ensure_future(logs.measure(Bodies(100, 1), 2, 60.0))
+            while not logs.writer.durable(logs.logs[-1]).index:
+                await asyncio.sleep(0.001)
+            measuring.cancel()
+            await asyncio.wait([measuring])
+            await logs.close()
+            assert measuring.cancelled()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())
