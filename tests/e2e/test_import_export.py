@@ -376,6 +376,26 @@ def test_a_file_without_rows_makes_no_table_and_changes_none(cluster: LocalClust
     assert "has no columns" in stelae(cluster, "import", str(tmp_path / "nothing.parquet"), code=2).stderr
 
 
+def test_rows_of_one_key_that_would_be_gone_without_a_word_are_told(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Six rows were written, said the command, and two of them were there."""
+    path = tmp_path / "readings.csv"
+    path.write_text("sensor,minute,note\n1,1,a\n1,2,b\n1,1,c\n")
+    told = "1 of the first 3 rows have the key (sensor, minute) of an earlier row, and replace it"
+    assert f"{told}; the key note would tell them apart" in stelae(cluster, "import", str(path)).stderr
+    assert "and replace it" in stelae(cluster, "import", str(path), "--dry-run").stderr
+    assert "2 of the first 3 rows" in stelae(cluster, "import", str(path), "--show-schema", "--key", "sensor").stderr
+    assert "and are left out" in stelae(cluster, "import", str(path), "--mode", "insert-ignore").stderr
+    assert "of the first" not in stelae(cluster, "import", str(path), "--mode", "update").stderr
+    path.write_text("sensor,minute\n1,1\n1,2\n2,1\n")
+    assert "of the first" not in stelae(cluster, "import", str(path)).stderr
+    assert (
+        "; in the first rows --key sensor,minute does"
+        in stelae(cluster, "import", str(path), "--show-schema", code=2).stderr
+    )
+    path.write_text("sensor;minute\n1;1\n")
+    assert "say --delimiter ';'" in stelae(cluster, "import", str(path), code=2).stderr
+
+
 def test_a_table_of_300_columns_is_readable_on_a_terminal(wide: LocalCluster, tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     with path.open("w", newline="") as file:

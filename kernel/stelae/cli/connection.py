@@ -105,13 +105,13 @@ async def connect_patiently(addresses: Sequence[str], timeout_s: float, *, table
         remark.cancel()
 
 
-async def table_name(client: AsyncClient, target: Target) -> str:
-    """Return the table that is meant; ``BadTarget``: none was named, and there is not exactly one."""
+async def table_name(client: AsyncClient, target: Target, hint: str = "") -> str:
+    """Return the table that is meant; ``BadTarget``: none was named, and there is not exactly one, with a hint."""
     if target.table:
         return target.table
     known = await client.tables()
     if len(known) != 1:
-        raise BadTarget(f"say which table with --table; there are: {', '.join(known) or 'none'}")
+        raise BadTarget(f"say which table with --table; there are: {', '.join(known) or 'none'}{hint}")
     return known[0]
 
 

@@ -24,9 +24,18 @@ from stelae.spi.errors import CallerError
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.transfer.checking import check_chunk
-from stelae.transfer.design import BadDesign, Design, TableMissing, check_fits, design, open_or_create, type_remarks
+from stelae.transfer.design import (
+    BadDesign,
+    Design,
+    TableMissing,
+    apart,
+    check_fits,
+    design,
+    open_or_create,
+    type_remarks,
+)
 from stelae.transfer.files import Format, Kind, kind_of
-from stelae.transfer.inference import unique_columns
+from stelae.transfer.inference import repeated, unique_columns, unique_key
 from stelae.transfer.journal import Journal, Position, Subject, digest_of
 from stelae.transfer.loading import Loader
 from stelae.transfer.readers import open_reader
@@ -39,6 +48,8 @@ _TYPED = (Format.PARQUET, Format.ARROW)
 _KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
 _MAKING = (OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE)
 """Modes that make a table that is missing: the others have nothing to find in it."""
+_OF_REPEATED = {OpKind.UPSERT: "replace it", OpKind.INSERT_IGNORE: "are left out"}
+"""What becomes of a row whose key another row of the file has, in modes that do not tell it of each."""
 _SHOWN_COLUMNS = 12
 
 
@@ -108,6 +119,7 @@ def run_import(options: ImportOptions) -> int:
     name = options.target.table or options.file.name.partition(".")[0]
     if options.show_schema:
         made = _design(options, source, name)
+        _note_repeated(options, source, made.key)
         if options.as_json:
             print_json(made.to_plain())
         else:
@@ -115,13 +127,14 @@ def run_import(options: ImportOptions) -> int:
         return EXIT_OK
     if options.dry_run and not options.target.connect and options.target.directory is None:
         made = _design(options, source, name)
+        _note_repeated(options, source, made.key)
         return _dry_run(options, source, name, made.schema(), source.columns)
     return asyncio.run(_import(options, source))
 
 
 async def _import(options: ImportOptions, source: _Input) -> int:
     async with connected(options.target) as client:
-        name = await table_name(client, options.target)
+        name = await table_name(client, options.target, "; a new one is made under the name that you give, with --key")
         wanted, problem = _if_possible(options, source, name)
         may_create = MODES[options.mode] in _MAKING and not options.dry_run
         try:
@@ -131,6 +144,7 @@ async def _import(options: ImportOptions, source: _Input) -> int:
         except TableMissing:
             if not options.dry_run or wanted is None or wanted.key_is_guessed:
                 raise
+            _note_repeated(options, source, wanted.key)
             return await asyncio.to_thread(_dry_run, options, source, name, wanted.schema(), source.columns)
         except NoSuchTable as error:
             if problem is None:
@@ -254,8 +268,10 @@ def _open(options: ImportOptions, kind: Kind) -> Reader:
 
 def _design(options: ImportOptions, source: _Input, name: str) -> Design:
     _check_rows(options, source, name)
-    unique = ", ".join(source.unique[:_SHOWN_COLUMNS])
+    unique, together = ", ".join(source.unique[:_SHOWN_COLUMNS]), ",".join(unique_key(source.sample))
     hint = f"; in the first rows these have a value of their own in each: {unique}" if unique else ""
+    if together and not unique:
+        hint = f"; in the first rows --key {together} does"
     return design(name, source.types, options.key, options.hash_levels, hint)
 
 
@@ -274,8 +290,8 @@ def _say_what_is_made(made: Design) -> None:
 
 
 def _if_possible(options: ImportOptions, source: _Input, name: str) -> tuple[Design | None, CallerError | None]:
-    """What a missing table would be, or why it cannot; without a key, of the first column that tells rows apart."""
-    key = options.key or source.unique[:1] or source.columns[:1]
+    """What a missing table would be, or why it cannot; without a key, of the first columns that tell rows apart."""
+    key = options.key or unique_key(source.sample) or source.columns[:1]
     try:
         _check_rows(options, source, name)
         made = design(name, source.types, key, options.hash_levels, "")
@@ -289,7 +305,7 @@ def _checked_columns(options: ImportOptions, source: _Input, table: AsyncTable) 
     schema = table.schema
     wanted = [name for name in source.columns if name in schema.by_name or not options.skip_unknown]
     if not any(name in schema.by_name for name in wanted):
-        raise BadImport(unknown_columns(schema, list(source.columns)))
+        raise BadImport(unknown_columns(schema, list(source.columns)) + apart(source.columns))
     kind = MODES[options.mode]
     if kind in _KEY_ONLY:
         wanted = [name for name in wanted if name in table.key]
@@ -307,7 +323,19 @@ def _checked_columns(options: ImportOptions, source: _Input, table: AsyncTable) 
         note(remark)
     if len(remarks) > _SHOWN_COLUMNS:
         note(f"and {len(remarks) - _SHOWN_COLUMNS} remarks of this kind more")
+    _note_repeated(options, source, table.key)
     return wanted
+
+
+def _note_repeated(options: ImportOptions, source: _Input, key: Sequence[str]) -> None:
+    """Tell of rows that would be gone without a word, since others have their key."""
+    becomes = _OF_REPEATED.get(MODES[options.mode])
+    count = repeated(source.sample, key) if becomes and all(name in source.sample for name in key) else 0
+    if count:
+        rows = len(source.sample[key[0]])
+        fact = f"{count:,} of the first {rows:,} rows have the key ({', '.join(key)}) of an earlier row, and {becomes}"
+        better = unique_key(source.sample)
+        note(fact + (f"; the key {','.join(better)} would tell them apart" if better else ""))
 
 
 def _subject(options: ImportOptions, source: _Input, name: str, columns: Sequence[str]) -> dict[str, Any]:

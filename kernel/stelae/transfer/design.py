@@ -102,10 +102,12 @@ def design(name: str, types: Mapping[str, Any], key: Sequence[str], hash_levels:
         BadDesign: it cannot be a table, and why.
     """
     if not key:
-        raise BadDesign(f"a table needs a key: --key COLUMNS, which tell rows apart, of {_some(types)}{hint}")
+        raise BadDesign(
+            f"a table needs a key: --key COLUMNS, which tell rows apart, of {_some(types)}{hint}{apart(types)}"
+        )
     unknown = [column for column in key if column not in types]
     if unknown:
-        raise BadDesign(f"the key names {', '.join(map(repr, unknown))}; the file has: {_some(types)}{_apart(types)}")
+        raise BadDesign(f"the key names {', '.join(map(repr, unknown))}; the file has: {_some(types)}{apart(types)}")
     columns = []
     for column, kind in types.items():
         stored = stored_type(kind)
@@ -258,8 +260,8 @@ def _some(names: Mapping[str, Any]) -> str:
     return listed if len(listed) <= 400 else f"{listed[:400]}…"
 
 
-def _apart(names: Iterable[str]) -> str:
-    """What to say where the one name of a header looks like several."""
+def apart(names: Iterable[str]) -> str:
+    """Return what to say where the one name of a header looks like several."""
     listed = [*names]
     found = [sign for sign in (";", "\t", "|") if len(listed) == 1 and sign in listed[0]]
     if not found:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stelae.spi.schema import Column
 from stelae.transfer.text import all_fit
+
+KEY_COLUMNS_MAX = 4
+"""Most columns of a key that is proposed."""
 
 _LEADING_ZERO = re.compile(r"^[+-]?0\d")
 
@@ -58,7 +61,7 @@ def arrow_of_values(values: Iterable[Any]) -> Any:
     raise TypeError(f"values of the kinds {', '.join(sorted(kind.__name__ for kind in kinds))}")
 
 
-def unique_columns(sample: dict[str, Sequence[Any]]) -> list[str]:
+def unique_columns(sample: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return the columns whose values differ in every row of a sample, and are never null."""
     found = []
     for name, values in sample.items():
@@ -69,3 +72,29 @@ def unique_columns(sample: dict[str, Sequence[Any]]) -> list[str]:
         if values and None not in distinct and len(distinct) == len(values):
             found.append(name)
     return found
+
+
+def unique_key(sample: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return columns that tell the rows of a sample apart: one if it does so alone, else the first that do together.
+
+    None if there are no rows, or it would take more than ``KEY_COLUMNS_MAX``."""
+    alone = unique_columns(sample)
+    if alone:
+        return alone[:1]
+    whole = [name for name, values in sample.items() if values and not any(_is_no_key(value) for value in values)]
+    for count in range(2, min(len(whole), KEY_COLUMNS_MAX) + 1):
+        if not repeated(sample, whole[:count]):
+            return whole[:count]
+    return []
+
+
+def repeated(sample: Mapping[str, Sequence[Any]], key: Sequence[str]) -> int:
+    """Return how many rows of a sample have a key that an earlier one has; those without a whole key have none."""
+    rows = zip(*(sample[name] for name in key), strict=True)
+    keys = [row for row in rows if not any(_is_no_key(value) for value in row)]
+    return len(keys) - len(set(keys))
+
+
+def _is_no_key(value: Any) -> bool:
+    """Null, or an object or a list of JSON."""
+    return value is None or isinstance(value, list | dict)

@@ -15,7 +15,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import COLUMNS_MAX
 from stelae.spi.write import OpKind
 from stelae.transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
-from stelae.transfer.inference import arrow_of_texts, arrow_of_values, unique_columns
+from stelae.transfer.inference import arrow_of_texts, arrow_of_values, repeated, unique_columns, unique_key
 from tests.unit.client.tablets import MemoryTable
 
 TYPES = {"station": pa.string(), "day": pa.date32(), "celsius": pa.float64(), 'odd "name"': None}
@@ -165,3 +165,16 @@ def test_texts_that_do_not_fit_are_told_with_one_of_them() -> None:
 def test_columns_that_tell_rows_apart_are_found() -> None:
     sample = {"a": [1, 2, 3], "b": [1, 1, 2], "c": ["x", None, "y"], "d": [[1], [2], [3]], "e": []}
     assert unique_columns(sample) == ["a"]
+    assert unique_key(sample) == ["a"]
+
+
+def test_the_first_columns_that_tell_rows_apart_together_are_a_key() -> None:
+    sample = {"note": ["x", None, "x"], "station": ["b", "b", "l"], "day": [1, 2, 1], "n": [1, 1, 1]}
+    assert unique_key(sample) == ["station", "day"]
+    assert unique_key({"a": [1, 1], "b": [2, 2]}) == unique_key({"a": [], "b": []}) == unique_key({}) == []
+    assert unique_key({"a": [[1], [1]], "b": [1, 2]}) == ["b"] and unique_key({"a": [[1], [1]], "b": [1, 1]}) == []
+
+
+def test_rows_that_have_the_key_of_an_earlier_one_are_counted() -> None:
+    sample = {"a": [1, 1, 1, 2, None, None], "b": ["x", "x", "y", "x", "x", "x"]}
+    assert (repeated(sample, ["a"]), repeated(sample, ["a", "b"]), repeated(sample, ["b"])) == (2, 1, 4)
