@@ -170,6 +170,8 @@ async def _get(target: Target, words: list[str], columns: Sequence[str], at: str
     async with connected(target) as client:
         table = await client.table(await table_name(client, target), timeout_s=target.timeout_s)
         check_columns(table, columns)
+        if len(words) == len(table.key) + 1 and words[0] in await client.tables():
+            raise BadScan(f"{words[0]!r} is a table, which is named with --table {words[0]}; the key stands alone")
         key = read_key(table.schema, words)
         row = await table.get(key, at=read_at(at), timeout_s=target.timeout_s)
     shown = None if row is None else {name: row[name] for name in columns or row}

@@ -28,10 +28,11 @@ from stelae.cli.output import JsonOption
 
 def register(app: typer.Typer) -> None:
     """Add the command to the root application."""
-    app.command("scan")(scan)
+    app.command("scan", context_settings={"allow_extra_args": True})(scan)
 
 
 def scan(
+    context: typer.Context,
     directory: DirOption = None,
     connect: ConnectOption = "",
     tables: TablesOption = None,
@@ -58,8 +59,11 @@ def scan(
     are gone, whose `is_deleted` is true. From which time to go on is told on standard error.
 
     Example: stelae scan --connect 127.0.0.1:7051 --table readings --where "celsius > 20" --limit 10"""
-    from stelae.cli.run_scan import ScanOptions, run_scan
+    from stelae.cli.run_scan import BadScan, ScanOptions, run_scan
 
+    if context.args:
+        word = context.args[0]
+        raise BadScan(f"{word!r} stands alone: a table is named with --table {word}, a condition with --where")
     options = ScanOptions(
         target=Target(directory=directory, connect=connect, tables=tables, table=table, timeout_s=timeout_s),
         columns=split(columns),
