@@ -39,11 +39,24 @@ def _schema_of(data: Any) -> Any:
         if family == "polars" and hasattr(data, "columns"):
             return data.head(0).to_arrow().schema
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaMismatch(f"no columns can be told from the {family} frame: {error}") from error
+        fact = f"no columns can be told from the {family} frame{_at_fault(data)}"
+        raise SchemaMismatch(f"{fact}: {error}; make its values of one type, or leave it out") from error
     if family == "pyarrow":
         return getattr(data, "schema", data)
     known = "a dict of types, a list of columns, a pandas or polars DataFrame, or a pyarrow Schema or Table"
     raise SchemaMismatch(f"columns are {known}, not {type(data).__name__}")
+
+
+def _at_fault(frame: Any) -> str:
+    """Say which column of a pandas frame has values of several types."""
+    import pyarrow as pa
+
+    for place, name in enumerate(frame.columns):
+        try:
+            pa.Array.from_pandas(frame.iloc[:, place])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return f", because of column {str(name)!r}"
+    return ""
 
 
 def stored_type(kind: Any) -> str | None:

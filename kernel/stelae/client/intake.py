@@ -246,7 +246,9 @@ class Intake:
 
 def unknown_columns(schema: Schema, unknown: Sequence[str]) -> str:
     """Say which columns there are instead of those that a caller named."""
-    close = difflib.get_close_matches(str(unknown[0]), schema.by_name, 1)
+    first = str(unknown[0])
+    close = [name for name in schema.by_name if name.lower() == first.strip().lower()]
+    close = close or difflib.get_close_matches(first, schema.by_name, 1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     known = ", ".join(schema.by_name)
     return f"no column {', '.join(repr(name) for name in unknown[:5])}; the table has: {known}{hint}"

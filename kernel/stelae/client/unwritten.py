@@ -60,10 +60,10 @@ class Account:
             parts, held = [], self._held() + self.given_up
             if held:
                 why = f" ({self.error})" if self.error else ""
-                parts.append(f"{held} rows that were handed in are not written, or not known to be{why}")
+                parts.append(f"rows that were handed in and are not written, or not known to be: {held}{why}")
             if self.failed > self.looked_at:
-                parts.append(f"{self.failed} rows were not taken, the first because of {self.reason}")
-            fact = f"a session on table {self._table!r} was neither closed nor flushed: {'; '.join(parts)}"
+                parts.append(f"rows that were not taken: {self.failed}, the first is {self.reason}")
+            fact = f"a session on table {self._table!r} was left open; {'; '.join(parts)}"
             step = "open it as 'with table.session() as session:', or call close(), which raises what went wrong"
             warnings.warn_explicit(f"{fact}; {step}", UnwrittenRows, *self.opened)
         self.is_settled = True

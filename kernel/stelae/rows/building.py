@@ -57,7 +57,7 @@ def describe_misfit(column: Column, value: Any, of: str = "") -> str:
     """Say in one short line which column expected what and got which type of value, ``of`` an array of some type."""
     expected = column.type if not column.nullable else f"{column.type} or null"
     got = "null" if value is None else f"{type(value).__name__} {value!r:.40}"
-    said = "" if value is None or isinstance(value, bool | float | str | bytes) else range_said(column)
+    said = "" if value is None or isinstance(value, bool | float | str | bytes | list | tuple) else range_said(column)
     goes = f"; {column.type} goes from {said}" if said else ""
     return f"column {column.name!r}: expected {expected}, got {got}{of}{goes}{_hint(column, value)}"
 
@@ -66,6 +66,8 @@ def _hint(column: Column, value: Any) -> str:
     """What to do about a value, where that is not plain from its type."""
     if column.type in ("date", "timestamp") and has_nanoseconds(value):
         return "; it has nanoseconds, which no column does: cut them first, in pandas with .floor('us')"
+    if isinstance(value, list | tuple):
+        return "; a dict is one row: give many as a list of dicts, or as a frame"
     if column.nullable and isinstance(value, float) and value != value:
         return "; a missing value is None"
     return ""

@@ -54,7 +54,9 @@ def test_a_table_after_a_frame_has_its_columns_and_all_but_the_key_may_be_empty(
 def test_types_that_no_column_has_are_told_with_the_column() -> None:
     with pytest.raises(SchemaMismatch, match="column 'where': no column is of type list"):
         columns_of(pa.schema([("id", pa.int64()), ("where", pa.list_(pa.float64()))]))
-    with pytest.raises(SchemaMismatch, match="no columns can be told from the pandas frame"):
+    with pytest.raises(
+        SchemaMismatch, match="no columns can be told from the pandas frame, because of column 'mixed': "
+    ):
         columns_of(pd.DataFrame({"mixed": [1, "one", date(2026, 6, 1)]}))
     with pytest.raises(SchemaMismatch, match=r"columns are a dict of types, .* not str"):
         definition("readings", "id int64", "id", None, 1)

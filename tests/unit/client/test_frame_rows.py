@@ -176,3 +176,18 @@ def test_a_filter_that_is_none_says_what_one_is(where: Any, says: str) -> None:
 def test_text_is_no_time_to_read_at_and_the_error_says_what_is() -> None:
     with pytest.raises(CallerError, match=r"not str '5m'; text is not parsed: .*timedelta\(minutes=5\)"):
         MemoryTable(SCHEMA).table.scan(at="5m")  # type: ignore[arg-type]
+
+
+def test_a_dict_of_columns_is_told_from_a_dict_of_values() -> None:
+    async def work(table: AsyncTable) -> None:
+        result = await table.upsert({"station": ["a", "b"], "day": [1, 2], "minutes": [5, 6]}, errors="return")
+        hint = "got list ['a', 'b']; a dict is one row: give many as a list of dicts, or as a frame"
+        assert result.failures[0].reason == f"column 'station': expected string, {hint}"
+
+    on_table(work)
+
+
+@pytest.mark.parametrize("name", ["Station", "station ", "statoin"])
+def test_a_column_that_is_nearly_one_is_asked_for(name: str) -> None:
+    with pytest.raises(BadFilter, match="did you mean 'station'"):
+        predicates(SCHEMA, (name, "=", "Oslo"))

@@ -43,7 +43,8 @@ def test_rows_of_a_session_that_is_dropped_are_told_with_the_place_where_it_was_
         await opened(memory, auto_flush=auto_flush).insert(ROWS)
 
     (text,) = warned(work)
-    assert text.startswith("a session on table 'readings' was neither closed nor flushed: 5 rows that were handed in")
+    assert text.startswith("a session on table 'readings' was left open; rows that were handed in and are not written")
+    assert ", or not known to be: 5; open it as 'with table.session() as session:', or call close()" in text
 
 
 def test_a_batch_that_nobody_waited_for_is_told() -> None:
@@ -54,7 +55,7 @@ def test_a_batch_that_nobody_waited_for_is_told() -> None:
         await asyncio.sleep(0)
 
     (text,) = warned(work)
-    assert "5 rows that were handed in are not written, or not known to be" in text
+    assert "rows that were handed in and are not written, or not known to be: 5" in text
 
 
 def test_failures_that_nobody_asked_for_are_told() -> None:
@@ -64,7 +65,7 @@ def test_failures_that_nobody_asked_for_are_told() -> None:
         await session.flush()
 
     (text,) = warned(work)
-    assert "2 rows were not taken, the first because of row 1: ALREADY_PRESENT: a row with this key exists" in text
+    assert "rows that were not taken: 2, the first is row 1: ALREADY_PRESENT: a row with this key exists" in text
 
 
 async def _closed(memory: MemoryTable) -> None:
@@ -145,7 +146,7 @@ def test_a_session_that_its_client_ends_tells_what_it_was_not_to_send_or_could_n
 
     for work in (by_hand, too_late):
         (text,) = warned(work)
-        assert "5 rows that were handed in are not written" in text
+        assert "are not written, or not known to be: 5" in text
 
 
 def test_a_fork_owes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
