@@ -36,13 +36,13 @@ def _schema_of(data: Any) -> Any:
         if family == "pandas" and hasattr(data, "columns"):
             named = any(name is not None for name in data.index.names)
             return pa.Schema.from_pandas(data.reset_index() if named else data, preserve_index=False)
-        if family == "polars" and hasattr(data, "columns"):
-            return data.head(0).to_arrow().schema
+        if family == "polars" and hasattr(data, "collect_schema"):
+            return data.lazy().head(0).collect().to_arrow().schema
     except (pa.ArrowException, TypeError, ValueError) as error:
         fact = f"no columns can be told from the {family} frame{_at_fault(data)}"
         raise SchemaMismatch(f"{fact}: {error}; make its values of one type, or leave it out") from error
-    if family == "pyarrow":
-        return getattr(data, "schema", data)
+    if isinstance(found := getattr(data, "schema", data), pa.Schema):
+        return found
     known = "a dict of types, a list of columns, a pandas or polars DataFrame, or a pyarrow Schema or Table"
     raise SchemaMismatch(f"columns are {known}, not {type(data).__name__}")
 
@@ -51,7 +51,7 @@ def _at_fault(frame: Any) -> str:
     """Say which column of a pandas frame has values of several types."""
     import pyarrow as pa
 
-    for place, name in enumerate(frame.columns):
+    for place, name in enumerate(frame.columns if hasattr(frame, "iloc") else ()):
         try:
             pa.Array.from_pandas(frame.iloc[:, place])
         except (pa.ArrowException, TypeError, ValueError, OverflowError):

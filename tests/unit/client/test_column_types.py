@@ -34,6 +34,7 @@ FRAME = pd.DataFrame(
         FRAME.set_index(["station", "day"]),
         FRAME.head(0),
         pl.from_pandas(FRAME),
+        pl.from_pandas(FRAME).lazy(),
         pa.Table.from_pandas(FRAME),
         pa.RecordBatch.from_pandas(FRAME),
         pa.Schema.from_pandas(FRAME),
@@ -62,3 +63,16 @@ def test_types_that_no_column_has_are_told_with_the_column() -> None:
         definition("readings", "id int64", "id", None, 1)
     with pytest.raises(SchemaMismatch, match="'id' stands twice"):
         columns_of(pa.schema([("id", pa.int64()), ("id", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    "data", [pd.Series([1]), pl.Series([1]), pa.array([1]), pa.chunked_array([[1]]), pa.int64(), [[1]], 5, None]
+)
+def test_what_has_no_columns_says_what_has(data: Any) -> None:
+    with pytest.raises(SchemaMismatch, match=r"a pandas or polars DataFrame|a column is a dict such as"):
+        definition("t", data, "id", None, 1)
+
+
+def test_a_polars_type_that_arrow_does_not_have_is_told() -> None:
+    with pytest.raises(SchemaMismatch, match="no columns can be told from the polars frame"):
+        columns_of(pl.DataFrame({"id": pl.Series([1], dtype=pl.Int128)}))
