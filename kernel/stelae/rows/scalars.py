@@ -6,12 +6,16 @@ came, and whoever looks at types next refuses it. None of the libraries is impor
 needs."""
 
 from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 from stelae.spi.schema import Column
 
 _PLAIN = frozenset({type(None), bool, int, str, bytes})
 """Types that no column would have otherwise."""
+
+_OWN = frozenset({float, Decimal, date, datetime})
+"""Types of Python that some columns have otherwise."""
 
 _NUMPY_KINDS = "biufSU"
 """Kinds of numpy's types whose ``item()`` is a plain value of the same meaning; a span of time is none."""
@@ -24,7 +28,7 @@ def plain_scalar(column: Column, value: Any) -> Any:
     """Return a value as its column takes it, or as it came if that would lose something; missing ones are ``None``."""
     if type(value) in _PLAIN:
         return value
-    plain, kind = _unwrapped(value), column.data_type
+    plain, kind = value if type(value) in _OWN else _unwrapped(value), column.data_type
     if type(plain) is float and kind.int_bits:
         return int(plain) if plain.is_integer() else value
     if kind.name == "date" and isinstance(plain, datetime):
