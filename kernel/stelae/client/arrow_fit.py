@@ -68,9 +68,11 @@ def fit_array(column: Column, array: Any) -> Fitted:
 
 
 def _text_hint(column: Column, kind: Any) -> str:
-    """What to do with text that stands for something else."""
+    """What to do with text that stands for something else, and with floats that stand for decimals."""
     from pyarrow import types as t
 
+    if column.data_type.name == "decimal" and t.is_floating(kind):
+        return "; a float is not exact: convert it first, in pandas with .map(lambda value: Decimal(str(value)))"
     is_text = t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
     if not is_text or column.type in ("binary", "bool"):
         return ""

@@ -66,6 +66,8 @@ def _hint(column: Column, value: Any) -> str:
     """What to do about a value, where that is not plain from its type."""
     if column.type in ("date", "timestamp") and has_nanoseconds(value):
         return "; it has nanoseconds, which no column does: cut them first, in pandas with .floor('us')"
+    if column.type.startswith("decimal") and isinstance(value, float):
+        return "; a float is not exact: give decimal.Decimal(str(value))"
     if isinstance(value, list | tuple):
         return "; a dict is one row: give many as a list of dicts, or as a frame"
     if column.nullable and isinstance(value, float) and value != value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from stelae.client import AsyncTable
 from stelae.client.where import BadFilter, predicates
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
-from tests.unit.client.tablets import MemoryTable
+from tests.unit.client.tablets import MemoryTable, one_column
 
 SCHEMA = schema_from_plain(
     {
@@ -176,6 +177,26 @@ def test_a_filter_that_is_none_says_what_one_is(where: Any, says: str) -> None:
 def test_text_is_no_time_to_read_at_and_the_error_says_what_is() -> None:
     with pytest.raises(CallerError, match=r"not str '5m'; text is not parsed: .*timedelta\(minutes=5\)"):
         MemoryTable(SCHEMA).table.scan(at="5m")  # type: ignore[arg-type]
+
+
+def test_a_float_for_a_decimal_is_refused_with_what_to_do() -> None:
+    schema = one_column("value", "decimal(5,2)")
+
+    async def work() -> None:
+        table = MemoryTable(schema).table
+        frame = pd.DataFrame({"id": [1, 2], "value": [1.1, 2.25]})
+        with pytest.raises(
+            SchemaMismatch, match=r"got a column of double; a float is not exact: convert it first"
+        ) as told:
+            await table.insert(frame)
+        assert ".map(lambda value: Decimal(str(value)))" in str(told.value)
+        result = await table.insert(frame.to_dict("records"), errors="return")
+        assert "got float 1.1; a float is not exact: give decimal.Decimal(str(value))" in result.failures[0].reason
+        frame["value"] = frame["value"].map(lambda value: Decimal(str(value)))
+        await table.insert(frame)
+        assert [row["value"] for row in await table.scan().to_pylist()] == [Decimal("1.10"), Decimal("2.25")]
+
+    asyncio.run(work())
 
 
 def test_a_dict_of_columns_is_told_from_a_dict_of_values() -> None:
