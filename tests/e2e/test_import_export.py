@@ -394,6 +394,12 @@ def test_rows_of_one_key_that_would_be_gone_without_a_word_are_told(cluster: Loc
         "; in the first rows --key sensor,minute does"
         in stelae(cluster, "import", str(path), "--show-schema", code=2).stderr
     )
+    path.write_text("sensor,minute,celsius\n1,1,2.5\n1,2,NA\n2,1,3\n")
+    design = stelae(cluster, "import", str(path), "--show-schema", "--key", "sensor,minute")
+    told = "column 'celsius' is text: 1 of the first 3 values are no double, such as 'NA'; --null NA makes those null"
+    assert told in design.stderr and '"celsius", type = "string"' in design.stdout
+    design = stelae(cluster, "import", str(path), "--show-schema", "--key", "sensor,minute", "--null", "NA")
+    assert "is text" not in design.stderr and '"celsius", type = "double"' in design.stdout
     path.write_text("sensor;minute\n1;1\n")
     assert "say --delimiter ';'" in stelae(cluster, "import", str(path), code=2).stderr
 

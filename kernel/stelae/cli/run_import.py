@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from stelae.transfer.design import (
     type_remarks,
 )
 from stelae.transfer.files import Format, Kind, kind_of
-from stelae.transfer.inference import repeated, unique_columns, unique_key
+from stelae.transfer.inference import nearly, repeated, unique_columns, unique_key
 from stelae.transfer.journal import Journal, Position, Subject, digest_of
 from stelae.transfer.loading import Loader
 from stelae.transfer.readers import open_reader
@@ -48,6 +49,8 @@ _TYPED = (Format.PARQUET, Format.ARROW)
 _KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
 _MAKING = (OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE)
 """Modes that make a table that is missing: the others have nothing to find in it."""
+_NULLS = ("na", "n/a", "null", "none", "nil", "-", "--", "?", "#n/a", "missing", "\\n")
+"""Words that others write for a value that is missing."""
 _OF_REPEATED = {OpKind.UPSERT: "replace it", OpKind.INSERT_IGNORE: "are left out"}
 """What becomes of a row whose key another row of the file has, in modes that do not tell it of each."""
 _SHOWN_COLUMNS = 12
@@ -120,6 +123,7 @@ def run_import(options: ImportOptions) -> int:
     if options.show_schema:
         made = _design(options, source, name)
         _note_repeated(options, source, made.key)
+        _note_texts(source, made)
         if options.as_json:
             print_json(made.to_plain())
         else:
@@ -139,7 +143,12 @@ async def _import(options: ImportOptions, source: _Input) -> int:
         may_create = MODES[options.mode] in _MAKING and not options.dry_run
         try:
             table = await open_or_create(
-                client, wanted, name, options.target.timeout_s, may_create=may_create, told=_say_what_is_made
+                client,
+                wanted,
+                name,
+                options.target.timeout_s,
+                may_create=may_create,
+                told=partial(_say_what_is_made, source),
             )
         except TableMissing:
             if not options.dry_run or wanted is None or wanted.key_is_guessed:
@@ -285,8 +294,22 @@ def _check_rows(options: ImportOptions, source: _Input, name: str) -> None:
         raise BadDesign(f"{fact}; say them with {example}, or import a file with rows")
 
 
-def _say_what_is_made(made: Design) -> None:
+def _say_what_is_made(source: _Input, made: Design) -> None:
     note(f"making the table {made.name}, with the key {', '.join(made.key)}")
+    _note_texts(source, made)
+
+
+def _note_texts(source: _Input, made: Design) -> None:
+    """Tell of columns that become text for the sake of a few values."""
+    if source.kind.format in (*_TYPED, Format.JSONL):
+        return
+    names = [str(column["name"]) for column in made.columns if column["type"] == "string"]
+    for name, found in [(name, found) for name in names if (found := nearly(source.sample[name]))][:_SHOWN_COLUMNS]:
+        kind, count, looked_at, text = found
+        fact = f"column {name!r} is text: {count:,} of the first {looked_at:,} values are no {kind}"
+        is_null = text.strip().lower() in _NULLS
+        step = f"--null {text.strip()} makes those null" if is_null else "if it is not to be, make the table first"
+        note(f"{fact}, such as {text!r:.40}; {step}")
 
 
 def _if_possible(options: ImportOptions, source: _Input, name: str) -> tuple[Design | None, CallerError | None]:

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stelae.spi.schema import Column
-from stelae.transfer.text import all_fit
+from stelae.transfer.text import all_fit, parse_text
 
 KEY_COLUMNS_MAX = 4
 """Most columns of a key that is proposed."""
+
+_FIGURE = re.compile(r"\s*[+-]?\.?\d")
+"""How numbers, dates and times begin."""
 
 _LEADING_ZERO = re.compile(r"^[+-]?0\d")
 
@@ -36,6 +39,35 @@ def arrow_of_texts(texts: Iterable[str | None]) -> Any:
         if all_fit(column, raw):
             return column.data_type.arrow()
     return pa.string()
+
+
+def nearly(texts: Iterable[str | None]) -> tuple[str, int, int, str] | None:
+    """Return the type that most texts of a column have, how many do not, of how many, and the first of those.
+
+    ``None``: most are text, or digits with a leading zero. Each that does not fit costs time: where they are many, a
+    part of the texts is looked at."""
+    present = [text for text in texts if text is not None]
+    if 2 * sum(bool(_FIGURE.match(text)) for text in present) <= len(present):
+        return None
+    best: tuple[str, int, int, str] | None = None
+    for name in ("int64", "double", "date", "timestamp"):
+        if name in ("int64", "double") and any(_LEADING_ZERO.match(text) for text in present):
+            continue
+        for count in (20, 1000, len(present)):
+            some = present[:count]
+            bad = _unfit(name, some)
+            if len(bad) * 50 > len(some):
+                break
+        if bad and 2 * len(bad) < len(some) and (best is None or len(bad) * best[2] < best[1] * len(some)):
+            best = name, len(bad), len(some), some[bad[0]]
+    return best
+
+
+def _unfit(name: str, texts: Sequence[str]) -> list[int]:
+    import pyarrow as pa
+
+    raw = pa.array([text.encode(errors="surrogateescape") for text in texts], pa.binary())
+    return sorted(parse_text(Column(id=1, name="c", type=name, nullable=True), raw).bad)
 
 
 def arrow_of_values(values: Iterable[Any]) -> Any:

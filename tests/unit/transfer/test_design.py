@@ -15,7 +15,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import COLUMNS_MAX
 from stelae.spi.write import OpKind
 from stelae.transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
-from stelae.transfer.inference import arrow_of_texts, arrow_of_values, repeated, unique_columns, unique_key
+from stelae.transfer.inference import arrow_of_texts, arrow_of_values, nearly, repeated, unique_columns, unique_key
 from tests.unit.client.tablets import MemoryTable
 
 TYPES = {"station": pa.string(), "day": pa.date32(), "celsius": pa.float64(), 'odd "name"': None}
@@ -173,6 +173,27 @@ def test_the_first_columns_that_tell_rows_apart_together_are_a_key() -> None:
     assert unique_key(sample) == ["station", "day"]
     assert unique_key({"a": [1, 1], "b": [2, 2]}) == unique_key({"a": [], "b": []}) == unique_key({}) == []
     assert unique_key({"a": [[1], [1]], "b": [1, 2]}) == ["b"] and unique_key({"a": [[1], [1]], "b": [1, 1]}) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["1", "2", "NA", None], ("int64", 1, 3, "NA")),
+        (["1", "2.5", "x"], ("double", 1, 3, "x")),
+        (["2026-06-01", "2026-06-02", "soon"], ("date", 1, 3, "soon")),
+        (["1"] * 2000 + ["x"], ("int64", 1, 2001, "x")),
+        (["1", "2", "x"] * 500, ("int64", 6, 20, "x")),
+        (["5 pence", "6 pence"], None),
+        (["x", "1"], None),
+        (["x"] * 100 + ["1"] * 900, None),
+        (["01234", "5", "6", "x"], None),
+        (["a", "b", "1"], None),
+        ([None, None], None),
+        ([], None),
+    ],
+)
+def test_a_column_that_is_text_for_the_sake_of_a_few_values_is_found(texts: list[Any], found: Any) -> None:
+    assert nearly(texts) == found
 
 
 def test_rows_that_have_the_key_of_an_earlier_one_are_counted() -> None:
