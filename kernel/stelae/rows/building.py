@@ -57,9 +57,9 @@ def describe_misfit(column: Column, value: Any, of: str = "") -> str:
     """Say in one short line which column expected what and got which type of value, ``of`` an array of some type."""
     expected = column.type if not column.nullable else f"{column.type} or null"
     got = "null" if value is None else f"{type(value).__name__} {value!r:.40}"
-    said = "" if value is None or isinstance(value, bool | float | str | bytes | list | tuple) else range_said(column)
+    said = "" if value is None or isinstance(value, bool | float | str | bytes) else range_said(column)
     goes = f"; {column.type} goes from {said}" if said else ""
-    return f"column {column.name!r}: expected {expected}, got {got}{of}{goes}{_hint(column, value)}"
+    return f"column {column.name!r}: expected {expected}, got {got}{of}{_hint(column, value) or goes}"
 
 
 def _hint(column: Column, value: Any) -> str:
