@@ -139,12 +139,12 @@ def _plain_type(array: Any) -> Any:
     """The type of an array in a layout that Arrow can filter and take from, which it cannot from views."""
     import pyarrow as pa
 
-    is_large = array.nbytes >= 1 << 31
-    plain = {
-        pa.string_view(): pa.large_string() if is_large else pa.string(),
-        pa.binary_view(): pa.large_binary() if is_large else pa.binary(),
-    }
-    return plain.get(array.type, array.type)
+    is_text = array.type == pa.string_view()
+    if not is_text and array.type != pa.binary_view():
+        return array.type
+    if array.nbytes >= 1 << 31:
+        return pa.large_string() if is_text else pa.large_binary()
+    return pa.string() if is_text else pa.binary()
 
 
 def _plain_layout(array: Any) -> Any:
