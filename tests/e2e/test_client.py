@@ -237,6 +237,17 @@ def test_a_value_that_the_tablet_finds_too_large_fails_its_row_alone(client: Cli
     assert client.table("readings").scan(where=of(7)).count() == 4
 
 
+def test_the_later_of_two_rows_of_a_large_call_wins(client: Client) -> None:
+    """A request too large for what the link would take just then was overtaken by the small one behind it."""
+    sizes = [2500] * 4096 + [6000] * 4096 + [1] * 8192
+    rows = [{"sensor": 8, "minute": n, "note": "x" * size} for n, size in enumerate(sizes)]
+    rows[8191] = {"sensor": 8, "minute": -1, "note": "first"}
+    rows[-1] = {"sensor": 8, "minute": -1, "note": "second"}
+    assert client.table("readings").upsert(rows, timeout_s=60).written == len(rows)
+    last = client.table("readings").get((8, -1))
+    assert last is not None and last["note"] == "second"
+
+
 # -- a table over several nodes ----------------------------------------------------------------------
 
 

@@ -394,9 +394,9 @@ class SpreadTablet:
         self._any = self._drawn()
         self.tablet_id = tablet.tablet_id
 
-    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
-        """Send an operation to the leader."""
-        return self._tablet.send(encoded, timeout_s)
+    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
+        """Send an operation to the leader; ``follows``: in one request with the one before."""
+        return self._tablet.send(encoded, timeout_s, follows=follows)
 
     async def page(
         self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float

@@ -310,9 +310,11 @@ class Tablet:
             given = build_batch(layout, rows).to_ipc()
         return self._writer.write(operation(kind, given), timeout_s)
 
-    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
-        """Send one operation that is encoded already; see :meth:`write` for the rest."""
-        return self._writer.write(encoded, timeout_s)
+    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
+        """Send one operation that is encoded already; see :meth:`write` for the rest.
+
+        ``follows``: it shares a request with the one before, so that neither is in the log without the other."""
+        return self._writer.write(encoded, timeout_s, follows=follows)
 
     async def page(
         self,

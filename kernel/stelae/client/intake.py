@@ -240,8 +240,9 @@ class Intake:
         if bad:
             arrow = arrow.filter(pa.array([row not in bad for row in range(count)], pa.bool_()))
             places = [place for row, place in enumerate(places) if row not in bad]
-        if len(arrow):
-            yield Part(RowBatch.from_arrays(layout, arrow.columns), places)
+        for start in range(0, len(arrow), rows := _rows_per_batch(arrow)):
+            piece = arrow.slice(start, rows)
+            yield Part(RowBatch.from_arrays(layout, piece.columns), places[start : start + rows])
 
 
 def unknown_columns(schema: Schema, unknown: Sequence[str]) -> str:

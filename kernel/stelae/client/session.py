@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,10 +20,11 @@ from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, 
 from stelae.client.intake import FrameRow, Intake
 from stelae.client.key_values import is_series
 from stelae.client.unwritten import Account, Place, caller
-from stelae.client.writer import TIMEOUT_S_MAX
-from stelae.client.writes import TableWriter
+from stelae.client.writer import REQUEST_BYTES_MAX, TIMEOUT_S_MAX
+from stelae.client.writes import TableWriter, Wave, gathered
 from stelae.spi.errors import CallerError, SchemaMismatch
-from stelae.spi.write import OpKind
+from stelae.spi.ids import TabletId
+from stelae.spi.write import OPS_MAX, OpKind
 
 FINISH_S = 10.0
 """How long a session that was left open may send what it holds when its client is closed, or the program ends."""
@@ -342,19 +343,22 @@ class AsyncSession:
             self._draining = None
 
     async def _send(self, batch: list[_Held]) -> None:
-        """Send one batch in one turn, so that it stays one request for each tablet, and stays in order."""
-        writer, waves, tallies = self._writer, [], []
+        """Send one batch, in as few turns as there may be: what leaves in one is one request for each tablet."""
+        writer, tallies = self._writer, []
+        waves: list[tuple[Wave, OpKind]] = []
         for kind, mine in groupby(batch, key=lambda held: held.kind):
             rows = [*mine]
             tally = Tally(writer.name, kind)
             tally.rows = rows[0].number
             tallies.append(tally)
-            parts = [*Intake(writer.schema, kind, tally).parts([held.row for held in rows])]
-            waves.append((writer.plan(kind, parts, tally), kind))
-        for wave, _ in waves:
-            wave.send(self._options.timeout_s)
-        for wave, kind in waves:
-            await writer.settle(wave, kind, self._options.timeout_s)
+            given = Intake(writer.schema, kind, tally).parts([held.row for held in rows])
+            waves += [(writer.plan(kind, parts, tally), kind) for parts in gathered(given)]
+        for together in _requests(waves):
+            met: set[TabletId] = set()
+            for wave, _ in together:
+                wave.send(self._options.timeout_s, met)
+            for wave, kind in together:
+                await writer.settle(wave, kind, self._options.timeout_s)
         with self._lock:
             self._answered += len(batch)
             for tally in tallies:
@@ -362,6 +366,19 @@ class AsyncSession:
                 self._failures += tally.result().failures[: FAILURES_MAX - len(self._failures)]
                 self.account.reason = str(self._failures[0]) if self._failures else ""
                 self._timestamp = max(self._timestamp, tally.timestamp)
+
+
+def _requests(waves: Iterable[tuple[Wave, OpKind]]) -> Iterator[list[tuple[Wave, OpKind]]]:
+    """Divide waves, in their order, into those that may share a request."""
+    together: list[tuple[Wave, OpKind]] = []
+    size_bytes = operations = 0
+    for wave, kind in waves:
+        size_bytes, operations = size_bytes + wave.size_bytes, operations + wave.operations
+        if together and (size_bytes > REQUEST_BYTES_MAX or operations > OPS_MAX):
+            yield together
+            together, size_bytes, operations = [], wave.size_bytes, wave.operations
+        together.append((wave, kind))
+    yield together
 
 
 def each_row(rows: Any) -> Iterable[Any]:

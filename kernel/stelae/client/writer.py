@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -59,6 +59,7 @@ class _Op(msgspec.Struct, eq=False):
     operation: Operation
     future: asyncio.Future[OpResult]
     deadline: float
+    follows: bool  #: Whether it travels in one request with the operation before it.
     unsure: bool = False  #: Whether somebody may have taken it.
 
 
@@ -113,8 +114,11 @@ class TabletWriter:
         """Operations that are not answered yet."""
         return len(self._pending)
 
-    def write(self, operation: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+    def write(self, operation: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
         """Send one operation (``stelae.rows.operations``).
+
+        Requests may overtake each other: one may be refused and sent again when a later one is in the log. So
+        operations of one turn whose order matters have to share one: ``follows`` ties an operation to the one before.
 
         The future gets the operation's result once a majority has made it durable and it is
         applied. Otherwise it gets ``NoSuchTablet``, when no member has a replica, and none was ever
@@ -135,7 +139,7 @@ class TabletWriter:
             raise Overloaded(f"{len(self._pending)} operations are unanswered; await some first")
         self._last_sequence = sequence = self._last_sequence + 1
         future: asyncio.Future[OpResult] = self._loop.create_future()
-        self._pending[sequence] = op = _Op(sequence, operation, future, self._loop.time() + timeout_s)
+        self._pending[sequence] = op = _Op(sequence, operation, future, self._loop.time() + timeout_s, follows)
         self._queue.append(op)
         if not self._flush_due:
             self._schedule()
@@ -162,18 +166,8 @@ class TabletWriter:
         self._flush_due = False
         if self._paused or self._closed is not None:
             return
-        queue, self._queue = self._queue, []
-        batch: list[_Op] = []
-        size = 0
-        for op in queue:
-            if op.sequence not in self._pending:
-                continue
-            size += len(op.operation.rows)
-            if batch and (size > REQUEST_BYTES_MAX or len(batch) >= OPS_MAX):
-                self._send(batch)
-                batch, size = [], len(op.operation.rows)
-            batch.append(op)
-        if batch:
+        queue, self._queue = [op for op in self._queue if op.sequence in self._pending], []
+        for batch in _requests(queue):
             self._send(batch)
 
     def _send(self, batch: list[_Op]) -> None:
@@ -297,3 +291,27 @@ class TabletWriter:
         self._pending.pop(op.sequence, None)
         if not op.future.done():
             op.future.set_exception(error)
+
+
+def _requests(queue: list[_Op]) -> Iterator[list[_Op]]:
+    """Divide operations among as few requests as possible; those that are tied stay together."""
+    if len(queue) <= OPS_MAX and _size(queue) <= REQUEST_BYTES_MAX:
+        if queue:
+            yield queue
+        return
+    batch: list[_Op] = []
+    size = start = 0
+    ends = [place for place, op in enumerate(queue) if place and not op.follows]
+    for end in [*ends, len(queue)]:
+        tied, start = queue[start:end], end
+        own = _size(tied)
+        if batch and (size + own > REQUEST_BYTES_MAX or len(batch) + len(tied) > OPS_MAX):
+            yield batch
+            batch, size = [], 0
+        batch += tied
+        size += own
+    yield batch
+
+
+def _size(ops: list[_Op]) -> int:
+    return sum([len(op.operation.rows) for op in ops])

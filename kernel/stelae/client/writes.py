@@ -3,7 +3,7 @@
 Order
     The rows of a call take effect in their order, as far as it shows: of two rows with one key, the later one wins.
     Batches with a key in common are never under way at the same time, since a retry could bring them the other way
-    round; others are, ``WAVES_MAX`` at once."""
+    round; others are, ``WAVES_MAX`` at once. What a batch has for one tablet is one request, for the same reason."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class WritableTablet(Protocol):
         """Its name."""
         ...
 
-    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
-        """Send an operation; operations of one turn stay in order."""
+    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
+        """Send an operation; ``follows``: in one request with the one before, so that they stay in order."""
         ...
 
 
@@ -104,6 +104,16 @@ class Wave:
         return pa.chunked_array([self._order.array(rows) for rows in batches], self._order.arrow)
 
     @cached_property
+    def size_bytes(self) -> int:
+        """What its operations take, encoded."""
+        return sum(len(piece.encoded.rows) for piece in self._pieces)
+
+    @property
+    def operations(self) -> int:
+        """How many there are."""
+        return len(self._pieces)
+
+    @cached_property
     def _bounds(self) -> tuple[Any, Any] | None:
         """The least and the greatest value of the first key column; ``None``: it has values without an order."""
         import pyarrow.compute as pc
@@ -127,11 +137,18 @@ class Wave:
                 return False
         return bool(pc.any(pc.is_in(self._keys(low, high), value_set=other._keys(low, high))).as_py())
 
-    def send(self, timeout_s: float) -> None:
-        """Send every operation, in this turn of the loop."""
+    def send(self, timeout_s: float, met: set[TabletId] | None = None) -> None:
+        """Send every operation, in this turn of the loop, as one request to each tablet.
+
+        ``met`` are tablets to which something has been sent in this turn that the wave is to stay behind; it gets
+        those of the wave."""
+        met = set() if met is None else met
         for piece in self._pieces:
+            tablet = self._tablets[piece.tablet]
             try:
-                self._futures.append(self._tablets[piece.tablet].send(piece.encoded, timeout_s))
+                follows = tablet.tablet_id in met
+                self._futures.append(tablet.send(piece.encoded, timeout_s, follows=follows))
+                met.add(tablet.tablet_id)
             except StelaeError as error:
                 self._futures.append(error)
 
@@ -261,7 +278,7 @@ class TableWriter:
         tally = Tally(self.name, kind)
         under_way: deque[Wave] = deque()
         try:
-            for parts in _gathered(Intake(self.schema, kind, tally).parts(data)):
+            for parts in gathered(Intake(self.schema, kind, tally).parts(data)):
                 wave = self.plan(kind, parts, tally)
                 while under_way and (len(under_way) >= WAVES_MAX or any(wave.meets(other) for other in under_way)):
                     await self.settle(under_way.popleft(), kind, timeout_s)
@@ -315,7 +332,7 @@ def _numbers(column: Column, rows: RowBatch) -> Any:
     return array.view(pa.type_for_alias(numbers)) if numbers else array
 
 
-def _gathered(parts: Iterator[Part]) -> Iterator[list[Part]]:
+def gathered(parts: Iterator[Part]) -> Iterator[list[Part]]:
     """Take small batches together, up to the size of a large one: rows that bring different columns come in many.
 
     What came before an error is given before it is raised."""

@@ -65,6 +65,7 @@ class MemoryTablet:
         self.bounds = bounds
         self.store = MemoryStore({schema.version: schema})
         self.operations: list[Operation] = []
+        self.follows: list[bool] = []
         self.pages: list[tuple[ScanSpec, int | None, int | None]] = []
         self.held = False
         self.error: Exception | None = None
@@ -72,9 +73,10 @@ class MemoryTablet:
         self._results = ResultsTable()
         self._applied = 0
 
-    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
         future: asyncio.Future[OpResult] = asyncio.get_running_loop().create_future()
         self.operations.append(encoded)
+        self.follows.append(follows)
         if self.error is not None:
             future.set_exception(self.error)
         else:

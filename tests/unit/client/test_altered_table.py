@@ -35,7 +35,7 @@ ROW = {"sensor": 1, "minute": 0, "celsius": 20.5, "note": "-"}
 class OfAnotherVersion(MemoryTablet):
     """The handle of a tablet that was opened before an alteration: its writes are refused, and have no effect."""
 
-    def send(self, encoded: Operation, timeout_s: float) -> asyncio.Future[OpResult]:
+    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
         future: asyncio.Future[OpResult] = asyncio.get_running_loop().create_future()
         future.set_result(refused(SchemaMismatch("rows were made for schema version 1; the tablet has version 2")))
         return future
