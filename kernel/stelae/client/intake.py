@@ -172,9 +172,10 @@ class Intake:
     def _equal_rows(self, shape: Any, numbered: Sequence[tuple[int, Any]]) -> Iterator[Part]:
         """Neighbours that bring the same columns."""
         if isinstance(shape, type) and is_series(numbered[0][1]):
-            rows = [(place, FrameRow(row)) for place, row in numbered]
-            for names, mine in groupby(rows, key=lambda item: _shape(item[1])):
-                yield from self._equal_rows(names, [*mine])
+            yield from self._regrouped([(place, FrameRow(row)) for place, row in numbered])
+            return
+        if isinstance(shape, tuple) and not all(isinstance(name, str) for name in shape):
+            yield from self._regrouped(self._named_by_text(numbered))
             return
         try:
             layout, positions = self._read_shape(shape)
@@ -187,6 +188,21 @@ class Intake:
             columns = list(map(_nans_as_null, layout.columns, columns))
         fitted = [fit_values(c, values) for c, values in zip(layout.columns, columns, strict=True)]
         yield from self._fitted(layout, fitted, len(numbered), columns, [place for place, _ in numbered])
+
+    def _named_by_text(self, numbered: Sequence[tuple[int, Any]]) -> list[tuple[int, dict[str, Any]]]:
+        """Rows whose names are numbers, say, as those of a frame without a header: as a table made of it has them."""
+        rows = []
+        for place, row in numbered:
+            named = {str(name): value for name, value in row.items()}
+            if len(named) == len(row):
+                rows.append((place, named))
+            else:
+                self._tally.fail(place, _BAD_VALUE, f"two names of {[*row]} are one as text", named)
+        return rows
+
+    def _regrouped(self, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[Part]:
+        for names, mine in groupby(rows, key=lambda item: _shape(item[1])):
+            yield from self._equal_rows(names, [*mine])
 
     def _read_shape(self, shape: Any) -> tuple[Layout, Sequence[Any]]:
         schema, key_only = self._schema, self._kind in KEY_ONLY
@@ -282,7 +298,10 @@ class _FrameNames(tuple[str, ...]):
 def _shape(row: Any) -> Any:
     """What tells rows that can be taken together: their names, their number of values, or a type that is no row."""
     if isinstance(row, Mapping):
-        names = sorted(map(str, row))
+        try:
+            names = sorted(row)
+        except TypeError:  # Text and numbers.
+            names = sorted(row, key=str)
         return _FrameNames(names) if type(row) is FrameRow else tuple(names)
     return len(row) if isinstance(row, tuple | list) else type(row)
 

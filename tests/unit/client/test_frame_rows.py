@@ -212,3 +212,23 @@ def test_a_dict_of_columns_is_told_from_a_dict_of_values() -> None:
 def test_a_column_that_is_nearly_one_is_asked_for(name: str) -> None:
     with pytest.raises(BadFilter, match="did you mean 'station'"):
         predicates(SCHEMA, (name, "=", "Oslo"))
+
+
+def test_names_that_are_no_text_mean_the_columns_that_a_frame_with_them_makes() -> None:
+    """``to_dict("records")`` of a frame without a header raised a bare KeyError, and a session lost the neighbours."""
+
+    async def work() -> None:
+        memory = MemoryTable(one_column("1", "string"))
+        table = memory.table
+        frame = pd.DataFrame({"id": [1, 2], 1: ["a", "b"]})
+        assert (await table.upsert(frame.to_dict("records"))).written == 2
+        async with table.session() as session:
+            await session.upsert((5, "x"))
+            await session.upsert({"id": 6, 1: "y"})
+            await session.upsert((7, "z"))
+        assert memory.held_rows() == [5]
+        result = await table.upsert([{"id": 8, 1: "a", "1": "b"}, {"id": 9, 2: "a"}, (10, "c")], errors="return")
+        assert (result.written, [failure.row for failure in result.failures]) == (1, [0, 1])
+        assert "one as text" in result.failures[0].reason and "no column '2'" in result.failures[1].reason
+
+    asyncio.run(work())
