@@ -11,6 +11,7 @@ from stelae.host.instance import CLOCK, INSTANCE, read_clock
 from stelae.host.layout import Layout, tablet_names
 from stelae.host.metadata import Kind, decode
 from stelae.host.superblock import SUPERBLOCK, Superblock
+from stelae.partition.bounds import Bounds
 from stelae.rows.plain_schema import schema_to_plain
 from stelae.spi.errors import Foreign, StelaeError
 from stelae.spi.schema import Schema
@@ -61,10 +62,14 @@ def _dump(files: Files, path: str) -> dict[str, Any]:
 
 
 def _plain(record: msgspec.Struct) -> Any:
-    """Return a record as plain values; bytes become hexadecimal text, schemas their columns."""
+    """Return a record as plain values; bytes become hexadecimal text, schemas their columns; a partition is told."""
     plain = _without_bytes(msgspec.to_builtins(record, builtin_types=(bytes,)))
     if isinstance(record, Superblock):
-        plain["schemas"] = [schema_to_plain(Schema.from_bytes(body)) for body in record.schemas]
+        schemas = [Schema.from_bytes(body) for body in record.schemas]
+        plain["schemas"] = [schema_to_plain(schema) for schema in schemas]
+        if record.partition.scheme:
+            held = Bounds(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
+            plain["partition"]["rows"] = str(held)
     return plain
 
 

@@ -17,7 +17,8 @@ from stelae.client.times import from_wall_us
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES, encode
-from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.host.superblock import Partition, Superblock, SuperblockFile
+from stelae.partition.schema import HashLevel, PartitionSchema
 from stelae.machine.files import RealFiles
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
@@ -262,7 +263,9 @@ def test_dump_of_a_directory_shows_every_file(tmp_path: Path) -> None:
     root = formatted(tmp_path)
     schema = schema_from_plain({"columns": [{"name": "k", "type": "int64"}], "key": ["k"]})
     tablet = TabletId("t1")
-    block = Superblock(tablet_id=tablet, schemas=(schema.to_bytes(),), results=b"\x01\xff")
+    scheme = PartitionSchema((HashLevel((1,), 4),)).to_bytes()
+    held = Partition(hash_buckets=(3,), scheme=scheme)
+    block = Superblock(tablet_id=tablet, schemas=(schema.to_bytes(),), results=b"\x01\xff", partition=held)
     SuperblockFile(RealFiles(), Layout(str(root)), tablet).save(block)
     done = run("fs", "dump", str(root), "--json")
     files = {entry["kind"]: entry["record"] for entry in document(done)["files"]}
@@ -271,6 +274,8 @@ def test_dump_of_a_directory_shows_every_file(tmp_path: Path) -> None:
     assert files["clock"] == {"ceiling": 0}
     assert files["superblock"]["schemas"] == [schema_to_plain(schema)]
     assert files["superblock"]["results"] == "01ff"
+    assert files["superblock"]["partition"]["scheme"] == scheme.hex()
+    assert files["superblock"]["partition"]["rows"] == "bucket 3 of 4 by k"
     people = run("fs", "dump", str(root)).stdout
     assert "superblock, format 1" in people
     assert f"node_id: {UUID}" in people
