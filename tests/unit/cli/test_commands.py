@@ -18,8 +18,8 @@ from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.layout import Layout
 from stelae.host.metadata import HEADER_BYTES, encode
 from stelae.host.superblock import Partition, Superblock, SuperblockFile
-from stelae.partition.schema import HashLevel, PartitionSchema
 from stelae.machine.files import RealFiles
+from stelae.partition.schema import HashLevel, PartitionSchema
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
 from stelae.spi.ids import ClusterId, NodeId, TabletId
