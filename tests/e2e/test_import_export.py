@@ -378,6 +378,23 @@ def test_a_file_without_rows_makes_no_table_and_changes_none(cluster: LocalClust
     assert "has no columns" in stelae(cluster, "import", str(tmp_path / "nothing.parquet"), code=2).stderr
 
 
+def test_whole_numbers_beyond_64_bits_make_a_key_and_numbers_with_a_fraction_make_none_unasked(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """The key became a double: of three rows that were written two were there."""
+    path = tmp_path / "wide.csv"
+    path.write_text("id,x\n12345678901234567890,0.5\n12345678901234567891,1.5\n18446744073709551615,2.5\n")
+    design = stelae(cluster, "import", str(path), "--show-schema", "--key", "id").stdout
+    assert '"id", type = "decimal(38,0)"' in design and '"x", type = "double"' in design
+    for words in (["--show-schema"], ["--dry-run", "--table", "wide"], ["--table", "wide"]):
+        said = stelae(cluster, "import", str(path), *words, "--key", "x", code=2).stderr
+        assert "key column 'x' has numbers with a fraction or an exponent, and nobody has said their type" in said
+        assert "stelae table create wide --column x:TYPE ... --key x" in said
+    assert "of their own in each: id" in stelae(cluster, "import", str(path), "--show-schema", code=2).stderr
+    parquet.write_table(pa.table({"x": [0.5]}), tmp_path / "typed.parquet")
+    assert "double" in stelae(cluster, "import", str(tmp_path / "typed.parquet"), "--show-schema", "--key", "x").stdout
+
+
 def test_rows_of_one_key_that_would_be_gone_without_a_word_are_told(cluster: LocalCluster, tmp_path: Path) -> None:
     """Six rows were written, said the command, and two of them were there."""
     path = tmp_path / "readings.csv"

@@ -70,7 +70,9 @@ def import_file(
 
     Columns are found by their names; what does not fit goes to a file of bad rows with its reason, and the rest goes
     on. A table that is missing is made if the cluster has masters, and `--key` says which columns tell its rows apart;
-    `--show-schema` infers columns and types and prints what describes it.
+    `--show-schema` infers columns and types and prints what describes it. Types lose nothing: whole numbers beyond 64
+    bits become decimals, and a number that a double would round is a bad row. For a key of numbers with a fraction,
+    make the table with `stelae table create`, which says their type.
 
     Whatever ends the command, even kill -9, the same command goes on behind the last acknowledged row. No row is
     left out. Some are sent twice, which changes nothing: an upsert writes the same again, and an insert that finds its

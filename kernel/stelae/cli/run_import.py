@@ -92,7 +92,16 @@ class _Input:
     columns: Sequence[str]
     types: Mapping[str, Any]
     sample: Mapping[str, Sequence[Any]]
-    unique: Sequence[str]
+
+    @property
+    def keyable(self) -> Mapping[str, Sequence[Any]]:
+        """The sample of the columns that may be a key though nobody said their types: a number that seems to be a
+        double may be anything."""
+        return {name: values for name, values in self.sample.items() if not self.seems_double(name)}
+
+    def seems_double(self, name: str) -> bool:
+        """Whether a column is a double by its values alone."""
+        return self.kind.format not in _TYPED and stored_type(self.types[name]) == "double"
 
     @property
     def is_bare(self) -> bool:
@@ -267,8 +276,7 @@ def _look_at(options: ImportOptions) -> _Input:
         sample = {name: values for name, values in again.sample().items() if name in columns}
     finally:
         again.close()
-    types = {name: types[name] for name in columns}
-    return _Input(kind=kind, columns=columns, types=types, sample=sample, unique=unique_columns(sample))
+    return _Input(kind=kind, columns=columns, types={name: types[name] for name in columns}, sample=sample)
 
 
 def _open(options: ImportOptions, kind: Kind) -> Reader:
@@ -277,7 +285,8 @@ def _open(options: ImportOptions, kind: Kind) -> Reader:
 
 def _design(options: ImportOptions, source: _Input, name: str) -> Design:
     _check_rows(options, source, name)
-    unique, together = ", ".join(source.unique[:_SHOWN_COLUMNS]), ",".join(unique_key(source.sample))
+    alone, together = unique_columns(source.keyable), ",".join(unique_key(source.keyable))
+    unique = ", ".join(alone[:_SHOWN_COLUMNS])
     hint = f"; in the first rows these have a value of their own in each: {unique}" if unique else ""
     if together and not unique:
         hint = f"; in the first rows --key {together} does"
@@ -285,13 +294,19 @@ def _design(options: ImportOptions, source: _Input, name: str) -> Design:
 
 
 def _check_rows(options: ImportOptions, source: _Input, name: str) -> None:
-    """``BadDesign``: a table would have columns of types that nobody has said."""
+    """``BadDesign``: a table would have columns, or a key, of types that nobody has said."""
     if source.is_bare:
         columns = ", ".join(source.columns[:_SHOWN_COLUMNS])
         fact = f"{options.file} has no rows: there is nothing to tell the types of {columns} by"
         key = ",".join(options.key) or source.columns[0]
         example = f"stelae table create {name} --column {source.columns[0]}:TYPE ... --key {key}"
         raise BadDesign(f"{fact}; say them with {example}, or import a file with rows")
+    for column in options.key:
+        if column in source.types and source.seems_double(column):
+            fact = f"key column {column!r} has numbers with a fraction or an exponent, and nobody has said their type"
+            others = "double, decimal(P,S) or string: stelae table create"
+            example = f"{others} {name} --column {column}:TYPE ... --key {','.join(options.key)}"
+            raise BadDesign(f"{fact}; make the table first, with {example}, and import into it")
 
 
 def _say_what_is_made(source: _Input, made: Design) -> None:
@@ -314,7 +329,7 @@ def _note_texts(source: _Input, made: Design) -> None:
 
 def _if_possible(options: ImportOptions, source: _Input, name: str) -> tuple[Design | None, CallerError | None]:
     """What a missing table would be, or why it cannot; without a key, of the first columns that tell rows apart."""
-    key = options.key or unique_key(source.sample) or source.columns[:1]
+    key = options.key or unique_key(source.keyable) or source.columns[:1]
     try:
         _check_rows(options, source, name)
         made = design(name, source.types, key, options.hash_levels, "")
@@ -357,7 +372,7 @@ def _note_repeated(options: ImportOptions, source: _Input, key: Sequence[str]) -
     if count:
         rows = len(source.sample[key[0]])
         fact = f"{count:,} of the first {rows:,} rows have the key ({', '.join(key)}) of an earlier row, and {becomes}"
-        better = unique_key(source.sample)
+        better = unique_key(source.keyable)
         note(fact + (f"; the key {','.join(better)} would tell them apart" if better else ""))
 
 

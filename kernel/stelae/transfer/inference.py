@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from stelae.spi.schema import Column
+from stelae.transfer.numbers import DIGITS_MAX, decimal_of
 from stelae.transfer.text import all_fit, parse_text
 
 KEY_COLUMNS_MAX = 4
@@ -21,24 +23,42 @@ _LEADING_ZERO = re.compile(r"^[+-]?0\d")
 def arrow_of_texts(texts: Iterable[str | None]) -> Any:
     """Return the Arrow type that all texts have: whole number, number, truth value, day, time, else text.
 
-    ``None`` if there is no text at all. Digits with a leading zero stay text: they are names, not numbers."""
+    ``None`` if there is no text at all. Digits with a leading zero stay text: they are names, not numbers. Numbers that
+    int64 or double would change are decimals, if all have as many digits behind the point, else text."""
     import pyarrow as pa
 
     present = [text for text in texts if text is not None]
     if not present:
         return None
     raw = pa.array([text.encode() for text in present], pa.binary())
-    for name in ("int64", "double", "bool", "date", "timestamp"):
-        if name in ("int64", "double") and any(_LEADING_ZERO.match(text) for text in present):
-            continue
-        if name == "int64" and any(not text.strip().lstrip("+-").isdecimal() for text in present):
-            continue
-        if name == "bool" and any(text.strip().lower() not in ("true", "false") for text in present):
-            continue
+    for name in _candidates(present):
         column = Column(id=1, name="c", type=name, nullable=True)
         if all_fit(column, raw):
             return column.data_type.arrow()
     return pa.string()
+
+
+def _candidates(present: Sequence[str]) -> Iterator[str]:
+    """Yield the types that texts may have, the closest first."""
+    if not any(_LEADING_ZERO.match(text) for text in present):
+        is_whole = all(text.strip().lstrip("+-").isdecimal() for text in present)
+        yield "int64" if is_whole else "double"
+        if decimal := _decimal(present):
+            yield decimal
+        if is_whole:
+            return
+    if all(text.strip().lower() in ("true", "false") for text in present):
+        yield "bool"
+    yield "date"
+    yield "timestamp"
+
+
+def _decimal(present: Sequence[str]) -> str:
+    try:
+        found = decimal_of([Decimal(text.strip()) for text in present], one_scale=True)
+    except InvalidOperation:
+        return ""
+    return f"decimal({DIGITS_MAX},{found})" if found is not None else ""
 
 
 def nearly(texts: Iterable[str | None]) -> tuple[str, int, int, str] | None:
@@ -85,12 +105,28 @@ def arrow_of_values(values: Iterable[Any]) -> Any:
         return pa.bool_()
     if kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in present):
         return pa.int64()
-    if kinds <= {int, float}:
-        return pa.float64()
+    if kinds <= {int, float, Decimal}:
+        return _arrow_of_numbers(present)
     if kinds == {str}:
         found = arrow_of_texts(present)
         return found if pa.types.is_date(found) or pa.types.is_timestamp(found) else pa.string()
     raise TypeError(f"values of the kinds {', '.join(sorted(kind.__name__ for kind in kinds))}")
+
+
+def _arrow_of_numbers(numbers: Sequence[int | float | Decimal]) -> Any:
+    """The same of numbers that are no int64; those that a float would round came as decimals."""
+    import pyarrow as pa
+
+    def is_double(number: int | float | Decimal) -> bool:
+        return isinstance(number, float) or (isinstance(number, int) and abs(number) <= 1 << 53)
+
+    wide = [number for number in numbers if not is_double(number)]
+    if not wide:
+        return pa.float64()
+    scale = decimal_of([Decimal(str(number)) for number in numbers], one_scale=False)
+    if scale is None:
+        raise TypeError(f"numbers that neither a double nor {DIGITS_MAX} digits hold, such as {wide[0]!s:.60}")
+    return pa.decimal128(DIGITS_MAX, scale)
 
 
 def unique_columns(sample: Mapping[str, Sequence[Any]]) -> list[str]:

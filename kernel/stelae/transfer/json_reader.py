@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import msgspec
 from stelae.spi.schema import Column, Schema
 from stelae.transfer.files import BrokenInput, NoInput, Stream
 from stelae.transfer.inference import arrow_of_values
+from stelae.transfer.numbers import keeps, number_of
 from stelae.transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, Chunk
 from stelae.transfer.text import SHOWN_CHARACTERS
 
@@ -144,7 +146,7 @@ class _Rows:
         self._columns = schema.by_name
         decimals = any(c.data_type.name == "decimal" for c in schema.columns)
         self._decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal) if decimals else _PLAIN
-        self._floats = {c.name for c in schema.columns if c.data_type.name in ("float", "double")} if decimals else ()
+        self._floats = [c for c in schema.columns if c.data_type.name in ("float", "double")]
 
     def read(self, number: int, line: bytes) -> dict[str, Any] | BadRow:
         try:
@@ -154,9 +156,12 @@ class _Rows:
             return BadRow(number, "BAD_LINE", _why(line, error), text)
         for name in self._dropped:
             row.pop(name, None)
-        for name in self._floats:
-            if isinstance(value := row.get(name), Decimal):
-                row[name] = float(value)
+        for column in self._floats:
+            if isinstance(value := row.get(column.name), Decimal):
+                nearest = float(value)
+                if not (isfinite(nearest) if column.type == "float" else keeps(str(value), nearest)):
+                    return BadRow(number, "BAD_VALUE", _rounded(column, value), row)
+                row[column.name] = nearest
         for name, convert in self._special.items():
             if isinstance(value := row.get(name), str):
                 try:
@@ -168,6 +173,11 @@ class _Rows:
     @staticmethod
     def _misfit(column: Column, value: str) -> str:
         return f"column {column.name!r}: expected {column.type}, got text {value[:SHOWN_CHARACTERS]!r}"
+
+
+def _rounded(column: Column, value: Decimal) -> str:
+    fact = f"column {column.name!r}: expected {column.type}, got {str(value)[:SHOWN_CHARACTERS]}"
+    return f"{fact}, which a double rounds to {float(value)!r}" if isfinite(float(value)) else fact
 
 
 def _why(line: bytes, error: Exception) -> str:
@@ -197,7 +207,7 @@ def _bytes(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-_PLAIN = msgspec.json.Decoder(dict[str, Any])
+_PLAIN = msgspec.json.Decoder(dict[str, Any], float_hook=number_of)
 _CONVERT: dict[str, Callable[[str], Any]] = {
     "date": date.fromisoformat,
     "timestamp": _time,

@@ -1,16 +1,19 @@
 """Text as values of a column, a whole array at a time, and the places where it is none.
 
-Nothing is guessed: a number that does not fit, a day that does not exist, digits that would be cut off are misfits."""
+Nothing is guessed or, but for floats of 32 bits, rounded: a number that does not fit, a day that does not exist, digits
+that would be lost are misfits."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Callable, Sequence
+from math import inf, isfinite
 from typing import Any
 
 from stelae.client.arrow_fit import Fitted
 from stelae.spi.schema import Column
+from stelae.transfer.numbers import SAFE_CHARACTERS, keeps
 
 _EXACT = float(1 << 53)
 
@@ -42,6 +45,8 @@ def parse_text(column: Column, raw: Any) -> Fitted:
     else:
         bad |= {place: _misfit(column, texts[place].as_py()) for place in failed}
     assert isinstance(result, pa.Array)
+    if column.type == "double" and (changed := _changed(trimmed, result)):
+        result, bad = _without(result, changed), bad | {p: _misfit(column, texts[p].as_py()) for p in changed}
     return Fitted(result, bad)
 
 
@@ -52,10 +57,11 @@ def all_fit(column: Column, raw: Any) -> bool:
 
     for attempt in _attempts(column):
         try:
-            attempt(pc.utf8_trim_whitespace(raw.cast(pa.string())), column.data_type.arrow())
+            texts = pc.utf8_trim_whitespace(raw.cast(pa.string()))
+            values = attempt(texts, column.data_type.arrow())
         except (pa.ArrowException, ValueError):
             continue
-        return True
+        return column.type != "double" or not _changed(texts, values)
     return False
 
 
@@ -70,7 +76,16 @@ def failing(count: int, holds: Callable[[int, int], bool], start: int = 0) -> li
 
 
 def _misfit(column: Column, text: str) -> str:
-    return f"column {column.name!r}: expected {column.type}, got {text[:SHOWN_CHARACTERS]!r}"
+    return f"column {column.name!r}: expected {column.type}, got {text[:SHOWN_CHARACTERS]!r}{_rounded(column, text)}"
+
+
+def _rounded(column: Column, text: str) -> str:
+    """Say what would become of a number that is a misfit only because a double does not keep its digits."""
+    try:
+        value = float(text) if column.type == "double" else inf
+    except ValueError:
+        return ""
+    return f", which a double rounds to {value!r}" if isfinite(value) else ""
 
 
 def _decoded(column: Column, raw: Any) -> tuple[Any, dict[int, str]]:
@@ -131,7 +146,7 @@ def _whole(texts: Any, target: Any) -> Any:
     import pyarrow.compute as pc
 
     values = texts.cast(pa.float64())
-    if pc.any(pc.greater_equal(pc.abs(values), _EXACT)).as_py():
+    if pc.any(pc.greater_equal(pc.abs(values), _EXACT)).as_py() or _changed(texts, values):
         raise ValueError("beyond what a double says exactly")
     return values.cast(target)
 
@@ -155,6 +170,16 @@ def _finite(texts: Any, target: Any) -> Any:
     if pc.any(pc.and_not(pc.is_inf(values), written)).as_py():
         raise ValueError("out of range")
     return values
+
+
+def _changed(texts: Any, values: Any) -> list[int]:
+    """The places of doubles that do not say what is written. Only long numbers, and exponents, take a look."""
+    import pyarrow.compute as pc
+
+    is_odd = pc.or_(pc.greater(pc.utf8_length(texts), SAFE_CHARACTERS), pc.match_substring_regex(texts, "[eE]"))
+    odd = pc.indices_nonzero(pc.and_(is_odd, pc.not_equal(values.cast(texts.type), texts)))
+    pairs = zip(odd.to_pylist(), texts.take(odd).to_pylist(), values.take(odd).to_pylist(), strict=True)
+    return [place for place, text, value in pairs if not keeps(text, value)]
 
 
 _ATTEMPTS: dict[str, Sequence[Callable[[Any, Any], Any]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +36,17 @@ TYPES = {"station": pa.string(), "day": pa.date32(), "celsius": pa.float64(), 'o
         (["2026-06-01T10:00:00Z", "2026-06-01T10:00:00.5+02:00"], "timestamp"),
         (["2026-06-01 10:00", "2026-06-01"], "timestamp"),
         (["2026-06-01", "soon"], "string"),
-        (["9223372036854775808"], "double"),
+        (["9223372036854775807"], "int64"),
+        (["9223372036854775808"], "decimal(38,0)"),
+        (["1", " +12345678901234567890", None], "decimal(38,0)"),
+        (["1" + "0" * 38], "string"),
+        (["1.5", "1" + "0" * 38], "double"),
+        (["9007199254740993", "0.5"], "decimal(38,1)"),
+        (["9007199254740993", "0.5", "0.25"], "string"),
+        (["1234567890123456789012345678.01"], "decimal(38,2)"),
+        (["1234567890123456789012345678.01", "nan"], "string"),
+        (["0.30000000000000004", "1.100000000000000089e+00", "0.1000000000000000000000"], "double"),
+        (["1e-400", "2"], "string"),
         (["", "x"], "string"),
         ([None, None], "string"),
         (["0x10"], "string"),
@@ -50,7 +61,13 @@ def test_values_of_json_have_their_own_types() -> None:
     assert arrow_of_values([1, 2.5]) == pa.float64()
     assert arrow_of_values(["2026-06-01"]) == pa.date32()
     assert arrow_of_values(["1", "2"]) == pa.string()
-    assert arrow_of_values([1 << 70]) == pa.float64()
+    assert arrow_of_values([1 << 70, 1]) == pa.decimal128(38, 0)
+    assert arrow_of_values([1 << 53, 0.5]) == pa.float64()
+    assert arrow_of_values([(1 << 53) + 1, 0.5, 0.25]) == pa.decimal128(38, 2)
+    assert arrow_of_values([Decimal("1234567890123456789.25"), 1]) == pa.decimal128(38, 2)
+    for wide in ([10**38], [(1 << 53) + 1, 1e-30], [Decimal("1e-400")]):
+        with pytest.raises(TypeError, match="numbers that neither a double nor 38 digits hold, such as"):
+            arrow_of_values(wide)
     assert stored_type("values of the kinds int, str") is None
     for odd in ([{}], [[1]], ["a", 1], [True, 1]):
         with pytest.raises(TypeError, match="values of the kinds"):

@@ -15,6 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.transfer import csv_reader
 from stelae.transfer.checking import check_chunk
@@ -245,6 +246,37 @@ def test_json_lines_are_judged_one_by_one(tmp_path: Path) -> None:
     chunks = read(write(tmp_path / "a.jsonl", b"\n".join([*lines, b'{"id": 4, "x": "1"}'])))
     assert rows(chunks) == {1: {"id": 1, "x": 1.5}, 5: {"id": 3, "x": float("inf")}}
     assert bad(chunks) == [(2, "BAD_LINE"), (3, "BAD_LINE"), (4, "BAD_LINE"), (6, "BAD_VALUE")]
+
+
+WIDE = schema_from_plain(
+    {"columns": [{"name": "id", "type": "decimal(38,0)"}, {"name": "x", "type": "double"}], "key": ["id"]}
+)
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, WIDE], ids=["without a decimal", "with one"])
+def test_a_number_of_json_that_a_double_would_round_makes_its_row_bad(tmp_path: Path, schema: Schema) -> None:
+    """It was rounded where it was read, whatever became of it afterwards."""
+    texts = ["0.5", "1234567890123456789012345678.01", "0.30000000000000004", "1e-400", "1e400"]
+    path = write(tmp_path / "a.jsonl", "\n".join(f'{{"id": {n}, "x": {text}}}' for n, text in enumerate(texts, 1)))
+    with contextlib.closing(JsonReader(path)) as reader:
+        chunks = [*reader.chunks(schema, ["id", "x"], 0)]
+    assert {number: row["x"] for number, row in rows(chunks).items()} == {1: 0.5, 3: 0.1 + 0.2}
+    assert [number for number, _ in bad(chunks)] == [2, 4, 5]
+    says = "expected double, got 1234567890123456789012345678.01, which a double rounds to 1.2345678901234569e+27"
+    assert chunks[0].bad[0].reason == f"column 'x': {says}"
+
+
+def test_whole_numbers_of_json_beyond_64_bits_come_through(tmp_path: Path) -> None:
+    numbers = [12345678901234567890, 10**38 - 1, 10**38]
+    path = write(tmp_path / "a.jsonl", "\n".join(f'{{"id": {n}, "x": 1}}' for n in numbers))
+    with contextlib.closing(JsonReader(path)) as reader:
+        assert isinstance(reader.types()["id"], str)
+        (chunk,) = reader.chunks(WIDE, ["id", "x"], 0)
+    assert [row["id"] for row in chunk.rows] == numbers
+    (told,) = check_chunk(WIDE, OpKind.UPSERT, chunk)
+    assert told.row == 3 and "expected decimal(38,0)" in told.reason
+    with contextlib.closing(JsonReader(write(path, '{"id": 12345678901234567890, "x": 0.5}'))) as reader:
+        assert reader.types() == {"id": pa.decimal128(38, 0), "x": pa.float64()}
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\udc00x", "\\ud800\\u0041"])

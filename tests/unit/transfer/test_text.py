@@ -33,7 +33,20 @@ def column(kind: str) -> Column:
         ("int64", "9007199254740993.0", BAD),
         ("double", "-inf", float("-inf")),
         ("double", "+2", 2.0),
+        ("int64", "1.00000000000000000001", BAD),
         ("double", "1e400", BAD),
+        ("double", "1e-400", BAD),
+        ("double", "0e-400", 0.0),
+        ("double", "9007199254740993", BAD),
+        ("double", "12345678901234567890", BAD),
+        ("double", "1234567890123456789012345678.01", BAD),
+        ("double", "0.30000000000000004", 0.1 + 0.2),
+        ("double", "1.100000000000000089e+00", 1.1),
+        ("double", "0.1000000000000000055511151231257827021181583404541015625", 0.1),
+        ("double", "0.1000000000000000055511151231257827021181583404541015626", BAD),
+        ("double", "0.1000000000000000000000000000000", 0.1),
+        ("double", "5e-324", 5e-324),
+        ("float", "0.12345678901234567890", 0.12345679104328156),
         ("float", "1e40", BAD),
         ("double", "warm", BAD),
         ("bool", "TRUE", True),
@@ -65,6 +78,16 @@ def test_text_is_read_exactly_or_not_at_all(kind: str, text: str, value: Any) ->
     else:
         assert not found.bad and found.array[2].as_py() == value
         assert found.array.type == column(kind).data_type.arrow()
+
+
+def test_a_number_that_a_double_would_round_is_told_with_what_it_would_become() -> None:
+    """12345678901234567890 and 12345678901234567891 became one key, and two rows one."""
+    texts = [b"12345678901234567890", b"0.5", b"12345678901234567891"]
+    found = parse_text(column("double"), pa.array(texts, pa.binary()))
+    assert found.array.to_pylist() == [None, 0.5, None]
+    says = "expected double, got '12345678901234567891', which a double rounds to 1.2345678901234567e+19"
+    assert found.bad[2] == f"column 'c': {says}"
+    assert [*found.bad] == [0, 2]
 
 
 def test_nan_is_read_as_nan() -> None:
