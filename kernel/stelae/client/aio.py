@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
-from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog, location_of
+from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog
 from stelae.client.client import Client, Tablet
 from stelae.client.definition import Columns, definition, plain_defaults
 from stelae.client.leader import LeaderTracker
@@ -120,11 +120,29 @@ class AsyncClient:
         """
         text("the name of a table", name)
         timeout_s = seconds("timeout_s", timeout_s)
-        location = await self.locations.find(name, timeout_s=timeout_s)
-        access = await self._tablets(location, timeout_s)
+        location, access = await self._found(name, timeout_s)
         table = AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen, self._newer)
         table.sessions = self._sessions
         return table
+
+    async def _found(
+        self, name: str, timeout_s: float, known: TableLocation | None = None
+    ) -> tuple[TableLocation, list[SpreadTablet]]:
+        """Find a table and open its tablets, unless it is as it is ``known``.
+
+        While it is being altered, masters and tablets are at different steps now and then, and a follower may be
+        behind its leader: then all of it is looked at again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            left_s = max(deadline - loop.time(), POLL_S)
+            try:
+                location = await self.locations.find(name, timeout_s=left_s)
+                return location, [] if location == known else await self._tablets(location, left_s)
+            except (SchemaMismatch, BadPartitioning):
+                if self.catalog is None or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(POLL_S)
 
     async def _tablets(self, location: TableLocation, timeout_s: float) -> list[SpreadTablet]:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
@@ -140,10 +158,9 @@ class AsyncClient:
         try:
             if self.catalog is not None and before.table_id:
                 await self._settled(self.catalog, name, timeout_s)
-            location = await self.locations.find(name, timeout_s=timeout_s)
+            return await self._found(name, timeout_s, before)
         except (NoTable, NoSuchTable) as error:
             raise await self._dropped(before) from error
-        return location, [] if location == before else await self._tablets(location, timeout_s)
 
     async def _dropped(self, before: TableLocation) -> NoSuchTable:
         return NoSuchTable(before.name, await self.tables(), f"table {before.name[:80]!r} was dropped")
@@ -162,22 +179,12 @@ class AsyncClient:
         """Find a table again unless it still has the tablets that it had; alterations under way are not waited for."""
         if self.catalog is None or not before.table_id:
             return None
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
         try:
             known = [tablet.tablet_id for tablet in before.tablets]
             if await self.catalog.are_current(before.table_id, known, timeout_s=timeout_s):
                 return None
-            while True:
-                try:
-                    found = location_of(await self.catalog.get_table(before.table_id, timeout_s=timeout_s))
-                    return found, await self._tablets(found, deadline - loop.time())
-                except (SchemaMismatch, BadPartitioning):
-                    # The masters' answer is from between two steps of an alteration.
-                    if loop.time() >= deadline:
-                        raise
-                await asyncio.sleep(POLL_S)
-        except NoTable as error:
+            return await self._found(before.table_id, timeout_s)
+        except (NoTable, NoSuchTable) as error:
             raise await self._dropped(before) from error
 
     async def create_table(
@@ -419,5 +426,7 @@ def wall_timestamp() -> int:
 def _check_schemas(location: TableLocation, tablets: Sequence[Tablet]) -> None:
     for tablet in tablets:
         if tablet.schema != location.schema:
-            mine, other = location.tablets[0].tablet_id, tablet.tablet_id
-            raise SchemaMismatch(f"table {location.name!r}: tablets {mine!r} and {other!r} have different schemas")
+            has = f"tablet {tablet.tablet_id!r} has version {tablet.schema.version} of its schema"
+            raise SchemaMismatch(
+                f"table {location.name!r}: {has}, and it is found with version {location.schema.version}"
+            )

@@ -22,7 +22,7 @@ from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import KeyOrder, key_order
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
-from stelae.spi.errors import CallerError, Overloaded, SchemaMismatch, StelaeError
+from stelae.spi.errors import CallerError, Overloaded, RetryableError, SchemaMismatch, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Schema
@@ -194,12 +194,12 @@ class Wave:
     def _fail(self, piece: _Piece, row: int, code: str, reason: str) -> None:
         self._tally.fail(piece.places[row], code, reason, values_of(piece.rows, row) if self._tally.keeps else None)
 
-    def give_up(self) -> None:
-        """Fail the rows that are unfit."""
+    def give_up(self, also: str = "") -> None:
+        """Fail the rows that are unfit, for their reason and what there is to be said ``also``."""
         for part, code, reason in self.unfit:
             for row, place in enumerate(part.places):
                 values = values_of(part.rows, row) if self._tally.keeps else None
-                self._tally.fail(place, code, reason(row), values)
+                self._tally.fail(place, code, reason(row) + also, values)
 
 
 def _unfit(piece: _Piece, code: str, reason: str) -> Unfit:
@@ -256,8 +256,14 @@ class TableWriter:
         behind it: the version of a tablet's schema only rises."""
         await wave.settle(self.written)
         for _ in range(RENEWALS_MAX):
-            if not wave.unfit or not await self._renewed(wave, timeout_s):
+            if not wave.unfit:
                 break
+            try:
+                if not await self._renewed(wave, timeout_s):
+                    break
+            except (RetryableError, SchemaMismatch) as error:
+                wave.give_up(f"; the table could not be looked up again: {error}")
+                return
             wave = self.plan(kind, [unfit.part for unfit in wave.unfit], wave.tally)
             wave.send(timeout_s)
             await wave.settle(self.written)

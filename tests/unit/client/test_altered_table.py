@@ -18,7 +18,7 @@ from stelae.client.table import AsyncTable
 from stelae.client.writes import WAVES_MAX
 from stelae.partition.plain import from_plain
 from stelae.rows.operations import Operation
-from stelae.spi.errors import SchemaMismatch
+from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, OpResult, refused
 from tests.unit.client.tablets import SCHEMA, Clock, MemoryTablet, failures
@@ -85,6 +85,24 @@ def test_a_renamed_column_keeps_what_was_written_under_its_old_name() -> None:
         world = Altered(RENAMED)
         await world.table.upsert([ROW])
         assert [row["degrees"] for row in await world.table.scan().to_pylist()] == [20.5]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("problem", [Unavailable("nobody answers"), SchemaMismatch("it is found with version 2")])
+def test_rows_are_told_one_by_one_when_the_table_cannot_be_looked_up_again(problem: StelaeError) -> None:
+    """A call of many batches raised in the middle, and nobody knew which rows were written."""
+
+    async def run() -> None:
+        world = Altered(WITH_UNIT)
+
+        async def reopen(before: TableLocation, timeout_s: float) -> Any:
+            raise problem
+
+        world.table._reopen = reopen
+        result = await world.table.insert([ROW, {**ROW, "minute": 1}], errors="return")
+        assert [(failure.row, failure.code) for failure in result.failures] == [(n, "SCHEMA_MISMATCH") for n in (0, 1)]
+        assert str(problem) in result.failures[0].reason
 
     asyncio.run(run())
 
