@@ -12,18 +12,13 @@ from typing import Any
 
 from stelae.client import AsyncClient, AsyncTable
 from stelae.client.times import At, hybrid
-from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.errors import StelaeError
 from stelae.transfer.pushdown import Filter, pushed
 from stelae.transfer.snapshot import latest
+from stelae.transfer.sql_names import SqlFailed, import_duckdb, refuse_twins, tables_of
 
 BATCH_ROWS = 8192
 """Rows of a batch of the result: as many as a page of a scan."""
-
-INSTALL = "pip install 'stelae[sql]'"
-
-
-class SqlFailed(CallerError, code="SQL_FAILED"):
-    """A query that DuckDB does not accept, or cannot carry out."""
 
 
 class ScanNote:
@@ -96,6 +91,8 @@ class Query:
         return f"\nthe tables are: {', '.join(self._known_tables) or 'none'}"
 
     def _dataset(self, table: AsyncTable) -> Any:
+        names = [column.name for column in table.schema.columns]
+        refuse_twins(f"columns of {table.name!r}", names, "rename one with stelae table alter --rename OLD:NEW")
         return dataset_of(table.schema.layout.arrow, lambda columns, where: self._scanner(table, columns, where))
 
     def _scanner(self, table: AsyncTable, columns: Sequence[str] | None, where: Any) -> Any:
@@ -175,25 +172,15 @@ async def prepare(client: AsyncClient, text: str, at: At | None, timeout_s: floa
         at: ``None``: everything that was acknowledged before the call.
 
     Raises:
-        SqlFailed: DuckDB is not installed.
+        SqlFailed: DuckDB is not installed, or names of tables differ only in case.
         Unavailable, SchemaMismatch: see ``AsyncClient.table``.
     """
     import_duckdb()
-    folded = text.casefold()
     known = await client.tables()
-    names = [name for name in known if name.casefold() in folded]
+    names = await asyncio.to_thread(tables_of, text, known)
     tables = [await client.table(name, timeout_s=timeout_s) for name in names]
     time = await latest(client, names, timeout_s) if at is None else hybrid(at)
     return Query(text, tables, time, timeout_s, known)
-
-
-def import_duckdb() -> Any:
-    """Return the module; ``SqlFailed``: it is not installed, and how it is."""
-    try:
-        import duckdb
-    except ImportError as error:
-        raise SqlFailed(f"SQL needs DuckDB: {INSTALL}") from error
-    return duckdb
 
 
 def dataset_of(schema: Any, scanner: Callable[[Sequence[str] | None, Any], Any]) -> Any:
