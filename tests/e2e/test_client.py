@@ -248,6 +248,24 @@ def test_the_later_of_two_rows_of_a_large_call_wins(client: Client) -> None:
     assert last is not None and last["note"] == "second"
 
 
+def test_rows_that_a_program_makes_while_they_are_written_are_made_in_its_own_thread(client: Client) -> None:
+    """A generator that read with the same client met "a synchronous call from the client's own thread"."""
+    table, made_by = client.table("readings"), set()
+    table.upsert(frame(9, 500))
+
+    def copied() -> Iterator[dict[str, object]]:
+        for batch in table.scan(where=of(9)):
+            made_by.add(threading.current_thread())
+            yield from ({**row, "sensor": 10} for row in batch.to_pylist())
+
+    assert table.upsert(copied()).written == 500
+    assert table.scan(where=of(10)).count() == 500 and made_by == {threading.current_thread()}
+    assert table.upsert(table.scan(where=of(9))).written == 500
+    with pytest.raises(RowsFailed, match="row 501: BAD_VALUE") as failed:
+        table.insert(row for row in [*({"sensor": 11, "minute": n} for n in range(501)), {"sensor": "?", "minute": 1}])
+    assert failed.value.result.written == 501
+
+
 # -- a table over several nodes ----------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -118,13 +118,13 @@ def reason_of(code: RowCode, detail: str) -> str:
     return detail or _REASONS[code]
 
 
-def joined(results: Iterable[WriteResult]) -> WriteResult:
-    """Add results up; ``failures`` are the first ones."""
-    listed: Sequence[WriteResult] = [*results]
-    failures = [failure for result in listed for failure in result.failures]
+def joined(before: WriteResult, after: WriteResult) -> WriteResult:
+    """Add the result of the rows that come next; ``failures`` are the first ones, numbered through."""
+    room = FAILURES_MAX - len(before.failures)
+    later = [msgspec.structs.replace(failure, row=before.rows + failure.row) for failure in after.failures[:room]]
     return WriteResult(
-        rows=sum(result.rows for result in listed),
-        failed=sum(result.failed for result in listed),
-        failures=tuple(failures[:FAILURES_MAX]),
-        timestamp=max((result.timestamp for result in listed), default=0),
+        rows=before.rows + after.rows,
+        failed=before.failed + after.failed,
+        failures=(*before.failures, *later),
+        timestamp=max(before.timestamp, after.timestamp),
     )

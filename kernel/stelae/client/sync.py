@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 
 from stelae.client.aio import Addresses, AsyncClient, Tables, connect_async
 from stelae.client.definition import Columns
-from stelae.client.failures import RowFailure, WriteResult
+from stelae.client.failures import RowFailure, RowsFailed, WriteResult, joined
+from stelae.client.lazy_rows import is_lazy, pieces
 from stelae.client.master_requests import AlterStep
 from stelae.client.portal import Portal
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
@@ -173,8 +174,18 @@ class Table:
         return self.write(OpKind.DELETE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
     def write(self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write rows and wait until they are durable; see ``AsyncTable.write``."""
-        return self._portal.run(self._table.write(kind, rows, errors=errors, timeout_s=timeout_s))
+        """Write rows and wait until they are durable; see ``AsyncTable.write``.
+
+        What an iterator makes is taken in the caller's thread, ``PIECE_ROWS`` at a time."""
+        if not is_lazy(rows):
+            return self._portal.run(self._table.write(kind, rows, errors=errors, timeout_s=timeout_s))
+        total = self._portal.run(self._table.write(kind, [], errors=errors, timeout_s=timeout_s))
+        for piece in pieces(rows):
+            result = self._portal.run(self._table.write(kind, piece, errors="return", timeout_s=timeout_s))
+            total = joined(total, result)
+        if total.failed and errors == "raise":
+            raise RowsFailed(total)
+        return total
 
     def session(self, options: SessionOptions | None = None) -> Session:
         """Open a session, which takes rows one by one and sends them in batches. Close it, or use ``with``."""

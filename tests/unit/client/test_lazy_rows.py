@@ -1,0 +1,52 @@
+"""Rows that are made while they are taken, and the results of their pieces."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult, joined
+from stelae.client.lazy_rows import PIECE_BYTES, PIECE_ROWS, is_lazy, pieces
+
+
+def test_only_what_somebody_makes_on_demand_is_lazy() -> None:
+    table = pa.table({"id": [1]})
+    for given in ([1], (1,), {"id": 1}, "text", 7, pd.DataFrame({"id": [1]}), pd.Series([1]), table, table.to_reader()):
+        assert not is_lazy(given), given
+    for lazy in (iter([1]), ({"id": n} for n in range(3)), map(int, "123")):
+        assert is_lazy(lazy), lazy
+
+
+def test_no_more_rows_are_taken_than_one_piece_has() -> None:
+    asked = count()
+    taken = pieces(next(asked) for _ in range(2 * PIECE_ROWS + 1))
+    assert next(taken) == [*range(PIECE_ROWS)] and next(asked) == PIECE_ROWS
+    assert [len(piece) for piece in taken] == [PIECE_ROWS, 1]
+    assert [*pieces(iter(()))] == []
+
+
+def test_batches_become_tables_of_a_few_megabytes() -> None:
+    batch = pa.record_batch({"id": pa.array(range(PIECE_BYTES // 24 + 1), pa.int64())})
+    made = [*pieces(islice(iter(lambda: batch, None), 7))]
+    assert [piece.num_rows // len(batch) for piece in made] == [3, 3, 1]
+
+
+def failed(row: int) -> RowFailure:
+    return RowFailure(table="t", kind="insert", row=row, code="NOT_FOUND", reason="-")
+
+
+def test_results_of_pieces_are_numbered_through_and_bounded() -> None:
+    one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
+    two = WriteResult(rows=20, failed=FAILURES_MAX, failures=tuple(map(failed, range(FAILURES_MAX))), timestamp=4)
+    both = joined(one, two)
+    assert (both.rows, both.failed, both.timestamp) == (30, FAILURES_MAX + 1, 5)
+    assert [failure.row for failure in both.failures] == [3, *range(10, 10 + FAILURES_MAX - 1)]
+
+
+@pytest.mark.parametrize("empty", [WriteResult(rows=0, failed=0, failures=(), timestamp=0)])
+def test_nothing_joined_is_what_follows(empty: WriteResult) -> None:
+    one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
+    assert joined(empty, one) == one == joined(one, empty)
