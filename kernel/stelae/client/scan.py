@@ -183,7 +183,8 @@ class AsyncScan:
         return pa.Table.from_batches([batch async for batch in self], self._layout.arrow)
 
     async def to_pandas(self, **options: Any) -> Any:
-        """Return all rows as a ``pandas.DataFrame``; options are those of ``pyarrow.Table.to_pandas``."""
+        """Return all rows as a ``pandas.DataFrame``; options are those of ``pyarrow.Table.to_pandas``. Columns that may
+        be null are of pandas' types that have one (``Int64``, ``boolean``): no number is rounded for the sake of it."""
         return as_pandas(await self.to_arrow(), options)
 
     async def to_polars(self) -> Any:
@@ -203,11 +204,39 @@ class AsyncScan:
 
 
 def as_pandas(table: Any, options: Mapping[str, Any]) -> Any:
-    """Convert an Arrow table; ``CallerError`` when pandas is not installed."""
+    """Convert an Arrow table; ``CallerError`` when pandas is not installed.
+
+    Whole numbers and truth values that may be null get the types of pandas that have a null (``Int64``, ``boolean``),
+    unless an option says otherwise: as floats, large numbers would be others. It is by the column, not by its rows."""
     try:
-        return table.to_pandas(**options)
+        if {"types_mapper", "integer_object_nulls"} & options.keys():
+            return table.to_pandas(**options)
+        kinds = _types_with_null()
+        others = dict(options)
+        table = _with_categories(table, others.pop("categories", None) or ())
+        frame = table.to_pandas(types_mapper=kinds.get, **others)
     except ImportError as error:
         raise CallerError("to_pandas needs pandas: pip install 'stelae[pandas]'") from error
+    never_null = [field for field in table.schema if not field.nullable and field.type in kinds]
+    plain = {field.name: str(field.type) for field in never_null if frame[field.name].dtype == kinds[field.type]}
+    return frame.astype(plain) if plain else frame
+
+
+def _types_with_null() -> dict[Any, Any]:
+    """The types of pandas that have a null, by the Arrow types that have none there otherwise."""
+    import pandas as pd
+    import pyarrow as pa
+
+    whole = {getattr(pa, f"int{bits}")(): getattr(pd, f"Int{bits}Dtype")() for bits in (8, 16, 32, 64)}
+    return {pa.bool_(): pd.BooleanDtype(), **whole}
+
+
+def _with_categories(table: Any, names: Sequence[str]) -> Any:
+    """What pyarrow does of itself for ``categories``; but of a column of categories it then asks the type mapped."""
+    for place, name in enumerate(table.column_names):
+        if name in names:
+            table = table.set_column(place, name, table.column(place).dictionary_encode())
+    return table
 
 
 def as_polars(table: Any) -> Any:
