@@ -30,7 +30,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     consensus: str = "raft"
 
 
-class AddColumn(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="step"):
+class AddColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Add a column behind all others; it is nullable, or has a default."""
 
     name: str
@@ -39,39 +39,39 @@ class AddColumn(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="
     default: Any = None
 
 
-class DropColumn(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="step"):
+class DropColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Drop a column that is not of the key. Its id is never given out again."""
 
     name: str
 
 
-class RenameColumn(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="step"):
+class RenameColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Call a column by another name; nothing of it moves."""
 
     name: str
     to: str
 
 
-class SetDefault(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="step"):
+class SetDefault(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Give a column another default; ``None``: take it away."""
 
     name: str
     default: Any
 
 
-class RenameTable(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="step"):
+class RenameTable(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Call the table by another name."""
 
     to: str
 
 
-class AddRange(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="step"):
+class AddRange(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Add a range of encoded range columns, with tablets of its own."""
 
     range: KeyRange
 
 
-class DropRange(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="step"):
+class DropRange(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Drop a range, and every row in it."""
 
     range: KeyRange

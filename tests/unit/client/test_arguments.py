@@ -7,10 +7,20 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from stelae.client import AddColumn, AddRange, AsyncClient, AsyncTable, ScanToken, SessionOptions, to_datetime
+from stelae.client import (
+    AddColumn,
+    AddRange,
+    AsyncClient,
+    AsyncTable,
+    RenameColumn,
+    ScanToken,
+    SessionOptions,
+    to_datetime,
+)
 from stelae.client.aio import connect_async
 from stelae.client.arguments import alter_step
 from stelae.client.catalog import Catalog
@@ -118,6 +128,19 @@ def test_steps_of_an_alteration_are_looked_at_field_by_field() -> None:
     ):
         with pytest.raises(CallerError, match="^" + told):
             alter_step(step)
+
+
+def test_steps_of_an_alteration_take_their_fields_in_order() -> None:
+    """The page showed them so, and they took keywords alone."""
+    assert AddColumn("level", "string", False, "info") == AddColumn(
+        name="level", type="string", nullable=False, default="info"
+    )
+    assert RenameColumn("what", "text") == RenameColumn(name="what", to="text")
+    assert msgspec.json.decode(msgspec.json.encode(RenameColumn("a", "b"))) == {
+        "step": "RenameColumn",
+        "name": "a",
+        "to": "b",
+    }
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
