@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stelae.cli.output import note
+from stelae.client.nearest import listed
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ async def table_name(client: AsyncClient, target: Target, hint: str = "") -> str
         return target.table
     known = await client.tables()
     if len(known) != 1:
-        raise BadTarget(f"say which table with --table; there are: {', '.join(known) or 'none'}{hint}")
+        raise BadTarget(f"say which table with --table; there are: {listed(known)}{hint}")
     return known[0]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stelae.client.client import TIMEOUT_S
+from stelae.client.nearest import listed
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import BadPartitioning, PartitionSchema
@@ -27,7 +28,7 @@ class NoSuchTable(CallerError, code="NO_SUCH_TABLE"):
     """A table that the cluster, or the locations file, does not have."""
 
     def __init__(self, name: str, known: Sequence[str], fact: str = "") -> None:
-        super().__init__(f"{fact or f'no table {name[:80]!r}'}; there are: {', '.join(sorted(known)) or 'none'}")
+        super().__init__(f"{fact or f'no table {name[:80]!r}'}; there are: {listed(known, name)}")
 
 
 class TabletLocation(msgspec.Struct, frozen=True):

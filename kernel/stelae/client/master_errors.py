@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stelae.client.nearest import listed
 from stelae.spi.errors import CallerError, RetryableError
-
-_NAMES_MAX = 20
 
 
 class TableExists(CallerError, code="TABLE_EXISTS"):
@@ -20,9 +19,7 @@ class NoTable(CallerError, code="NO_TABLE"):
     """No table of that name or id."""
 
     def __init__(self, table: str, known: Iterable[str]) -> None:
-        names = sorted(known)
-        more = f", and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-        super().__init__(f"no table {table[:80]!r}; there are: {', '.join(names[:_NAMES_MAX]) or 'none'}{more}")
+        super().__init__(f"no table {table[:80]!r}; there are: {listed(known, table)}")
 
 
 class BadChange(CallerError, code="BAD_CHANGE"):

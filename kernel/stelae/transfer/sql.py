@@ -6,11 +6,13 @@ DuckDB hands a scan the columns that it needs and the filters that it can state;
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from threading import Lock
 from typing import Any
 
 from stelae.client import AsyncClient, AsyncTable
+from stelae.client.nearest import listed
 from stelae.client.times import At, hybrid
 from stelae.spi.errors import StelaeError
 from stelae.transfer.pushdown import Filter, pushed
@@ -19,6 +21,8 @@ from stelae.transfer.sql_names import SqlFailed, import_duckdb, refuse_twins, ta
 
 BATCH_ROWS = 8192
 """Rows of a batch of the result: as many as a page of a scan."""
+
+_NO_TABLE = re.compile(r"Table with name (.+) does not exist")
 
 
 class ScanNote:
@@ -78,7 +82,7 @@ class Query:
                 raise self._problem from error
             if type(error).__module__.partition(".")[0] not in ("duckdb", "_duckdb", "pyarrow"):
                 raise
-            raise SqlFailed(f"{error}{self._known()}") from error
+            raise SqlFailed(f"{error}{self._known(str(error))}") from error
         finally:
             with self._lock:
                 self._connection = None
@@ -87,8 +91,9 @@ class Query:
             for batches in self._open:
                 batches.close()
 
-    def _known(self) -> str:
-        return f"\nthe tables are: {', '.join(self._known_tables) or 'none'}"
+    def _known(self, problem: str) -> str:
+        missing = _NO_TABLE.search(problem)
+        return f"\nthe tables are: {listed(self._known_tables, missing[1] if missing else '')}"
 
     def _dataset(self, table: AsyncTable) -> Any:
         names = [column.name for column in table.schema.columns]

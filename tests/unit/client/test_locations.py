@@ -12,6 +12,7 @@ import pytest
 
 from stelae.client.catalog import CatalogLocations
 from stelae.client.locations import FileLocations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
+from stelae.client.master_errors import NoTable
 from stelae.spi.errors import ConfigError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.schema import Schema
@@ -53,6 +54,17 @@ def test_a_file_says_tablets_members_and_partitions(tmp_path: Path) -> None:
         TabletLocation(TabletId("readings-1")),
     )
     assert found(tmp_path, GOOD, "plain").partitioning().whole
+
+
+@pytest.mark.parametrize("error", [NoSuchTable, NoTable])
+def test_a_table_that_is_not_there_is_told_with_the_nearest_and_not_with_all(error: Any) -> None:
+    """It listed sixty."""
+    names = [f"table_{n:02}" for n in range(60)]
+    told = str(error("Readngs", [*names, "readings", "weather"]))
+    others = ", ".join(names[:9])
+    assert told == f"no table 'Readngs'; there are: readings, {others} and 52 more"
+    assert str(error("x", ["b", "a"])) == "no table 'x'; there are: a, b"
+    assert str(error("x", [])) == "no table 'x'; there are: none"
 
 
 def test_without_a_file_each_tablet_is_a_table() -> None:

@@ -209,6 +209,16 @@ def test_a_query_that_is_wrong_is_an_error_that_says_why(memory: MemoryTable, te
         ask(memory, text)
 
 
+def test_a_table_that_is_not_there_is_told_with_the_nearest(memory: MemoryTable) -> None:
+    async def asked() -> None:
+        names = [*(f"a{n}" for n in range(20)), "readings"]
+        query = Query("SELECT * FROM raedings", [memory.table], memory.table.now(), 5, names)
+        with pytest.raises(SqlFailed, match=r"the tables are: readings, a0, .* and 11 more$"):
+            await asyncio.to_thread(query.run, lambda schema, batches: None)
+
+    asyncio.run(asked())
+
+
 def test_what_a_scan_raises_keeps_its_kind() -> None:
     memory = MemoryTable()
     memory.tablets[0].error = Unavailable("no replica could serve")
