@@ -57,7 +57,7 @@ def fit_array(column: Column, array: Any) -> Fitted:
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if not pa.types.is_null(kind) and not any(is_kind(kind) for is_kind in _accepted(column.data_type.name)):
         fact = f"column {column.name!r}: expected {column.type}, got a column of {array.type}"
-        raise SchemaMismatch(f"{fact}{_text_hint(column, kind)}")
+        raise SchemaMismatch(f"{fact}{_kind_hint(column, kind)}")
     sound, bad = _sound(column, array)
     fitted, unfit = _cast(column, sound)
     bad |= {place: _describe(column, sound, place) for place in unfit if place not in bad}
@@ -67,10 +67,12 @@ def fit_array(column: Column, array: Any) -> Fitted:
     return Fitted(fitted, bad)
 
 
-def _text_hint(column: Column, kind: Any) -> str:
-    """What to do with text that stands for something else, and with floats that stand for decimals."""
+def _kind_hint(column: Column, kind: Any) -> str:
+    """What to do with runs, with text that stands for something else, and with floats that stand for decimals."""
     from pyarrow import types as t
 
+    if t.is_run_end_encoded(kind):
+        return "; decode its runs first, with pyarrow.compute.run_end_decode"
     if column.data_type.name == "decimal" and t.is_floating(kind):
         return "; a float is not exact: convert it first, in pandas with .map(lambda value: Decimal(str(value)))"
     is_text = t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)

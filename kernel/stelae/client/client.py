@@ -1,7 +1,7 @@
 """A client of tablets: connect, write with many calls in flight, scan.
 
-This is the client's first room: it is given the addresses of the nodes that hold one tablet, finds
-the leader among them and follows it. One client belongs to one event loop."""
+It is given addresses of nodes and connects to those that answer; of a tablet it finds the leader and follows it. Tables
+and their tablets are the matter of ``aio``, above it. One client belongs to one event loop."""
 
 from __future__ import annotations
 

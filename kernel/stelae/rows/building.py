@@ -12,6 +12,9 @@ from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch, to_array
 from stelae.spi.schema import Column, Layout
 
+_SHOWN_CHARACTERS = 60
+"""How much of a value at fault is told."""
+
 
 class Misfit(SchemaMismatch):
     """A value that does not fit its column. ``row`` counts from 0 within what was handed in."""
@@ -56,10 +59,18 @@ def misfits(column: Column, values: Sequence[Any]) -> list[int]:
 def describe_misfit(column: Column, value: Any, of: str = "") -> str:
     """Say in one short line which column expected what and got which type of value, ``of`` an array of some type."""
     expected = column.type if not column.nullable else f"{column.type} or null"
-    got = "null" if value is None else f"{type(value).__name__} {value!r:.40}"
+    got = "null" if value is None else _shown(value)
     said = "" if value is None or isinstance(value, bool | float | str | bytes) else range_said(column)
     goes = f"; {column.type} goes from {said}" if said else ""
     return f"column {column.name!r}: expected {expected}, got {got}{of}{_hint(column, value) or goes}"
+
+
+def _shown(value: Any) -> str:
+    """The type of a value and the value, cut where it is long; ``repr`` of many types begins with their name."""
+    name, text = type(value).__name__, repr(value)
+    package, found, rest = text.partition(f"{name}(")
+    said = found + rest if found and (not package or package.endswith(".")) else f"{name} {text}"
+    return said if len(said) <= _SHOWN_CHARACTERS else f"{said[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def _hint(column: Column, value: Any) -> str:

@@ -21,7 +21,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Take ``host:port`` or ``[v6]:port`` apart; ``ConfigError``: no host, or no port between 0 and 65535."""
     host, _, port_text = address.removeprefix("tcp://").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
+    if not host or "/" in host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
         raise ConfigError(f"{address!r} is no address", hint="write host:port, for example 127.0.0.1:7051")
     return host, int(port_text)
 

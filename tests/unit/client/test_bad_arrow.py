@@ -7,9 +7,11 @@ import struct
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from stelae.client.arrow_fit import BadArrow
+from stelae.spi.errors import SchemaMismatch
 from tests.unit.client.tablets import one_column
 from tests.unit.client.test_bad_input import arrow, text_of, written
 
@@ -34,6 +36,15 @@ def test_text_that_is_no_utf8_fails_its_rows_alone(kind: pa.DataType, encoded: b
         ]
         assert result.failures[0].values == {"id": 1, "value": b"\xff\xfe"}
         assert [row["value"] for row in rows] == kept
+
+
+@pytest.mark.parametrize(("kind", "values"), [("string", ["a", "a"]), ("int64", [5, 5])])
+def test_an_array_of_runs_is_refused_with_what_decodes_it(kind: str, values: list[object]) -> None:
+    encoded = pc.run_end_encode(pa.array(values))
+    with pytest.raises(SchemaMismatch, match=r"decode its runs first, with pyarrow\.compute\.run_end_decode"):
+        written(one_column("value", kind), arrow(encoded))
+    result, rows = written(one_column("value", kind), arrow(pc.run_end_decode(encoded)))
+    assert not result.failures and [row["value"] for row in rows] == values
 
 
 def test_a_dictionary_entry_that_no_row_has_fails_none() -> None:
@@ -63,7 +74,7 @@ def test_a_decimal_beyond_its_own_precision_fails_its_row_alone() -> None:
     value = pa.Array.from_buffers(pa.decimal128(5, 2), 3, wide.buffers())
     result, rows = written(one_column("value", "decimal(20,2)"), arrow(value))
     (failure,) = result.failures
-    assert failure.row == 1 and "got Decimal Decimal('1000000000.00') (of decimal128(5, 2))" in failure.reason
+    assert failure.row == 1 and "got Decimal('1000000000.00') (of decimal128(5, 2))" in failure.reason
     assert [row["value"] for row in rows] == [Decimal("1.00"), None]
 
 

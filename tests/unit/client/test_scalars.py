@@ -4,6 +4,7 @@ they are taken like a frame's column of them, and refused, named, where somethin
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -19,8 +20,9 @@ from stelae.client.master_requests import AddColumn, SetDefault
 from stelae.client.times import hybrid
 from stelae.client.where import BadFilter, predicates
 from stelae.partition.schema import BadPartitioning, PartitionSchema
+from stelae.rows.building import describe_misfit
 from stelae.spi.errors import CallerError, SchemaMismatch
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Column, Schema
 from tests.unit.client.tablets import MemoryTable, one_column
 from tests.unit.client.test_bad_input import written
 
@@ -173,6 +175,25 @@ def test_nanoseconds_are_refused_with_what_to_do() -> None:
     assert "; it has nanoseconds, which no column does: cut them first, in pandas with .floor('us')" in (
         result.failures[0].reason
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("timestamp", pd.Timestamp("2020-01-01 00:00:00.000000001"), "Timestamp('2020-01-01 00:00:00.000000001')"),
+        ("timestamp", Decimal("1.5"), "Decimal('1.5')"),
+        ("int32", date(2026, 1, 2), "date(2026, 1, 2)"),
+        ("int32", "text", "str 'text'"),
+        ("int32", "str(5)", "str 'str(5)'"),
+        ("int32", [1] * 100, f"list [{'1, ' * 17}1,…"),
+    ],
+)
+def test_a_value_at_fault_is_shown_with_its_type_once(kind: str, value: Any, shown: str) -> None:
+    """``got Timestamp Timestamp('2020-01-01 00:00:00.000000001 (of timestamp[ns])``, it said."""
+    told = describe_misfit(Column(id=1, name="value", type=kind), value)
+    assert told.startswith(f"column 'value': expected {kind}, got {shown}")
+    (said,) = re.findall("got ([^;]*)", told)
+    assert len(said) <= 60
 
 
 def test_a_row_of_a_frame_with_one_missing_value_fails_alone_and_says_what_null_is() -> None:

@@ -23,7 +23,9 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> No
     assert split_address(address) == parts
 
 
-@pytest.mark.parametrize("address", ["", "host", "host:", ":7051", "host:65536", "host:-1", "h:٣"])
+@pytest.mark.parametrize(
+    "address", ["", "host", "host:", ":7051", "host:65536", "host:-1", "h:٣", "http://h:1", "h:1/x"]
+)
 def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ConfigError, match=r"host:port, for example"):
         split_address(address)
