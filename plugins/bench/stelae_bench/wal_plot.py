@@ -22,7 +22,7 @@ _STYLES = {
     "segmented": ("#0072b2", "o"),
     "lmdb": ("#009e73", "o"),
     "shared": ("#d55e00", "o"),
-    "raw_queued": ("#56b4e9", "X"),
+    "crc_queued": ("#56b4e9", "X"),
     "raw": ("#000000", "D"),
     "raw_written": ("#4d4d4d", "D"),
     "raw_crc": ("#8a8a8a", "D"),

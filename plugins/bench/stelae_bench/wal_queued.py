@@ -1,4 +1,4 @@
-"""The bare loop's write behind the kernel's writer: what an engine could reach that did nothing else."""
+"""What ``raw_crc`` writes, behind the kernel's writer: what an engine can reach that does no more than any log must."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append, Durable, Outcome
 from stelae_bench.wal_cases import CEILING
-from stelae_bench.wal_replay import Raw
+from stelae_bench.wal_replay import RawCrc
 
 
-class RawQueued:
+class CrcQueued:
     """Stands where an engine would, as far as the benchmark asks one, and is no log: nothing of it can be read.
 
-    One write for each group, whatever logs its entries are of. Every 64 MiB it reserves space for a file while the
-    group waits."""
+    One write for each group, whatever logs its entries are of, with a header and a CRC32C for each entry. Every 64 MiB
+    it reserves space for a file, while the group waits."""
 
     name: ClassVar[str] = CEILING
     Config: ClassVar[type[object]] = object
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
-        self._raw = Raw(directory)
+        self._raw = RawCrc(directory)
 
     @classmethod
     def open(cls, directory: str, _config: object, _services: EngineServices) -> Self:

@@ -27,7 +27,7 @@ from stelae_bench.wal_cases import CEILING, INTERVAL_S, Bodies, Case, Settings
 from stelae_bench.wal_life import measure_life
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_others import RocksDb, Sqlite, versions
-from stelae_bench.wal_queued import RawQueued
+from stelae_bench.wal_queued import CrcQueued
 from stelae_bench.wal_replay import Raw, RawCrc, RawWritten, Replay, replay
 from stelae_bench.wal_report import WalReport
 from stelae_bench.wal_samples import Sample, round_of
@@ -104,7 +104,7 @@ class _Run:
                 self._leave_out(name, missing)
                 if len(self._report.left_out) == len(self._settings.engines):
                     raise
-        self._queued = [*self._engines, cast("type[WalEngine]", RawQueued)]
+        self._queued = [*self._engines, cast("type[WalEngine]", CrcQueued)]
 
     def _open(self, desk: Desk, stack: AsyncExitStack) -> None:
         for tablets in sorted({case.tablets for case in self._settings.cases}):

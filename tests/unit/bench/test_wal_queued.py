@@ -11,7 +11,8 @@ from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Append, Durable
 from stelae_bench.wal_cases import Bodies, Sync
 from stelae_bench.wal_open import Desk, OpenLogs
-from stelae_bench.wal_queued import RawQueued
+from stelae_bench.wal_queued import CrcQueued
+from stelae_bench.wal_replay import RawCrc
 
 
 def entries(*bodies: bytes) -> tuple[Entry, ...]:
@@ -19,14 +20,17 @@ def entries(*bodies: bytes) -> tuple[Entry, ...]:
 
 
 def test_one_write_holds_the_bodies_of_all_logs_of_a_group(tmp_path: Path) -> None:
-    queued = RawQueued(tmp_path / "raw")
+    queued = CrcQueued(tmp_path / "raw")
     one, other = (LogId(TabletId(name), 1) for name in ("a", "b"))
     group = {one: Append(entries=entries(b"first", b"second")), other: Append(entries=entries(b"third"))}
     assert queued.commit(group, sync=True) == {one: Durable(OpId(1, 2)), other: Durable(OpId(1, 1))}
     assert queued.commit({one: Append(entries=entries(b"fourth"))}, sync=False) == {one: Durable(OpId(1, 1))}
     assert queued.commit({}, sync=True) == {}
     (file,) = (tmp_path / "raw").iterdir()
-    assert file.read_bytes().startswith(b"firstsecondthirdfourth")
+    written, place = file.read_bytes(), 0
+    for body in (b"first", b"second", b"third", b"fourth"):
+        place += RawCrc.header_bytes + len(body)
+        assert written[:place].endswith(body)
     queued.collect(one, 2)
     assert list((tmp_path / "raw").iterdir()) == []
     queued.close()
@@ -35,7 +39,7 @@ def test_one_write_holds_the_bodies_of_all_logs_of_a_group(tmp_path: Path) -> No
 def test_it_is_measured_as_an_engine_is(tmp_path: Path) -> None:
     async def run() -> None:
         with Desk() as desk:
-            logs = OpenLogs(desk, RawQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
+            logs = OpenLogs(desk, CrcQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
             for mode in Sync:
                 sample = await logs.measure(Bodies(100, 1), 2, 0.01, sync=mode)
                 assert not sample.problems and sum(sample.groups) == len(sample.latencies_us) > 0
@@ -50,7 +54,7 @@ def test_a_measurement_that_is_cancelled_appends_no_more_so_that_the_writer_can_
 
     async def run() -> None:
         with Desk() as desk:
-            logs = OpenLogs(desk, RawQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
+            logs = OpenLogs(desk, CrcQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
             measuring = asyncio.ensure_future(logs.measure(Bodies(100, 1), 2, 60.0))
             while not logs.writer.durable(logs.logs[-1]).index:
                 await asyncio.sleep(0.001)
