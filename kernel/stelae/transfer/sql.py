@@ -97,7 +97,8 @@ class Query:
 
     def _dataset(self, table: AsyncTable) -> Any:
         names = [column.name for column in table.schema.columns]
-        refuse_twins(f"columns of {table.name!r}", names, "rename one with stelae table alter --rename OLD:NEW")
+        step = f"rename one with stelae table alter {table.name} --rename OLD:NEW"
+        refuse_twins("columns", names, step, of=f" of table {table.name!r}")
         return dataset_of(table.schema.layout.arrow, lambda columns, where: self._scanner(table, columns, where))
 
     def _scanner(self, table: AsyncTable, columns: Sequence[str] | None, where: Any) -> Any:

@@ -49,11 +49,11 @@ def tables_of(text: str, known: Sequence[str]) -> list[str]:
     return chosen
 
 
-def refuse_twins(what: str, names: Iterable[str], step: str) -> None:
-    """Raise ``SqlFailed`` if names differ in nothing but case."""
+def refuse_twins(what: str, names: Iterable[str], step: str, of: str = "") -> None:
+    """Raise ``SqlFailed`` if names, ``of`` something, differ in nothing but case."""
     for one, other in pairwise(sorted(names, key=_folded)):
         if _folded(one) == _folded(other):
-            fact = f"the {what} {one!r} and {other!r} differ only in case, which SQL does not tell apart"
+            fact = f"the {what} {one!r} and {other!r}{of} differ only in case, which SQL does not tell apart"
             raise SqlFailed(f"{fact}; {step}")
 
 

@@ -69,7 +69,7 @@ def test_columns_that_sql_does_not_tell_apart_are_refused_by_name() -> None:
 
     async def asked() -> None:
         query = Query("SELECT x FROM readings", [memory.table], memory.table.now(), 5)
-        says = "the columns of 'readings' 'id' and 'Id' differ only in case, .*stelae table alter --rename OLD:NEW"
+        says = "the columns 'id' and 'Id' of table 'readings' differ only in case, .*table alter readings --rename"
         with pytest.raises(SqlFailed, match=says):
             await asyncio.to_thread(query.run, lambda schema, batches: None)
 
