@@ -1,4 +1,5 @@
-"""Which numbers, as they are written, a double says: all of their digits come back when it is printed to as many."""
+"""Which numbers, as they are written, a double says: whole ones if it is exactly that number, others if all of their
+digits come back when it is printed to as many."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _DIGITS_OF_ANY = 767
 def keeps(text: str, value: float) -> bool:
     """Return whether ``value``, the double nearest to a number, says it.
 
-    So it does of ``0.1``, and of a double that was printed to more digits than tell it from others."""
+    So it does of ``0.1``, and of a double that was printed to more digits than tell it from others. Whole numbers may
+    be names, of which no two may become one."""
     try:
         number = Decimal(text)
     except InvalidOperation:  # An exponent beyond all.
@@ -28,6 +30,8 @@ def keeps(text: str, value: float) -> bool:
         return True
     if not isfinite(value):
         return False
+    if text.strip(" +-").isdecimal():
+        return Decimal(value) == number
     mantissa = text.lower().partition("e")[0].replace(".", "")
     digits = len(mantissa.strip(" +-0"))
     return digits <= _DIGITS_OF_ANY and Decimal(f"{value:.{max(digits, 1) - 1}e}") == number

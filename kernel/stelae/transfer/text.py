@@ -85,7 +85,10 @@ def _rounded(column: Column, text: str) -> str:
         value = float(text) if column.type == "double" else inf
     except ValueError:
         return ""
-    return f", which a double rounds to {value!r}" if isfinite(value) else ""
+    if not isfinite(value):
+        return ""
+    nearest = int(value) if text.strip(" +-").isdecimal() else value
+    return f", which a double rounds to {str(nearest)[:SHOWN_CHARACTERS]}"
 
 
 def _decoded(column: Column, raw: Any) -> tuple[Any, dict[int, str]]:
