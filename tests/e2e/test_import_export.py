@@ -29,6 +29,7 @@ from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.ports import free_ports
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
+from tests.e2e.test_client import leader_of
 from tests.e2e.test_tutorial import end_all_of
 
 STELAE = [sys.executable, "-m", "stelae"]
@@ -126,12 +127,20 @@ def same(found: pa.Table, expected: pa.Table) -> bool:
     return bool(found.combine_chunks().cast(expected.schema).equals(expected.combine_chunks()))
 
 
+def comes_true(process: subprocess.Popen[Any], ready: Callable[[], bool]) -> bool:
+    """Wait until something holds while a process runs; false if the process was done before, or it took too long."""
+    deadline = time.monotonic() + WAIT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if ready():
+            return True
+        time.sleep(0.002)  # What other processes write to disk and table is looked at: neither tells.
+    return False
+
+
 def killed_when(cluster: LocalCluster, words: list[str], ready: Callable[[], bool]) -> bool:
     """Start an import and kill it with SIGKILL once something holds; false if it was done before."""
     process = subprocess.Popen([*STELAE, *words], env=where(cluster), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + WAIT_S
-    while not ready() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
+    comes_true(process, ready)
     process.send_signal(signal.SIGKILL)
     return process.wait() == -signal.SIGKILL
 
@@ -176,13 +185,13 @@ def test_an_import_goes_on_when_the_leader_dies_under_it(cluster: LocalCluster, 
     path = tmp_path / "readings.parquet"
     parquet.write_table(source, path)
     journal = tmp_path / "readings.parquet.readings.import"
+    victim = leader_of(cluster)
     process = subprocess.Popen(
         [*STELAE, "import", str(path), "--json"], env=where(cluster), stdout=subprocess.PIPE, text=True
     )
-    while not positions(journal) and process.poll() is None:
-        time.sleep(0.002)
-    victim = cluster.nodes[0]
+    is_under_way = comes_true(process, lambda: bool(positions(journal)))
     victim.kill()
+    assert is_under_way, "the import was done before its leader could die"
     out, _ = process.communicate(timeout=RUN_S)
     victim.start()
     assert process.returncode == 0 and json.loads(out)["written"] == 80_000

@@ -6,7 +6,6 @@ from itertools import count, islice
 
 import pandas as pd
 import pyarrow as pa
-import pytest
 
 from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult, joined
 from stelae.client.lazy_rows import PIECE_BYTES, PIECE_ROWS, is_lazy, pieces
@@ -46,7 +45,7 @@ def test_results_of_pieces_are_numbered_through_and_bounded() -> None:
     assert [failure.row for failure in both.failures] == [3, *range(10, 10 + FAILURES_MAX - 1)]
 
 
-@pytest.mark.parametrize("empty", [WriteResult(rows=0, failed=0, failures=(), timestamp=0)])
-def test_nothing_joined_is_what_follows(empty: WriteResult) -> None:
+def test_nothing_joined_is_what_follows() -> None:
+    empty = WriteResult(rows=0, failed=0, failures=(), timestamp=0)
     one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
     assert joined(empty, one) == one == joined(one, empty)
