@@ -279,6 +279,8 @@ def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
     file.truncate(end)
     if scan.unfinished is not None:
         at, group = scan.unfinished
+        # Behind a header that says that the group ends there, the rest of it would not pass for a tail.
+        file.sync()
         file.pwritev([encode_group_header(group, header.nonce)], at)
     for start in range(min(scan.synced, end), end, _PIECE_BYTES):
         file.pwritev([file.pread(min(_PIECE_BYTES, end - start), start)], start)

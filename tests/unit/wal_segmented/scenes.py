@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stelae.sim.disk import Survival
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
@@ -44,6 +45,13 @@ def recovered(harness: VirtualHarness) -> Recovered:
 
 def header_of(harness: VirtualHarness, path: str) -> SegmentHeader:
     return decode_segment_header(harness.disk.read_bytes(path), path)
+
+
+def opened(harness: VirtualHarness, count: int = 10) -> int:
+    """An open segment with two synced groups; return where its data end."""
+    engine = filled(harness, count)
+    harness.crash(engine, Survival.KEPT)
+    return data_end_of(harness)
 
 
 def data_end_of(harness: VirtualHarness) -> int:
