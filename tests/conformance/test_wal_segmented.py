@@ -15,18 +15,35 @@ import pytest
 from stelae.host.log_writer import LogWriter
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
+from stelae.spi.ids import ZERO
 from stelae.spi.services import Buffer
 from stelae.testing.conformance.wal import WalBasics, WalConformance, WalScale
+from stelae.testing.conformance.wal_collected import GROUPS, go_on
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal, group, log, reader, recovery, scan, segment, writer
+from stelae.testing.wal_model import LOG
+from stelae_wal_segmented import (
+    SegmentedConfig,
+    SegmentedWal,
+    group,
+    kept,
+    log,
+    open_end,
+    reader,
+    recovery,
+    scan,
+    segment,
+    writer,
+)
 from stelae_wal_segmented.base import Base
 from stelae_wal_segmented.decisions import Found
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.marker import NonceSource
 from tests.conformance import wal_plants
 
-SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=8192)
-"""Small segments, so that every scenario rolls, and from the second on into space that was written before."""
+SEGMENT_BYTES_MAX = 8192
+SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=SEGMENT_BYTES_MAX, prewrite_bytes_min=8192)
+"""Small segments, so that every scenario rolls, from the second on into space that was written before, and one that
+collects also into that of collected segments."""
 
 
 class TestOnVirtualDisk(WalConformance):
@@ -39,6 +56,14 @@ class TestOnRealDisk(WalBasics):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> WalHarness:
         return RealHarness(SegmentedWal, str(tmp_path), SMALL)
+
+
+def test_a_log_that_is_collected_as_it_goes_really_uses_space_again() -> None:
+    engine = VirtualHarness(SegmentedWal, SMALL).open()
+    engine.create(LOG, ZERO)
+    go_on(engine, GROUPS)
+    assert engine.stats()["segments_reused"] >= 4
+    engine.close()
 
 
 class TestScale(WalScale):
@@ -141,6 +166,34 @@ def _draws_one_nonce(self: NonceSource, purpose: str) -> int:
     return _draw(self, purpose) if purpose.endswith("/new") else 7
 
 
+_note = kept.UsedFile._note
+_adopt = open_end.OpenEnd._adopt
+
+
+def _nobody_reads(self: segment.Segment) -> bool:
+    return False
+
+
+def _notes_only_in_memory(self: kept.UsedFile, file: VirtualFile, wanted: Callable[[], bool]) -> None:
+    table = file.pread(SEGMENT_BYTES_MAX, 0)
+    _note(self, file, wanted)
+    file.pwritev([table[: self.space.data_start]], 0)
+    file.sync()
+
+
+def _without_sync(function: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(*args: Any, **options: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(VirtualFile, "sync", lambda file, *, data_only=False: None)
+            return function(*args, **options)
+
+    return planted
+
+
+_notes_without_sync = _without_sync(_note)
+_adopts_without_sync = _without_sync(_adopt)
+
+
 Suite = WalConformance
 
 BUGS = {
@@ -203,6 +256,23 @@ BUGS = {
     "a stale segment is recycled": Bug(
         NonceSource, "draw", _draws_one_nonce,
         Suite.test_a_name_used_again_shows_nothing_of_the_log_before, beside=wal_plants.UsedSpace().plants(),
+    ),
+    "collected space is used again under the nonce it had": Bug(
+        NonceSource, "draw", _draws_one_nonce,
+        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
+    ),
+    "collected space is used again while a view reads it": Bug(
+        segment.Segment, "held", _nobody_reads,
+        Suite.test_a_view_reads_on_while_what_it_shows_is_collected_and_more_is_written,
+    ),
+    "what stood in collected space is not on the disk": Bug(
+        kept.UsedFile, "_note", _notes_only_in_memory,
+        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
+    ),
+    "what stood in collected space is durable after its first group": Bug(
+        kept.UsedFile, "_note", _notes_without_sync,
+        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
+        beside=[(open_end.OpenEnd, "_adopt", _adopts_without_sync)],
     ),
     "a log that is refused fails its neighbours": Bug(
         SegmentedWal, "commit", wal_plants.fails_the_neighbours(SegmentedWal),

@@ -42,6 +42,7 @@ OTHERS = {
     "held.Persisted",
     "held.Received",
     "log.collected",
+    "log.space_used_again",
     "metric.consensus_messages_refused",
     "network.duplicated",
     "network.lost",

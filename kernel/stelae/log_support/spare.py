@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeAlias
 
 from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files, Workers
+
+Wanted: TypeAlias = Callable[[], bool]
 
 _ZEROS = bytes(1 << 20)
 
@@ -21,14 +24,21 @@ class Spare:
     Attributes:
         path, size: of the file.
         failed: it could not be made.
+
+    Args:
+        prewritten: its zeros are written to the disk.
+        make: makes the file at ``path`` from something else, for as long as what it is given says that it is wanted.
     """
 
-    def __init__(self, files: Files, path: str, size: int, *, prewritten: bool) -> None:
+    def __init__(
+        self, files: Files, path: str, size: int, *, prewritten: bool, make: Callable[[Wanted], File] | None = None
+    ) -> None:
         self.path = path
         self.size = size
         self.failed = False
         self._files = files
         self._prewritten = prewritten
+        self._make_it = make or self._make_zeros
         self._lock = threading.Lock()
         self._made: File | None = None
         self._wanted = True
@@ -61,16 +71,18 @@ class Spare:
             discard(self._files, made, self.path)
 
     def _make(self) -> None:
-        wanted = (lambda: self._wanted) if self._prewritten else None
-        made = make_file(self._files, self.path, self.size, wanted)
+        made = self._make_it(lambda: self._wanted)
         with self._lock:
             if self._wanted:
                 self._made = made
                 return
         discard(self._files, made, self.path)
 
+    def _make_zeros(self, wanted: Wanted) -> File:
+        return make_file(self._files, self.path, self.size, wanted if self._prewritten else None)
 
-def make_file(files: Files, path: str, size: int, prewritten_while: Callable[[], bool] | None = None) -> File:
+
+def make_file(files: Files, path: str, size: int, prewritten_while: Wanted | None = None) -> File:
     """Create a file of zeros, durably.
 
     Args:
@@ -100,7 +112,7 @@ def discard(files: Files, file: File, path: str) -> None:
         files.remove(path)
 
 
-def _prewrite(file: File, size: int, wanted: Callable[[], bool]) -> None:
+def _prewrite(file: File, size: int, wanted: Wanted) -> None:
     """Write zeros where they can be read already, durably, in pieces between which commits get their turn.
 
     Of space that is only reserved, a file system notes what was written: a synchronous write there is two.

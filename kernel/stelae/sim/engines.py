@@ -40,7 +40,7 @@ class SimEngines:
     def wal_config(self, profile: Profile) -> Any:
         """Settings of the log engine: small segments, so that it rolls and collects often."""
         size = profile.segment_bytes
-        return self.wal.Config(segment_bytes_max=size, segment_bytes_first=size // 2)
+        return self.wal.Config(segment_bytes_max=size, segment_bytes_first=size // 2, prewrite_bytes_min=size)
 
     def consensus_config(self, profile: Profile) -> Any:
         """Settings of the consensus engine: small windows, so that they fill."""

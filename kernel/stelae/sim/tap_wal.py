@@ -38,6 +38,7 @@ class WalTap(WalEngine):
         self._models = models
         self._replicated = replicated
         self._met: dict[LogId, Damage] = {}
+        self._reused = 0.0
         for log, state in sorted(inner.logs().items()):
             self._recovered(log, state)
         for log in sorted(set(models) - set(inner.logs())):
@@ -101,7 +102,9 @@ class WalTap(WalEngine):
         if log.tablet_id == self._replicated:
             self._watch.coverage.hit("log.collected")
             self._watch.collect(self._node, log, upto)
-        return self._inner.collect(log, upto)
+        base = self._inner.collect(log, upto)
+        self._count_reused()
+        return base
 
     def drop(self, log: LogId) -> None:
         """As ``inner``."""
@@ -128,6 +131,13 @@ class WalTap(WalEngine):
     def close(self) -> None:
         """As ``inner``."""
         self._inner.close()
+
+    def _count_reused(self) -> None:
+        """Note that space of collected entries was written again, by an engine that does so."""
+        reused = self._inner.stats().get("segments_reused", 0)
+        if reused > self._reused:
+            self._watch.coverage.hit("log.space_used_again")
+        self._reused = reused
 
     def _recovered(self, log: LogId, state: LogState) -> None:
         """Read back everything and show it beside the model."""

@@ -21,8 +21,9 @@ from stelae_bench.wal_cases import Bodies, Pace, Sync
 from stelae_bench.wal_loop import AppendLoop
 from stelae_bench.wal_samples import Sample
 
-PAYLOAD_BYTES_MAX = 256 << 20
-"""Beyond it logs are collected between two slots, so that a run needs little disk."""
+PAYLOAD_BYTES_MAX = 64 << 20
+"""Beyond it logs are collected between two slots, as those of a node are that collects as it goes: often enough that a
+large segment may get the space of the one before, and that a run needs little disk."""
 
 CLOSE_TIMEOUT_S = 30.0
 """For the last groups; a thread that has failed never says that it is done."""

@@ -10,7 +10,7 @@ from stelae.spi.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentedConfig:
-    """Sizes of segments, syncs side by side, compression."""
+    """Sizes of segments, which of them are used again, syncs side by side, compression."""
 
     segment_bytes_first: int = setting(
         1 << 20,
@@ -38,9 +38,18 @@ class SegmentedConfig:
         unit="bytes",
         low=4096,
         high=1 << 40,
-        reason="a segment of so much or more is written with zeros before it is used: a commit there takes about half "
-        "the time, and each byte is written twice. Above segment_bytes_max it is off, as for file systems that copy "
-        "on write",
+        reason="a segment of so much or more is written with zeros before it is used, unless it gets the space of a "
+        "collected one: a commit there takes about half the time, and each byte is written twice. Above "
+        "segment_bytes_max it is off, as for file systems that copy on write",
+    )
+    kept_segments_max: int = setting(
+        2,
+        unit="count",
+        low=0,
+        high=64,
+        reason="files of collected segments that a log keeps, to be used again: one for the next segment while another "
+        "is being filled. They cost space on the disk, and save writing zeros. 0 is off; nothing is kept either where "
+        "prewrite_bytes_min is above segment_bytes_max",
     )
     sync_threads_max: int = setting(
         8,

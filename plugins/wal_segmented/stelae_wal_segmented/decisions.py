@@ -3,7 +3,8 @@
 The rule behind it: bytes that are known to have been durable are never cut away. They are known to
 be so when they stand in a segment that has a footer or a successor, or before a synced offset that
 a group records. All else behind the last valid entry is a tail that a crash left, unless every part
-of it was written: space is zero until it is written, so such bytes were whole once, and changed.
+of it was written: space is zero until it is written, or what stood there in a collected segment, so such
+bytes were whole once, and changed.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ class Found(Enum):
     BEFORE_SYNCED = Row("O", "last; ends or is invalid before an offset that is recorded as synced", Verdict.DAMAGE)
     CHANGED = Row("P", "last; invalid, though all of it was written", Verdict.DAMAGE)
     TORN = Row("Q", "last; invalid, and part of it was never written", Verdict.CUT)
-    CLEAN = Row("R", "last; the end of the file, or only zeros follow", Verdict.OPEN)
+    CLEAN = Row("R", "last; the end of the file, or what follows was never written", Verdict.OPEN)
     UNUSABLE = Row("S", "last; its end cannot be written once more and synced", Verdict.DAMAGE)
     MISSING = Row("T", "the base file names a segment newer than any that is there", Verdict.DAMAGE)
+    KEPT = Row("U", "a file of a collected segment, kept to be used again", Verdict.REMOVE)
+    NO_TABLE = Row("V", "last; invalid, in used space, and what stood there before is not known", Verdict.DAMAGE)
 
 
 def judge_last(scan: Scan) -> Found:
@@ -72,6 +75,8 @@ def judge_last(scan: Scan) -> Found:
         return Found.BEFORE_SYNCED
     if scan.stop is Stop.INVALID:
         return Found.CHANGED
+    if scan.stop is Stop.TORN and scan.unknown:
+        return Found.NO_TABLE
     return Found.TORN if scan.stop is Stop.TORN else Found.CLEAN
 
 

@@ -177,13 +177,16 @@ class SegmentedWal(WalEngine):
         return take_snapshot(self._known(log), first)
 
     def stats(self) -> dict[str, float]:
-        """How many logs and segments there are, and what was committed since the start."""
+        """How many logs and segments there are, files of collected ones that are kept to be used again or were since
+        a log's start, and what was committed since the start."""
         logs = list(self._logs.values())
         return {
             "logs": len(logs),
             "logs_damaged": sum(log.damage is not None and not log.damage.unread for log in logs),
             "logs_unread": sum(log.damage is not None and log.damage.unread for log in logs),
             "segments": sum(len(log.chain.segments) for log in logs),
+            "segments_kept": sum(len(log.end.kept) for log in logs),
+            "segments_reused": sum(log.end.reused for log in logs),
             "handles": sum(log.end.writer is not None for log in logs),
             "groups": self._groups,
             "entries": self._entries,

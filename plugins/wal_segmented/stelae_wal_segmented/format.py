@@ -12,7 +12,10 @@ same space can never pass for bytes of this one (durability rule 6).
 
 A group is what one commit wrote. Its header tells the *synced offset*: how far the segment was
 known to be durable when the group was written. Whatever is invalid before the highest synced offset
-found was once durable, so it is damage; only behind it can be a tail that a crash tore."""
+found was once durable, so it is damage; only behind it can be a tail that a crash tore.
+
+Format 2 is a segment in space that a collected one has left: a table of what stood there follows the header (see
+``stelae_wal_segmented.sectors``), and the groups begin behind it."""
 
 from __future__ import annotations
 
@@ -24,11 +27,13 @@ from crc32c import crc32c
 
 from stelae.spi.errors import BadIdentifier, Corrupt, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId, tablet_id
+from stelae_wal_segmented.sectors import UsedSpace
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+NEW_SPACE_VERSION = 1
 SEGMENT_MAGIC = b"stelwals"
 
-_SEGMENT = struct.Struct("<8sHHIQQQQQQQQ64s12x")
+_SEGMENT = struct.Struct("<8sHHIQQQQQQQQ64sIQ")
 _GROUP = struct.Struct("<QQQQI")
 _ENTRY = struct.Struct("<IIQQQBB2x")
 _CRC = struct.Struct("<I")
@@ -36,6 +41,9 @@ _CRC = struct.Struct("<I")
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
 GROUP_HEADER_BYTES = _GROUP.size + _CRC.size
 ENTRY_HEADER_BYTES = _ENTRY.size + _CRC.size
+
+NEW_SPACE = UsedSpace(0, 0, SEGMENT_HEADER_BYTES)
+"""Of a segment whose space was zeros."""
 
 _GROUP_MARK = 0x5B9D_1E0C_73A2_F681
 _FOOTER_MARK = 0xC6E4_8A37_0F51_D92B
@@ -71,6 +79,7 @@ class SegmentHeader:
         previous_nonce: nonce of the segment before it, 0 if there was none.
         previous_end: where the data of that segment end; they were durable up to there.
         commit_hint: highest commit index recorded before this segment.
+        space: what is known of its space from before; that is nothing where it was new.
     """
 
     log: LogId
@@ -80,14 +89,20 @@ class SegmentHeader:
     previous_nonce: int
     previous_end: int
     commit_hint: int
+    space: UsedSpace = NEW_SPACE
+
+    @property
+    def data_start(self) -> int:
+        """Where the first group begins."""
+        return self.space.data_start
 
     def encode(self) -> bytes:
         """Return the header's bytes."""
         raw = _SEGMENT.pack(
             SEGMENT_MAGIC,
-            FORMAT_VERSION,
+            FORMAT_VERSION if self.space.sectors else NEW_SPACE_VERSION,
             SEGMENT_HEADER_BYTES,
-            0,
+            self.space.sectors,
             self.nonce,
             self.log.generation,
             self.sequence,
@@ -97,6 +112,8 @@ class SegmentHeader:
             self.previous_end,
             self.commit_hint,
             self.log.tablet_id.encode(),
+            self.space.crc,
+            self.space.data_start if self.space.sectors else 0,
         )
         return raw + _CRC.pack(crc32c(raw))
 
@@ -127,6 +144,7 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
         previous_nonce=fields[9],
         previous_end=fields[10],
         commit_hint=fields[11],
+        space=UsedSpace(fields[3], fields[13], fields[14]) if fields[1] > NEW_SPACE_VERSION else NEW_SPACE,
     )
 
 

@@ -117,7 +117,7 @@ class TabletLog:
             return self._fail(error)
         with self.lock:
             self._publish(writer, append, group.offsets)
-        if sync:
+        if writer.synced == writer.end:
             self.durable = self.last
         elif append.replace_from is not None and append.replace_from <= self.durable.index:
             self.durable = self.op_id_at(append.replace_from - 1)

@@ -4,6 +4,7 @@
 ``g3.base``                   the base of generation 3: which log this is, and where it begins
 ``g3-000000000007.seg``       its seventh segment; the numbers of a log are consecutive
 ``g3-<16 hex digits>.new``    a segment in the making; means nothing until it is renamed
+``g3-000000000007.old``       the file of a collected segment, kept to be used again; means nothing
 ============================= ================================================================
 
 A segment in the making has a name that no other one of the node ever had: one that was given up may
@@ -21,6 +22,7 @@ from stelae.spi.services import Files
 _BASE = re.compile(r"g(0|[1-9][0-9]{0,18})\.base")
 _SEGMENT = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.seg")
 _UNBORN = re.compile(r"g(0|[1-9][0-9]{0,18})-[0-9a-f]{16}\.new")
+_KEPT = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.old")
 _TEMPORARY = re.compile(r"\.g(0|[1-9][0-9]{0,18})\.base\.tmp")
 
 
@@ -30,11 +32,16 @@ class FileKind(Enum):
     BASE = auto()
     SEGMENT = auto()
     UNBORN = auto()
+    KEPT = auto()
     TEMPORARY = auto()
 
 
+MEANS_NOTHING = frozenset({FileKind.UNBORN, FileKind.KEPT, FileKind.TEMPORARY})
+"""What a log may lose at any time: start-up removes it."""
+
+
 class FileName(NamedTuple):
-    """A name taken apart; ``sequence`` is 0 unless it is a segment."""
+    """A name taken apart; ``sequence`` is 0 unless it is or was a segment."""
 
     kind: FileKind
     generation: int
@@ -56,6 +63,11 @@ def unborn_name(generation: int, nonce: int) -> str:
     return f"g{generation}-{nonce:016x}.new"
 
 
+def kept_name(generation: int, sequence: int) -> str:
+    """Name that the file of a collected segment gets when it is kept to be used again."""
+    return f"g{generation}-{sequence:012d}.old"
+
+
 def parse(name: str) -> FileName | None:
     """Take a name apart; ``None`` if it is none of ours."""
     if found := _SEGMENT.fullmatch(name):
@@ -64,6 +76,8 @@ def parse(name: str) -> FileName | None:
         return FileName(FileKind.BASE, int(found[1]), 0)
     if found := _UNBORN.fullmatch(name):
         return FileName(FileKind.UNBORN, int(found[1]), 0)
+    if found := _KEPT.fullmatch(name):
+        return FileName(FileKind.KEPT, int(found[1]), int(found[2]))
     if found := _TEMPORARY.fullmatch(name):
         return FileName(FileKind.TEMPORARY, int(found[1]), 0)
     return None

@@ -2,8 +2,8 @@
 
 A segment follows another like this. When the open one is three quarters full, a worker begins to
 reserve the space of the next; when it is half full, if that space is to be written with zeros, which
-takes longer. Appends go on in the old one, however long that takes. Once it is ready and the old one is
-full, the next append rolls:
+takes longer, or to be that of a collected segment (see ``kept``). Appends go on in the old one,
+however long that takes. Once it is ready and the old one is full, the next append rolls:
 
 1. The old segment gets its footer, is cut to its length and synced.
 2. The new one gets its header, which says where the old one ends, and is synced.
@@ -26,10 +26,12 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import File, Files, Workers
 from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.config import SegmentedConfig
-from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from stelae_wal_segmented.format import NEW_SPACE, SegmentHeader
 from stelae_wal_segmented.index import SegmentIndex, TermRuns
+from stelae_wal_segmented.kept import KeptFiles, UsedFile
 from stelae_wal_segmented.marker import NonceSource
 from stelae_wal_segmented.names import segment_name, unborn_name
+from stelae_wal_segmented.sectors import SECTOR_BYTES, UsedSpace
 from stelae_wal_segmented.segment import Chain, Segment, load_footer
 from stelae_wal_segmented.writer import SegmentWriter
 
@@ -53,6 +55,8 @@ class OpenEnd:
 
     Attributes:
         writer: what takes entries now; ``None`` while the log is cold.
+        kept: files of collected segments, for the next ones.
+        reused: how many segments were begun in such a file.
     """
 
     def __init__(self, setting: Setting, directory: str, log: LogId, lock: threading.Lock) -> None:
@@ -61,9 +65,12 @@ class OpenEnd:
         self._log = log
         self._lock = lock
         self._spare: Spare | None = None
+        self._used: UsedFile | None = None
         self._retry_at = 0
         self._rolls = 0
         self.writer: SegmentWriter | None = None
+        self.kept = KeptFiles(setting.files, directory, setting.config.kept_segments_max)
+        self.reused = 0
 
     @property
     def unsynced(self) -> bool:
@@ -136,10 +143,22 @@ class OpenEnd:
             writer.abandon()
 
     def drop_spare(self) -> None:
-        """Give back the space reserved for the next segment."""
-        spare, self._spare = self._spare, None
+        """Give back the space reserved for the next segment, and kept for those behind it."""
+        spare, self._spare, self._used = self._spare, None, None
         if spare is not None:
             spare.give_up()
+        self.kept.drop()
+
+    def keep(self, segment: Segment) -> bool:
+        """Keep the file of a segment that was collected and that nobody holds, if a next one may want it.
+
+        Not in a log that does not sync each group: see ``SegmentWriter``."""
+        writer, config = self.writer, self._setting.config
+        if writer is None or writer.lazy:
+            return False
+        size = config.segment_bytes(self._rolls + 1)
+        long_enough = segment.end >= size - size % SECTOR_BYTES
+        return long_enough and config.prewritten(size) and self.kept.keep(segment)
 
     # -- one segment after another ---------------------------------------------------------------
 
@@ -191,18 +210,26 @@ class OpenEnd:
     def _request(self, writer: SegmentWriter, failed: Spare | None) -> None:
         """Have the next segment prepared; after a failure not before some more was appended."""
         if failed is not None:
-            self._spare = None
+            self._spare = self._used = None
             self._retry_at = writer.end + writer.target // 4
         if writer.end < self._retry_at:
             return
         self._retry_at = 0
         config = self._setting.config
         size = config.segment_bytes(self._rolls + 1)
-        self._spare = Spare(self._setting.files, self._unborn_path(), size, prewritten=config.prewritten(size))
+        self._spare = self._next_space(size, None if writer.lazy else self.kept.take())
         self._spare.request(self._setting.workers)
 
+    def _next_space(self, size: int, kept: str | None) -> Spare:
+        files, path = self._setting.files, self._unborn_path()
+        if kept is None:
+            return Spare(files, path, size, prewritten=self._setting.config.prewritten(size))
+        self._used = UsedFile(files, kept, path, size)
+        return Spare(files, path, size, prewritten=False, make=self._used.make)
+
     def _roll(self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int) -> SegmentWriter:
-        self.writer = self._spare = None
+        used = self._used
+        self.writer = self._spare = self._used = None
         file = spare.take()
         assert file is not None, "it is ready, and nobody else takes it"
         try:
@@ -212,16 +239,28 @@ class OpenEnd:
             raise
         self._rolls += 1
         sequence = writer.segment.header.sequence + 1
-        self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, spare.size)
+        if used is None:
+            self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, spare.size)
+        else:
+            self.reused += 1
+            self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, used.space.end, used.space)
         return self.writer
 
     def _adopt(
-        self, chain: Chain, file: File, path: str, sequence: int, last: OpId, hint: int, size: int
+        self,
+        chain: Chain,
+        file: File,
+        path: str,
+        sequence: int,
+        last: OpId,
+        hint: int,
+        size: int,
+        space: UsedSpace = NEW_SPACE,
     ) -> SegmentWriter:
         """Steps 2 and 3 of the module's description."""
         files = self._setting.files
         before = chain.segments[-1] if chain.segments else None
-        header = self._header(before, sequence, last, hint)
+        header = self._header(before, sequence, last, hint, space)
         name = f"{self._directory}/{segment_name(self._log.generation, sequence)}"
         try:
             file.pwritev([header.encode()], 0)
@@ -235,7 +274,7 @@ class OpenEnd:
                 with suppress(OSError, StorageError):
                     files.remove(path)
             raise
-        index = SegmentIndex(last.index + 1, SEGMENT_HEADER_BYTES, hint)
+        index = SegmentIndex(last.index + 1, header.data_start, hint)
         segment = Segment(name, header, index)
         writer = self._writer(files.open(name, writable=True), segment, index, size)
         with self._lock:
@@ -244,7 +283,7 @@ class OpenEnd:
             chain.add(segment, TermRuns())
         return writer
 
-    def _header(self, before: Segment | None, sequence: int, last: OpId, hint: int) -> SegmentHeader:
+    def _header(self, before: Segment | None, sequence: int, last: OpId, hint: int, space: UsedSpace) -> SegmentHeader:
         return SegmentHeader(
             log=self._log,
             sequence=sequence,
@@ -253,4 +292,5 @@ class OpenEnd:
             previous_nonce=before.header.nonce if before else 0,
             previous_end=before.end if before else 0,
             commit_hint=hint,
+            space=space,
         )

@@ -1,5 +1,6 @@
 """Reading entries back. Any thread, beside appends: files only grow, and winners are looked up
-under the log's lock before anything is read."""
+under the log's lock before anything is read. A segment is held from then on until it was read, so that
+nothing else is written into its file if it is collected meanwhile."""
 
 from __future__ import annotations
 
@@ -67,6 +68,9 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
                     first += 1
         except FileNotFoundError:
             check_collected(log, place.segment)
+        finally:
+            with log.lock:
+                place.segment.holders -= 1
     return entries
 
 
@@ -86,7 +90,7 @@ class _Place:
 
 
 def _place_of(log: TabletLog, first: int, end: int) -> _Place:
-    """Say where the entries from ``first`` on stand, as far as they are in one segment.
+    """Say where the entries from ``first`` on stand, as far as they are in one segment, and hold that.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -99,6 +103,7 @@ def _place_of(log: TabletLog, first: int, end: int) -> _Place:
         segment, behind = log.chain.place_of(first, log.last.index)
         stop = min(end, behind)
         offsets = segment.index.window(first, stop) if segment.index is not None else None
+        segment.holders += 1
         return _Place(segment, first, stop, offsets, segment.summary, segment.turns)
 
 

@@ -14,13 +14,13 @@ from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse
 from stelae_wal_segmented.log import TabletLog
-from stelae_wal_segmented.names import FileKind, base_name, parse
-
-_UNFINISHED = frozenset({FileKind.UNBORN, FileKind.TEMPORARY})
+from stelae_wal_segmented.names import MEANS_NOTHING, FileKind, base_name, parse
 
 
 def collect(log: TabletLog, upto: int) -> OpId:
     """Remove whole segments whose entries are all at or below ``upto``; return the base.
+
+    The file of a large one that nobody reads may be kept, to be used again.
 
     Raises:
         StorageError: the base could not be written; nothing was removed.
@@ -35,7 +35,11 @@ def collect(log: TabletLog, upto: int) -> OpId:
     with log.lock:
         gone = log.chain.drop_front(count)
         log.chain.runs.forget_below(base.index + 1)
+        # Out of the chain, nobody else finds them any more.
+        unheld = [segment for segment in gone if not segment.held()]
     for segment in gone:
+        if segment in unheld and log.end.keep(segment):
+            continue
         # Left-overs are below the base's first sequence: the next start removes them.
         with suppress(FileNotFoundError, StorageError):
             log.setting.files.remove(segment.path)
@@ -57,7 +61,7 @@ def drop(log: TabletLog) -> None:
 
 def remove_files(files: Files, directory: str, generation: int) -> None:
     """Remove every file of a log, the base file last, and the directory if nothing is left."""
-    for kinds in (_UNFINISHED | {FileKind.SEGMENT}, {FileKind.BASE}):
+    for kinds in (MEANS_NOTHING | {FileKind.SEGMENT}, {FileKind.BASE}):
         _remove(files, directory, _names(files, directory, generation, kinds))
         files.sync_directory(directory)
     remove_if_empty(files, directory)
@@ -85,7 +89,7 @@ def set_aside(log: TabletLog, target: str) -> None:
         log.write_base(log.base.changed(use=LogUse.LEAVING))
     make_durable(files, target)
     generation = log.log.generation
-    _remove(files, log.directory, _names(files, log.directory, generation, _UNFINISHED))
+    _remove(files, log.directory, _names(files, log.directory, generation, MEANS_NOTHING))
     for kind in (FileKind.SEGMENT, FileKind.BASE):
         for name in _names(files, log.directory, generation, {kind}):
             files.rename(f"{log.directory}/{name}", f"{target}/{name}")

@@ -26,8 +26,8 @@ from stelae_wal_segmented.format import (
     salt_of,
 )
 from stelae_wal_segmented.index import LEADS, SegmentIndex
+from stelae_wal_segmented.sectors import SECTOR_BYTES, Before, read_before
 
-SECTOR_BYTES = 512
 _WINDOW_BYTES = 256 << 10
 _ZEROS = bytes(_WINDOW_BYTES)
 
@@ -38,12 +38,12 @@ class Stop(Enum):
     LIMIT = auto()
     """Where the data are known to end."""
     BLANK = auto()
-    """The file ends here, or nothing but zeros follows."""
+    """The file ends here, or all that follows was never written."""
     FOOTER = auto()
     """A whole footer."""
     TORN = auto()
-    """Something invalid, part of which was never written: the file ends in it, or a sector of it
-    or its last byte is zero."""
+    """Something invalid, part of which was never written: the file ends in it, its last byte is zero, or a sector of
+    it is zero or what stood there before; in space that was used before the sector behind it counts, too."""
     INVALID = auto()
     """Something invalid although all of it was written."""
     UNFIT = auto()
@@ -59,20 +59,28 @@ class Scan:
         synced: everything before this offset was durable once: groups say so.
         stop: at what the scan ended, and at which offset ``stop_at``.
         unfinished: offset and header of a last group of which only some entries are valid; the
-            header has the number of those."""
+            header has the number of those.
+        unknown: the space was used before, and what stood in it is not known."""
 
     index: SegmentIndex
-    synced: int = SEGMENT_HEADER_BYTES
+    synced: int
+    stop_at: int
     stop: Stop = Stop.BLANK
-    stop_at: int = SEGMENT_HEADER_BYTES
     unfinished: tuple[int, GroupHeader] | None = None
+    unknown: bool = False
 
 
 class _Window:
-    """Reads a file forwards in large pieces."""
+    """Reads a file forwards in large pieces.
+
+    Attributes:
+        size: where the file ends, for whoever scans it.
+        before: what stood in its space before, if that is known and of interest.
+    """
 
     def __init__(self, file: File) -> None:
         self._file = file
+        self.before: Before | None = None
         self._start = 0
         self._data = b""
         self.size = file.size()
@@ -86,15 +94,36 @@ class _Window:
         return self._data[position : position + size]
 
     def is_blank(self, start: int, end: int) -> bool:
-        """Say whether nothing but zeros stands there."""
+        """Say whether nothing there was ever written: every sector is zero, or what stood there before."""
         while start < end:
-            piece = self.get(start, min(end - start, _WINDOW_BYTES))
-            if piece != _ZEROS[: len(piece)]:
+            stop = min(end, (start // _WINDOW_BYTES + 1) * _WINDOW_BYTES)
+            if not self._is_zero(start, stop) and not self._is_old(start, stop):
                 return False
-            if not piece:
-                return True
-            start += len(piece)
+            start = stop
         return True
+
+    def was_never_reached(self, end: int) -> bool:
+        """Say whether the write of what ends there, in space that was used before, did not come to its end.
+
+        It would have written all of the next sector (see ``tail_behind``), also where that makes the file longer."""
+        if self.before is None:
+            return False
+        at = -(-end // SECTOR_BYTES) * SECTOR_BYTES
+        if at + SECTOR_BYTES > min(self.size, self.before.end):
+            return at == self.before.end == self.size
+        return not any(self.before.written(self.get(at, SECTOR_BYTES), at))
+
+    def _is_zero(self, start: int, stop: int) -> bool:
+        piece = self.get(start, stop - start)
+        return piece == _ZEROS[: len(piece)]
+
+    def _is_old(self, start: int, stop: int) -> bool:
+        """Say whether sectors are what stood there before, but for those that are zero."""
+        if self.before is None:
+            return False
+        at, behind = start // SECTOR_BYTES * SECTOR_BYTES, -(-stop // SECTOR_BYTES) * SECTOR_BYTES
+        written = self.before.written(self.get(at, behind - at), at)
+        return all(self._is_zero(max(start, one), min(stop, one + SECTOR_BYTES)) for one in written)
 
 
 def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) -> Scan:
@@ -104,10 +133,14 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
         StorageError: the file cannot be read.
     """
     start = header.previous.index + 1
-    scan = Scan(SegmentIndex(start, SEGMENT_HEADER_BYTES, header.commit_hint))
+    begin = header.data_start
+    scan = Scan(SegmentIndex(start, begin, header.commit_hint), synced=begin, stop_at=begin)
     window = _Window(file)
     if limit is not None:
         window.size = min(window.size, limit)
+    elif header.space.sectors:
+        window.before = read_before(file, SEGMENT_HEADER_BYTES, header.space)
+        scan.unknown = window.before is None
     while _take_group(window, header.nonce, scan):
         pass
     if limit is not None and scan.index.end == limit:
@@ -204,9 +237,9 @@ def _follows(entry: EntryHeader, index: SegmentIndex) -> bool:
 def _torn_or_invalid(window: _Window, start: int, end: int) -> Stop:
     """Tell a record that was never written as a whole from one that changed afterwards.
 
-    Space is zero until it is written, so what a crash left out reads as zeros, by sectors, or from
+    Space is zero, or what stood there before, until it is written: so is what a crash left out, by sectors, or from
     some byte on to the end."""
-    if end > window.size or window.get(end - 1, 1) == b"\0":
+    if end > window.size or window.get(end - 1, 1) == b"\0" or window.was_never_reached(end):
         return Stop.TORN
     while start < end:
         stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)

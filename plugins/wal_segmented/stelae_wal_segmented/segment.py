@@ -28,9 +28,11 @@ class Segment:
         summary: the rest of what the footer says; ``None`` while the index is in memory.
         turns: how often the index moved to the footer or back. Who looked at the footer without
             the lock saw what it said only if this number is still the same.
+        holders: how many readers and views may read the file. Once the log has let go of the segment
+            no more are added, and only then, at zero, may something else be written there.
     """
 
-    __slots__ = ("closed", "end", "first", "header", "index", "path", "summary", "turns")
+    __slots__ = ("closed", "end", "first", "header", "holders", "index", "path", "summary", "turns")
 
     def __init__(self, path: str, header: SegmentHeader, index: SegmentIndex | Summary, *, closed: bool = False):
         self.path = path
@@ -41,11 +43,16 @@ class Segment:
         self.index = index if isinstance(index, SegmentIndex) else None
         self.summary = index if isinstance(index, Summary) else None
         self.turns = 0
+        self.holders = 0
 
     @property
     def footer(self) -> bool:
         """Say whether it has a footer, which has the index."""
         return self.summary is not None
+
+    def held(self) -> bool:
+        """Say whether a reader or a view may still read the file."""
+        return self.holders > 0
 
     def sealed(self, summary: Summary | None) -> None:
         """Take note that no more entries come, and of the footer if there is one."""

@@ -50,12 +50,14 @@ class Part:
 
 
 class SegmentedSnapshot(WalSnapshot):
-    """Holds its files open, so that removing their names takes nothing from it.
+    """Holds its files open, so that removing their names takes nothing from it, and its segments held, so
+    that no file of them is used again.
 
     In memory it has the offsets of the newest segment; those of older ones stay in their footers,
     which no longer change."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, log: TabletLog, parts: Sequence[Part]) -> None:
+        self._log = log
         self._parts = list(parts)
 
     @property
@@ -76,11 +78,14 @@ class SegmentedSnapshot(WalSnapshot):
                 index += count
 
     def release(self) -> None:
-        """Close the files. Releasing twice is harmless."""
-        for part in self._parts:
+        """Close the files and hold nothing any more. Releasing twice is harmless."""
+        parts, self._parts = self._parts, []
+        for part in parts:
             if part.file is not None:
                 part.file.close()
-        self._parts.clear()
+        with self._log.lock:
+            for part in parts:
+                part.segment.holders -= 1
 
 
 def take_snapshot(log: TabletLog, first: int) -> SegmentedSnapshot:
@@ -93,15 +98,15 @@ def take_snapshot(log: TabletLog, first: int) -> SegmentedSnapshot:
         parts = _parts(log, first)
         try:
             if _opened(log, parts):
-                return SegmentedSnapshot(parts)
+                return SegmentedSnapshot(log, parts)
         except BaseException:
-            SegmentedSnapshot(parts).release()
+            SegmentedSnapshot(log, parts).release()
             raise
-        SegmentedSnapshot(parts).release()  # The log changed meanwhile: look again.
+        SegmentedSnapshot(log, parts).release()  # The log changed meanwhile: look again.
 
 
 def _parts(log: TabletLog, first: int) -> list[Part]:
-    """Say which segments have the entries from ``first`` on, all at one moment."""
+    """Say which segments have the entries from ``first`` on, all at one moment, and hold them."""
     with log.lock:
         end = log.last.index + 1
         if first <= log.base.base.index:
@@ -116,6 +121,7 @@ def _parts(log: TabletLog, first: int) -> list[Part]:
                 offsets = segment.index.offsets[first - segment.index.first : stop - segment.index.first + 1]
                 if stop == segment.index.next:
                     offsets.append(segment.index.end)
+            segment.holders += 1
             parts.append(Part(segment, first, stop, offsets, segment.summary, segment.turns))
             first = stop
         return parts

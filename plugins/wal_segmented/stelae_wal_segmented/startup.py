@@ -10,7 +10,7 @@ from stelae.spi.ids import LogId, TabletId, tablet_id
 from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse, read_base, unknown_base
 from stelae_wal_segmented.log import TabletLog
-from stelae_wal_segmented.names import FileKind, base_name, parse
+from stelae_wal_segmented.names import MEANS_NOTHING, FileKind, base_name, parse
 from stelae_wal_segmented.open_end import Setting
 from stelae_wal_segmented.recovery import Recovered, Unread, recover_readable
 from stelae_wal_segmented.removal import remove_files, remove_if_empty
@@ -75,13 +75,13 @@ def _tablets(files: Files, directory: str) -> Iterator[TabletId]:
 
 
 def _generations(files: Files, place: str) -> dict[int, list[int]]:
-    """Segments by generation, after removing what was never finished (row A)."""
+    """Segments by generation, after removing what was never finished, or was kept (rows A, U)."""
     found: dict[int, list[int]] = {}
     for name in files.listdir(place):
         parsed = parse(name)
         if parsed is None:
             continue
-        if parsed.kind in (FileKind.UNBORN, FileKind.TEMPORARY):
+        if parsed.kind in MEANS_NOTHING:
             with suppress(StorageError, OSError):  # Then at the next start.
                 files.remove(f"{place}/{name}")
             continue

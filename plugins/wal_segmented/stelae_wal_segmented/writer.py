@@ -12,11 +12,15 @@ from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
 from stelae_wal_segmented.index import SegmentIndex
+from stelae_wal_segmented.sectors import tail_behind
 from stelae_wal_segmented.segment import Segment
 
 
 class SegmentWriter:
     """Appends groups to one segment. Belongs to the WAL thread.
+
+    In space that was used before each group is synced, wanted or not, before the next one is written: recovery
+    tells a group that a crash tore by what stood there before it, and another one behind it would have changed that.
 
     Attributes:
         segment: what is written to.
@@ -25,9 +29,22 @@ class SegmentWriter:
         synced: everything before this offset is durable.
         target: length from which a fresh segment is wanted.
         prepare_from: length from which its space is prepared.
+        lazy: groups were written without sync.
     """
 
-    __slots__ = ("_allocated", "_compressor", "_file", "end", "index", "prepare_from", "segment", "synced", "target")
+    __slots__ = (
+        "_allocated",
+        "_compressor",
+        "_file",
+        "_used",
+        "end",
+        "index",
+        "lazy",
+        "prepare_from",
+        "segment",
+        "synced",
+        "target",
+    )
 
     def __init__(
         self,
@@ -45,12 +62,14 @@ class SegmentWriter:
         self.end = self.synced = segment.end
         self.target = target
         self.prepare_from = prepare_from
+        self.lazy = False
+        self._used = segment.header.space.sectors > 0
         self._allocated = _preallocate(file, target)
 
     def write(
         self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int, sync: bool
     ) -> EncodedGroup:
-        """Write one group at the end; durable on return when ``sync``, else not yet.
+        """Write one group at the end; durable on return when ``sync`` or where ``synced`` says so, else not yet.
 
         Raises:
             TooLarge: an entry is above the maximum; nothing was written.
@@ -66,6 +85,10 @@ class SegmentWriter:
             compressor=self._compressor,
         )
         alone = self.synced == self.end
+        if self._used:
+            sync = True
+            group.buffers.append(tail_behind(self.end + group.size))
+        self.lazy = self.lazy or not sync
         self._file.pwritev(joined(group.buffers), self.end, dsync=sync and alone)
         end = self.end + group.size
         if sync:
@@ -103,8 +126,13 @@ class SegmentWriter:
         footer = encode_footer(self.index, self.segment.header.nonce)
         length = self.end + len(footer)
         try:
-            self._file.truncate(length)
-            self._file.pwritev([footer], self.end)
+            if self._used:
+                # What stood there before has to be there whole, until the footer is.
+                self._file.pwritev([footer, tail_behind(length)], self.end, dsync=True)
+                self._file.truncate(length)
+            else:
+                self._file.truncate(length)
+                self._file.pwritev([footer], self.end)
         except Full:
             self._file.truncate(self.end)
             length = self.end

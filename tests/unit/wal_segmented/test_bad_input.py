@@ -22,6 +22,7 @@ from stelae_wal_segmented.base import SLOT_BYTES, read_base
 from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
+    FORMAT_VERSION,
     SEGMENT_HEADER_BYTES,
     GroupHeader,
     encode_group_header,
@@ -91,14 +92,22 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "a closed segment, cut inside its footer": (FIRST, lambda data: data[:-30], "L"),
     "a closed segment, zeroed": (FIRST, zeroed(), "G@0"),
     "a closed segment, of something else": (FIRST, foreign, "G@0"),
-    "a closed segment, of a newer release": (FIRST, of_version(2, SEGMENT_HEADER_BYTES), "FutureVersion"),
+    "a closed segment, of a newer release": (
+        FIRST,
+        of_version(FORMAT_VERSION + 1, SEGMENT_HEADER_BYTES),
+        "FutureVersion",
+    ),
     "a closed segment, a sector of its data zeroed: found when it is read": (FIRST, zeroed(1024, 1536), "read"),
     "the newest segment, a directory in its place": (NEWEST, a_directory, "G@0"),
     "the newest segment, emptied": (NEWEST, cut_to(0), "G@0"),
     "the newest segment, cut inside its header": (NEWEST, cut_to(100), "G@100"),
     "the newest segment, zeroed": (NEWEST, zeroed(), "G@0"),
     "the newest segment, of something else": (NEWEST, foreign, "G@0"),
-    "the newest segment, of a newer release": (NEWEST, of_version(2, SEGMENT_HEADER_BYTES), "FutureVersion"),
+    "the newest segment, of a newer release": (
+        NEWEST,
+        of_version(FORMAT_VERSION + 1, SEGMENT_HEADER_BYTES),
+        "FutureVersion",
+    ),
     "the newest segment, a sector of its data zeroed: found when it is read": (NEWEST, zeroed(512, 1024), "read"),
     "the newest segment, its footer zeroed behind the head": (NEWEST, lambda data: data[:-90] + bytes(90), "Q"),
 }

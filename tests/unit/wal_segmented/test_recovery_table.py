@@ -9,16 +9,24 @@ from crc32c import crc32c
 
 import stelae_wal_segmented
 from stelae.sim.disk import PowerLost, Survival
-from stelae.spi.errors import Corrupt, FutureVersion, StorageError, SyncFailed
+from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import VirtualHarness
-from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries, entry
+from stelae.testing.wal_model import LOG, Model, commit, entries
 from stelae_wal_segmented.base import LogUse, read_base, write_base
 from stelae_wal_segmented.decisions import Found, Verdict, table
-from stelae_wal_segmented.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES, GroupHeader, encode_group_header
+from stelae_wal_segmented.format import (
+    FORMAT_VERSION,
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    GroupHeader,
+    encode_group_header,
+)
 from stelae_wal_segmented.names import sequences_of
 from stelae_wal_segmented.recovery import recover_log
+from stelae_wal_segmented.sectors import DIGEST_BYTES
+from tests.unit.wal_segmented import used
 from tests.unit.wal_segmented.scenes import (
     ALL,
     BASE,
@@ -30,6 +38,7 @@ from tests.unit.wal_segmented.scenes import (
     data_end_of,
     filled,
     header_of,
+    opened,
     pages_of,
     recovered,
     small_harness,
@@ -146,12 +155,12 @@ def test_a_segment_of_a_newer_format_stops_the_node_and_touches_nothing(harness:
     data = bytearray(harness.disk.read_bytes(SECOND))
     header = header_of(harness, SECOND)
     newer = bytearray(header.encode())
-    newer[8] += 1
+    newer[8] = FORMAT_VERSION + 1
     newer[-4:] = crc32c(bytes(newer[:-4])).to_bytes(4, "little")
     data[: len(newer)] = newer
     harness.write(SECOND, bytes(data))
     before = harness.tree()
-    with pytest.raises(FutureVersion, match="format 2 is newer"):
+    with pytest.raises(FutureVersion, match="format 3 is newer"):
         harness.open()
     after = harness.tree()
     assert {path for path in before if before[path] != after[path]} == {"/node/wals/segmented"}
@@ -290,13 +299,6 @@ def test_row_m_a_footer_whose_file_was_not_cut_yet_is_cut_away(harness: VirtualH
     harness.write(FIRST, data + bytes(1000))
     assert recovered(harness).found == [Found.UNCUT_FOOTER]
     assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
-
-
-def opened(harness: VirtualHarness, count: int = 10) -> int:
-    """An open segment with two synced groups; return where its data end."""
-    engine = filled(harness, count)
-    harness.crash(engine, Survival.KEPT)
-    return data_end_of(harness)
 
 
 def overwrite(harness: VirtualHarness, offset: int, data: bytes) -> None:
@@ -443,6 +445,33 @@ def test_row_s_a_tail_that_cannot_be_synced_is_damage(harness: VirtualHarness) -
     assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
 
 
+def test_row_u_the_file_of_a_collected_segment_that_was_kept_is_removed(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    left = harness.disk.read_bytes(FIRST)
+    for name in ("g1-000000000001.old", "g1-000000000009.old", "g4-000000000002.old"):
+        harness.write(f"{PLACE}/{name}", left)
+    harness.disk.sync_directory(PLACE)
+    assert_opens_with(harness, Model(ZERO, list(ALL)))
+    assert not [n for n in harness.disk.listdir(PLACE) if n.endswith(".old")]
+
+
+def test_row_v_a_torn_end_in_used_space_is_not_cut_where_its_table_is_damaged() -> None:
+    """What was never written there cannot be told from what was, and changed."""
+    harness = used.harness_of()
+    engine, model = used.in_used_space(harness)
+    path = used.newest(harness)
+    harness.crash(engine, Survival.KEPT)
+    assert used.is_used(harness, path)
+    header = header_of(harness, path)
+    assert used.recovered(harness).found[-1] is Found.CLEAN
+    for offset in range(SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + DIGEST_BYTES * header.space.sectors):
+        twin = harness.fork(0)
+        twin.disk.damage(path, offset)
+        found = used.recovered(twin)
+        assert_damage(found, Found.NO_TABLE, path, model.last)
+        assert found.damage is not None and found.damage.offset == found.chain.segments[-1].end
+
+
 # -- the table itself ------------------------------------------------------------------------------
 
 
@@ -461,35 +490,4 @@ def test_the_readme_shows_the_table_as_it_is() -> None:
 
 def test_nothing_is_ever_removed_or_cut_that_was_known_to_be_durable() -> None:
     quiet = {found for found in Found if found.value.verdict in (Verdict.CUT, Verdict.REMOVE)}
-    assert quiet == {Found.UNBORN, Found.COLLECTED, Found.DROPPED, Found.UNCUT_FOOTER, Found.TORN}
-
-
-# -- what recovery leaves --------------------------------------------------------------------------
-
-
-def test_a_group_of_which_a_part_is_valid_becomes_whole(harness: VirtualHarness) -> None:
-    end = opened(harness)
-    harness.disk.cut(FIRST, end - 300)
-    engine = harness.open()
-    check_holds(engine, Model(ZERO, list(ALL[:8])))
-    commit(engine, Append(entries=(entry(9, 2),)))
-    for _ in range(3):
-        harness.crash(engine, Survival.KEPT)
-        engine = harness.open()
-        check_holds(engine, Model(ZERO, [*ALL[:8], entry(9, 2)]))
-    engine.close()
-
-
-def test_bytes_that_a_failed_sync_left_in_memory_are_made_durable_before_they_are_handed_out(
-    harness: VirtualHarness,
-) -> None:
-    engine = filled(harness, 10)
-    engine.commit({LOG: Append(entries=ALL[10:15])}, sync=False)
-    harness.disk.faults.fail_syncs(FIRST)
-    with pytest.raises(SyncFailed):
-        harness.disk.open(FIRST).sync()
-    killed = harness.fork(1)
-    engine = killed.open()
-    assert engine.logs()[LOG].last == OpId(1, 15)
-    killed.crash(engine, Survival.LOST)
-    assert_opens_with(killed, Model(ZERO, list(ALL[:15])))
+    assert quiet == {Found.UNBORN, Found.KEPT, Found.COLLECTED, Found.DROPPED, Found.UNCUT_FOOTER, Found.TORN}

@@ -11,13 +11,13 @@ from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_basics import leaves_something_unsynced
-from stelae.testing.conformance.wal_closed import WalClosed
+from stelae.testing.conformance.wal_collected import WalCollected
 from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import Survival, VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
 
 
-class WalFailures(WalClosed):
+class WalFailures(WalCollected):
     """Checks on failing disks; the fixture ``harness`` is a :class:`VirtualHarness`."""
 
     def test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing(self, harness: VirtualHarness) -> None:

@@ -1,0 +1,63 @@
+"""An engine of segments all of which stand in space that something else has left, as those of a busy log do."""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+from typing import Any, ClassVar
+
+import pytest
+
+from stelae.spi.errors import StorageError
+from stelae.spi.ids import OpId
+from stelae.spi.services import Files
+from stelae.testing.conformance.wal_basics import ALWAYS_SYNCED
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented.kept import KeptFiles, UsedFile
+from stelae_wal_segmented.names import parse
+from stelae_wal_segmented.open_end import OpenEnd
+from stelae_wal_segmented.segment import Chain
+
+SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=4096)
+
+
+class InUsedSpace(SegmentedWal):
+    """Each of its segments stands in used space, once ``plant`` was called. There every commit is synced."""
+
+    capabilities: ClassVar[frozenset[str]] = SegmentedWal.capabilities | {ALWAYS_SYNCED}
+
+
+def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every segment begin in a file full of something, as if that were a collected one."""
+    monkeypatch.setattr(OpenEnd, "fresh", _fresh)
+    monkeypatch.setattr(KeptFiles, "take", _take)
+
+
+def _take(self: Any) -> str:
+    return _left_over(self._files, self._directory, 8192 + 100)
+
+
+def _left_over(files: Files, directory: str, size: int) -> str:
+    """A file of a collected segment; no byte of it is zero."""
+    taken = [parsed.sequence for name in files.listdir(directory) if (parsed := parse(name)) and parsed.sequence]
+    path = f"{directory}/g1-{max(900_000_000_000, *taken, 0) + 1}.old"
+    rng = random.Random(len(taken))
+    with closing(files.create(path)) as file:
+        try:
+            file.pwritev([bytes(rng.randrange(1, 256) for _ in range(size))], 0)
+        except StorageError:
+            files.remove(path)
+            raise
+    return path
+
+
+def _fresh(self: Any, chain: Chain, first_sequence: int, last: OpId, hint: int) -> None:
+    """As ``OpenEnd.fresh``, in used space."""
+    setting = self._setting
+    sequence = chain.segments[-1].header.sequence + 1 if chain.segments else first_sequence
+    size = setting.config.segment_bytes_first
+    path = self._unborn_path()
+    used = UsedFile(setting.files, _left_over(setting.files, self._directory, size + 100), path, size)
+    file = used.make(lambda: True)
+    self._rolls = 0
+    self.writer = self._adopt(chain, file, path, sequence, last, hint, used.space.end, used.space)

@@ -1,0 +1,334 @@
+"""A segment in the space of a collected one: what is written there, how it ends, and what recovery makes of that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from stelae.sim.disk import PowerLost, Survival
+from stelae.spi.wal import Append
+from stelae.testing.wal_harness import VirtualHarness
+from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
+from stelae_wal_segmented import SegmentedWal
+from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.format import (
+    ENTRY_HEADER_BYTES,
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    decode_segment_header,
+)
+from stelae_wal_segmented.sectors import DIGEST_BYTES, PIECE_BYTES, SECTOR_BYTES, digests_of, space_within
+from tests.unit.wal_segmented.scenes import assert_opens_with
+from tests.unit.wal_segmented.used import CONFIG, SEGMENT_BYTES, harness_of, in_used_space, is_used, newest, recovered
+
+
+@pytest.fixture
+def harness() -> VirtualHarness:
+    return harness_of()
+
+
+def test_a_segment_of_a_busy_log_gets_the_space_of_a_collected_one_and_no_zeros(harness: VirtualHarness) -> None:
+    in_used_space(harness)
+    path = newest(harness)
+    assert is_used(harness, path)
+    data = harness.disk.read_bytes(path)
+    space = decode_segment_header(data, path).space
+    assert (space.end, len(data)) == (SEGMENT_BYTES, SEGMENT_BYTES)
+    assert space.data_start % SECTOR_BYTES == 0
+    assert data[-100:].strip(b"\0"), "what stood there before still does"
+
+
+GROUPS = {
+    "one empty entry": (1, 0),
+    "an entry of a sector or so": (1, 600),
+    "three small ones": (3, 40),
+    "two large ones": (2, 1500),
+    "up to the end of the space": (6, 1000),
+    "beyond it": (2, 5000),
+}
+
+
+OVERHEAD_BYTES = GROUP_HEADER_BYTES + ENTRY_HEADER_BYTES
+
+
+class Writing:
+    """A commit into used space that is under way: what stood in the segment before and behind it.
+
+    Args:
+        count, size_bytes: entries of the group, and bytes of each.
+        begin: offset of the group, if it matters; another one is written up to there.
+        end: where it ends, if it matters.
+    """
+
+    def __init__(self, count: int, size_bytes: int, begin: int | None = None, end: int | None = None) -> None:
+        self.harness = harness_of()
+        engine, self.model = in_used_space(self.harness)
+        self.path = newest(self.harness)
+        self.begin = recovered(self.harness).chain.segments[-1].end
+        if begin is not None:
+            filler = entries(self.model.last.index + 1, 1, size_bytes=begin - self.begin - OVERHEAD_BYTES)
+            commit(engine, Append(entries=filler))
+            self.model = self.model.append(Append(entries=filler))
+            self.begin = begin
+        if end is not None:
+            size_bytes = (end - self.begin - GROUP_HEADER_BYTES) // count - ENTRY_HEADER_BYTES
+        self.last = Append(entries=entries(self.model.last.index + 1, count, size_bytes=size_bytes))
+        self.before = self.harness.disk.read_bytes(self.path)
+        commit(engine, self.last)
+        self.after = self.harness.disk.read_bytes(self.path)
+        self.harness.crash(engine, Survival.KEPT)
+        self.end = recovered(self.harness).chain.segments[-1].end
+
+    def cut_after(self, length: int) -> VirtualHarness:
+        """A disk on which only so many bytes of the write are."""
+        twin = self.harness.fork(length)
+        at = self.begin + length
+        twin.write(self.path, self.after[:at] + self.before[at:])
+        return twin
+
+
+def check_cuts(writing: Writing) -> None:
+    """However much of the group was written, recovery cuts it and damages nothing."""
+    possible = [one.last for one in writing.model.possible_after(writing.last)]
+    behind = writing.end - writing.begin + 2 * SECTOR_BYTES
+    for length in range(0, behind, 1 + behind // 1000):
+        twin = writing.cut_after(length)
+        found = recovered(twin)
+        assert found.found[-1] in (Found.TORN, Found.CLEAN), (length, found.damage)
+        assert found.last in possible
+        if length % 97 == 0:
+            kept = [e for e in writing.last.entries if e.op_id <= found.last]
+            assert_opens_with(twin, Model(writing.model.base, [*writing.model.held, *kept]))
+
+
+def check_flips(writing: Writing) -> None:
+    """Whatever bit changes of it, a group that was written is not cut away in silence, but where it ends in zero."""
+    step = 1 + (writing.end - writing.begin) // 800
+    rows = list(flipped(writing.harness, writing.path, range(writing.begin, writing.end, step)))
+    assert set(rows) <= {Found.CHANGED, Found.TORN}
+    assert rows.count(Found.CHANGED) > 0.98 * len(rows)
+
+
+@pytest.mark.parametrize("shape", GROUPS)
+def test_a_group_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end(shape: str) -> None:
+    check_cuts(Writing(*GROUPS[shape]))
+
+
+@pytest.mark.parametrize("shape", GROUPS)
+def test_a_changed_byte_in_the_last_group_is_damage_as_in_new_space(shape: str) -> None:
+    check_flips(Writing(*GROUPS[shape]))
+
+
+@pytest.mark.parametrize("begin", [0, 1, 40, 460, 511])
+def test_both_hold_wherever_in_a_sector_a_group_begins(begin: int) -> None:
+    for size_bytes in (0, 100, 700):
+        writing = Writing(1, size_bytes, begin=4 * SECTOR_BYTES + begin)
+        assert writing.begin % SECTOR_BYTES == begin
+        check_cuts(writing)
+        check_flips(writing)
+
+
+@pytest.mark.parametrize("end", [-1025, -1024, -513, -512, -511, -100, -1, 0, 1, 511, 512, 600])
+def test_both_hold_where_the_used_space_ends(end: int) -> None:
+    writing = Writing(1, 0, begin=SEGMENT_BYTES - 2500, end=SEGMENT_BYTES + end)
+    assert writing.end == SEGMENT_BYTES + end
+    check_cuts(writing)
+    check_flips(writing)
+
+
+@pytest.mark.parametrize("shape", GROUPS)
+def test_a_group_torn_into_sectors_leaves_a_prefix_of_it(shape: str) -> None:
+    count, size_bytes = GROUPS[shape]
+    harness = harness_of()
+    engine, model = in_used_space(harness)
+    last = Append(entries=entries(model.last.index + 1, count, size_bytes=size_bytes))
+
+    def lose_power(operation: str, path: str) -> None:
+        if (operation, path) == ("dsync", newest(harness)):
+            raise PowerLost("the write is under way")
+
+    harness.disk.faults.hook = lose_power
+    with pytest.raises(PowerLost):
+        commit(engine, last)
+    harness.disk.faults.hook = None
+    seen = set()
+    for seed in range(100):
+        twin = harness.fork(seed)
+        twin.crash()
+        found = recovered(twin)
+        assert found.found[-1] in (Found.TORN, Found.CLEAN), found.damage
+        assert found.last in [one.last for one in model.possible_after(last)]
+        seen.add(found.last)
+    assert {model.last, last.entries[-1].op_id} <= seen
+
+
+def flipped(harness: VirtualHarness, path: str, offsets: range) -> Iterator[Found]:
+    for offset in offsets:
+        twin = harness.fork(0)
+        twin.disk.damage(path, offset, 1 << offset % 8)
+        found = recovered(twin)
+        assert found.damage is not None or found.found[-1] is Found.TORN
+        yield found.found[-1]
+
+
+def test_a_changed_byte_before_the_last_group_is_damage(harness: VirtualHarness) -> None:
+    engine, model = in_used_space(harness)
+    begin = decode_segment_header(harness.disk.read_bytes(newest(harness)), "").data_start
+    end = recovered(harness).chain.segments[-1].end
+    commit(engine, Append(entries=entries(model.last.index + 1, 1, size_bytes=150)))
+    harness.crash(engine, Survival.KEPT)
+    assert set(flipped(harness, newest(harness), range(begin, end))) == {Found.BEFORE_SYNCED}
+
+
+def test_what_stood_in_the_space_before_is_a_clean_end(harness: VirtualHarness) -> None:
+    engine, model = in_used_space(harness)
+    harness.crash(engine, Survival.KEPT)
+    assert harness.disk.read_bytes(newest(harness))[-1], "something stands there"
+    assert recovered(harness).found[-1] is Found.CLEAN
+    assert_opens_with(harness, model)
+
+
+def test_a_log_that_went_on_behind_a_torn_end_in_used_space_is_recovered_again() -> None:
+    writing = Writing(2, 1500)
+    harness, model = writing.cut_after(700), writing.model
+    for _ in range(3):
+        engine = harness.open()
+        check_holds(engine, model)
+        more = Append(entries=entries(model.last.index + 1, 2, size_bytes=300))
+        harness.disk.faults.lose_power_after(written_bytes=500)
+        with pytest.raises(PowerLost):
+            commit(engine, more)
+        harness.crash(engine, Survival.KEPT)
+        assert recovered(harness).damage is None
+        model = Model(model.base, [*model.held, *more.entries[:1]])
+    assert_opens_with(harness, model)
+
+
+def test_what_is_to_be_written_without_sync_is_synced_in_used_space(harness: VirtualHarness) -> None:
+    engine, model = in_used_space(harness)
+    given = Append(entries=entries(model.last.index + 1, 3, size_bytes=150))
+    engine.commit({LOG: given}, sync=False)
+    harness.crash(engine, Survival.LOST)
+    engine = harness.open()
+    check_holds(engine, model.append(given))
+    engine.close()
+
+
+# -- the ends of a segment in used space -----------------------------------------------------------
+
+
+def first_group() -> tuple[VirtualHarness, Model, str, bytes]:
+    """Before the first group of a segment in used space is written: the disk, what it holds, and what is to come."""
+    whole = harness_of()
+    _, model = in_used_space(whole)
+    path = newest(whole)
+    harness = harness_of()
+
+    def lose_power(operation: str, at: str) -> None:
+        if (operation, at) == ("write", path):
+            raise PowerLost("before the first group")
+
+    harness.disk.faults.hook = lose_power
+    with pytest.raises(PowerLost):
+        in_used_space(harness)
+    harness.disk.faults.hook = None
+    harness.crash(survival=Survival.KEPT)
+    return harness, model, path, whole.disk.read_bytes(path)
+
+
+def test_the_first_group_of_a_segment_may_be_torn_anywhere() -> None:
+    harness, model, path, after = first_group()
+    before = harness.disk.read_bytes(path)
+    start = decode_segment_header(before, path).data_start
+    assert before[:start] == after[:start] and before[start:] != after[start:]
+    for length in range(2 * SECTOR_BYTES + 1):
+        twin = harness.fork(length)
+        twin.write(path, after[: start + length] + before[start + length :])
+        found = recovered(twin)
+        assert found.damage is None, length
+        assert found.last.index == model.last.index - (length < OVERHEAD_BYTES + 150)
+
+
+def closing_cut_after(length: int, survival: Survival) -> tuple[VirtualHarness, Model, bool]:
+    """Lose power after so many bytes of closing a log in used space."""
+    harness = harness_of()
+    engine, model = in_used_space(harness)
+    many = Append(entries=entries(model.last.index + 1, 120, size_bytes=0))
+    commit(engine, many)
+    model = model.append(many)
+    harness.disk.faults.lose_power_after(written_bytes=length)
+    try:
+        engine.close()
+        whole = True
+    except PowerLost:
+        whole = False
+    harness.disk.faults.heal()
+    harness.crash(survival=survival)
+    return harness, model, whole
+
+
+@pytest.mark.parametrize("survival", [Survival.KEPT, Survival.DRAWN])
+def test_a_footer_in_used_space_may_be_torn_anywhere(survival: Survival) -> None:
+    length, whole = 0, False
+    while not whole:
+        harness, model, whole = closing_cut_after(length, survival)
+        assert recovered(harness).damage is None, length
+        if length % 70 == 0:
+            assert_opens_with(harness, model)
+        length += 7
+    assert length > 3 * SECTOR_BYTES, "the footer is longer than the zeros behind the last group"
+
+
+def test_closing_in_used_space_can_be_interrupted_at_any_operation() -> None:
+    for operations in range(12):
+        for seed in range(12):
+            harness = VirtualHarness(SegmentedWal, CONFIG, seed=seed)
+            engine, model = in_used_space(harness)
+            harness.disk.faults.lose_power_after(operations=operations)
+            with suppress(PowerLost):
+                engine.close()
+            harness.disk.faults.heal()
+            harness.crash()
+            assert_opens_with(harness, model)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_digests_tell_equal_sectors_from_others() -> None:
+    rng = random.Random(1)
+    data = rng.randbytes(PIECE_BYTES + 3 * SECTOR_BYTES)
+    digests = digests_of(data)
+    assert len(digests) == len(data) // SECTOR_BYTES * DIGEST_BYTES
+    for sector in (0, 1, PIECE_BYTES // SECTOR_BYTES, len(data) // SECTOR_BYTES - 1):
+        one = digests[sector * DIGEST_BYTES : (sector + 1) * DIGEST_BYTES]
+        begin = sector * SECTOR_BYTES
+        assert digests_of(data[begin : begin + SECTOR_BYTES]) == one
+        for bit in range(0, 8 * SECTOR_BYTES, 13):
+            changed = bytearray(data[begin : begin + SECTOR_BYTES])
+            changed[bit // 8] ^= 1 << bit % 8
+            assert digests_of(bytes(changed)) != one
+    constant = {digests_of(bytes([value]) * SECTOR_BYTES) for value in range(256)}
+    assert len(constant) == 256
+    assert digests_of(data[8:SECTOR_BYTES] + data[:8]) != digests_of(data[:SECTOR_BYTES]), "the order counts"
+
+
+@pytest.mark.parametrize("size", [1024, 4096, 4097, 8191, 8192, 100_000, 64 << 20])
+def test_a_table_covers_a_file_to_its_last_whole_sector(size: int) -> None:
+    sectors, start = space_within(SEGMENT_HEADER_BYTES, size)
+    assert start % SECTOR_BYTES == 0
+    assert start + sectors * SECTOR_BYTES == size - size % SECTOR_BYTES
+    assert SEGMENT_HEADER_BYTES + sectors * DIGEST_BYTES <= start
+    assert start <= 160 + sectors * DIGEST_BYTES + 2 * SECTOR_BYTES
+
+
+def test_where_nothing_is_to_be_cut_a_damaged_table_is_not_missed(harness: VirtualHarness) -> None:
+    engine, model = in_used_space(harness)
+    path = newest(harness)
+    engine.close()
+    harness.disk.damage(path, SEGMENT_HEADER_BYTES + 1)
+    assert recovered(harness).found[-1] is Found.FOOTER
+    assert_opens_with(harness, model)
