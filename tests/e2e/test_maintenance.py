@@ -59,6 +59,33 @@ def test_rows_are_flushed_the_log_is_collected_and_a_restart_finds_both(tmp_path
     asyncio.run(run())
 
 
+def test_space_of_collected_segments_is_used_again_and_a_restart_finds_what_is_there(tmp_path: Path) -> None:
+    settings = COLUMNAR.replace("[maintenance]", "prewrite_bytes_min = 4096\n[maintenance]")
+
+    async def run() -> None:
+        async with running(tmp_path, settings) as cluster:
+            async with connected(cluster) as tablet:
+                count = 0
+                async with asyncio.timeout(WAIT_S):
+                    while count < 400 or min(reused(cluster)) < 3:
+                        await insert(tablet, range(count, count + 10))
+                        count += 10
+                await until(lambda: agree(cluster))
+                for node_id in cluster.ids:
+                    await cluster.stop(node_id)
+                    await cluster.start(node_id)
+                    await until(lambda: cluster.leader() is not None)
+                assert await read_ids(tablet) == list(range(count))
+            await until(lambda: agree(cluster))
+
+    asyncio.run(run())
+
+
+def reused(cluster: Cluster) -> list[float]:
+    """How many segments of each node were begun in the file of a collected one."""
+    return [node.engines.wal.stats()["segments_reused"] for node in cluster.nodes.values()]
+
+
 def test_the_past_is_let_go_when_its_retention_is_over(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path, COLUMNAR) as cluster, connected(cluster) as tablet:
