@@ -23,10 +23,17 @@ from stelae.spi.wal import Damage
 from stelae_wal_segmented.base import Base, LogUse, read_base, unknown_base
 from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
 from stelae_wal_segmented.footer import read_summary
-from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header, encode_group_header
+from stelae_wal_segmented.format import (
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    encode_group_header,
+)
 from stelae_wal_segmented.index import SegmentIndex, Summary
 from stelae_wal_segmented.names import base_name, segment_name
 from stelae_wal_segmented.scan import Scan, scan_segment
+from stelae_wal_segmented.sectors import SECTOR_BYTES
 from stelae_wal_segmented.segment import Chain, Segment
 
 _PIECE_BYTES = 1 << 20
@@ -269,12 +276,20 @@ class _Recovery:
         return f"{self.directory}/{segment_name(self.log.generation, sequence)}"
 
 
+def _is_in_two_sectors(at: int) -> bool:
+    """Say whether a group header there reaches over the end of a sector."""
+    return at % SECTOR_BYTES + GROUP_HEADER_BYTES > SECTOR_BYTES
+
+
 def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
     """Make the end of the last segment durable: cut what is behind it, write what is not attested.
 
     Raises:
         StorageError: it cannot be; nothing of the segment's end may be trusted.
     """
+    if scan.unfinished is not None and _is_in_two_sectors(scan.unfinished[0]):
+        # Power that is lost meanwhile could leave half of the header; of a group that was torn none need be kept.
+        scan.index, scan.unfinished = scan_segment(file, header, scan.unfinished[0]).index, None
     end = scan.index.end
     file.truncate(end)
     if scan.unfinished is not None:
