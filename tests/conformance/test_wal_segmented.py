@@ -6,6 +6,7 @@ has to find it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import ZERO
 from stelae.spi.services import Buffer
+from stelae.testing.begun import by_begun
 from stelae.testing.conformance.wal import WalBasics, WalConformance, WalScale
 from stelae.testing.conformance.wal_collected import GROUPS, go_on
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
@@ -50,6 +52,12 @@ class TestOnVirtualDisk(WalConformance):
     @pytest.fixture
     def harness(self) -> WalHarness:
         return VirtualHarness(SegmentedWal, SMALL)
+
+
+class TestBegunOnVirtualDisk(WalConformance):
+    @pytest.fixture
+    def harness(self) -> WalHarness:
+        return VirtualHarness(by_begun(SegmentedWal), SMALL)
 
 
 class TestOnRealDisk(WalBasics):
@@ -131,11 +139,9 @@ def _settles_nothing(self: log.TabletLog) -> None:
     return None
 
 
-def _trusts_a_failed_write(self: writer.SegmentWriter, entries: Sequence[Any], **options: Any) -> object:
-    try:
-        return _write(self, entries, **options)
-    except writer.Full:
-        return writer.EncodedGroup([], [self.end + 40] * len(entries), 0)
+def _trusts_a_failed_write(self: writer.SegmentWriter, given: group.EncodedGroup, *, sync: bool) -> None:
+    with suppress(writer.Full):
+        _write(self, given, sync=sync)
 
 
 def _syncs_no_name(self: VirtualDisk, path: str) -> None:
@@ -273,6 +279,22 @@ BUGS = {
         kept.UsedFile, "_note", _notes_without_sync,
         Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
         beside=[(open_end.OpenEnd, "_adopt", _adopts_without_sync)],
+    ),
+    "what has begun is shown": Bug(
+        SegmentedWal, "begin", wal_plants.shows_what_has_begun(SegmentedWal),
+        Suite.test_what_has_begun_is_not_seen_before_it_is_finished,
+    ),
+    "the failure of a begun write is forgotten": Bug(
+        SegmentedWal, "begin", wal_plants.forgets_the_failure(SegmentedWal),
+        Suite.test_a_write_that_fails_fails_its_logs_for_good,
+    ),
+    "a begun commit is not synced": Bug(
+        SegmentedWal, "begin", wal_plants.begins_without_sync(SegmentedWal),
+        Suite.test_a_crash_between_the_parts_leaves_a_prefix,
+    ),
+    "a part of a group is begun": Bug(
+        SegmentedWal, "begin", wal_plants.begins_what_does_not_fit(SegmentedWal),
+        Suite.test_what_is_refused_is_not_begun_and_changes_nothing,
     ),
     "a log that is refused fails its neighbours": Bug(
         SegmentedWal, "commit", wal_plants.fails_the_neighbours(SegmentedWal),

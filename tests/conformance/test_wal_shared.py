@@ -19,6 +19,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import OpId
 from stelae.spi.services import Buffer
+from stelae.testing.begun import by_begun
 from stelae.testing.conformance.wal import WalBasics, WalConformance, WalScale
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
 from stelae_wal_shared import (
@@ -52,6 +53,12 @@ class TestOnVirtualDisk(WalConformance):
     @pytest.fixture
     def harness(self) -> WalHarness:
         return VirtualHarness(SharedWal, SMALL)
+
+
+class TestBegunOnVirtualDisk(WalConformance):
+    @pytest.fixture
+    def harness(self) -> WalHarness:
+        return VirtualHarness(by_begun(SharedWal), SMALL)
 
 
 class TestMovingOnVirtualDisk(WalConformance):
@@ -214,6 +221,22 @@ BUGS = {
     "the base is not durable before removal": Bug(
         [(upkeep, "write_control", _forgets_the_base)],
         Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+    ),
+    "what has begun is shown": Bug(
+        [(SharedWal, "begin", wal_plants.shows_what_has_begun(SharedWal))],
+        Suite.test_what_has_begun_is_not_seen_before_it_is_finished,
+    ),
+    "the failure of a begun write is forgotten": Bug(
+        [(SharedWal, "begin", wal_plants.forgets_the_failure(SharedWal))],
+        Suite.test_a_write_that_fails_fails_its_logs_for_good,
+    ),
+    "a begun commit is not synced": Bug(
+        [(SharedWal, "begin", wal_plants.begins_without_sync(SharedWal))],
+        Suite.test_a_crash_between_the_parts_leaves_a_prefix,
+    ),
+    "a part of a group is begun": Bug(
+        [(SharedWal, "begin", wal_plants.begins_what_does_not_fit(SharedWal))],
+        Suite.test_what_is_refused_is_not_begun_and_changes_nothing,
     ),
     "a log that is refused fails its neighbours": Bug(
         [(SharedWal, "commit", wal_plants.fails_the_neighbours(SharedWal))],

@@ -8,8 +8,9 @@ from typing import Any
 from stelae.host.log_writer import LogWriter
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
+from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId
-from stelae.spi.wal import Failed, Outcome, WalEngine
+from stelae.spi.wal import Begun, Failed, Outcome, WalEngine, Write
 
 _preallocate = VirtualFile.preallocate
 _remove = VirtualDisk.remove
@@ -52,6 +53,58 @@ def fails_the_neighbours(engine_type: type[WalEngine]) -> Callable[..., dict[Log
         outcomes = commit(self, group, sync=sync)
         failed = [outcome for outcome in outcomes.values() if isinstance(outcome, Failed)]
         return {log: failed[0] if failed else outcome for log, outcome in outcomes.items()}
+
+    return planted
+
+
+def _with_begun(engine_type: type[WalEngine], change: Callable[[Begun], Begun]) -> Callable[..., Begun | None]:
+    begin = engine_type.begin
+
+    def planted(self: WalEngine, group: Any) -> Begun | None:
+        begun = begin(self, group)
+        return None if begun is None else change(begun)
+
+    return planted
+
+
+def shows_what_has_begun(engine_type: type[WalEngine]) -> Callable[..., Begun | None]:
+    """A ``begin`` behind which readers see what is not durable yet."""
+
+    def change(begun: Begun) -> Begun:
+        outcomes = begun.finish([None] * len(begun.writes))
+        return Begun(begun.writes, lambda failures: outcomes)
+
+    return _with_begun(engine_type, change)
+
+
+def forgets_the_failure(engine_type: type[WalEngine]) -> Callable[..., Begun | None]:
+    """A ``finish`` that takes every write for durable."""
+    return _with_begun(
+        engine_type, lambda begun: Begun(begun.writes, lambda failures: begun.finish([None] * len(failures)))
+    )
+
+
+class _Unsynced(Write):
+    """A write that leaves the sync out."""
+
+    def failure(self) -> StorageError | None:
+        self.file.pwritev(self.buffers, self.offset)
+        return None
+
+
+def begins_without_sync(engine_type: type[WalEngine]) -> Callable[..., Begun | None]:
+    """A ``begin`` whose writes are not made durable."""
+    return _with_begun(engine_type, lambda begun: Begun([_Unsynced(*one) for one in begun.writes], begun.finish))
+
+
+def begins_what_does_not_fit(engine_type: type[WalEngine]) -> Callable[..., Begun | None]:
+    """A ``begin`` that leaves out of a group what is refused."""
+    begin = engine_type.begin
+
+    def planted(self: WalEngine, group: Any) -> Begun | None:
+        found = begin(self, group)
+        fitting = [begun for log, append in group.items() if (begun := begin(self, {log: append})) is not None]
+        return found or (fitting[0] if fitting else None)
 
     return planted
 

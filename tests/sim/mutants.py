@@ -289,6 +289,20 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="log_durability",
     ),
     Mutant(
+        name="log engine: a begun write is not synced",
+        rule="behaviour W2",
+        target="stelae.spi.wal:Write.failure",
+        replacement=mutations.make_a_begun_write_without_sync,
+        invariant="log_durability",
+    ),
+    Mutant(
+        name="log engine: what has begun is shown",
+        rule="durability 3",
+        target="stelae_wal_segmented.log:TabletLog.begin",
+        replacement=mutations.show_what_has_begun,
+        invariant="log_durability",
+    ),
+    Mutant(
         name="log engine: a collected log forgets its base",
         rule="durability 4",
         target="stelae_wal_segmented.base:Base.changed",

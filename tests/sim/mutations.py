@@ -82,7 +82,7 @@ def answer_then_commit(original: Original, self: Any, work: Any, engine: Any) ->
     outcomes = {
         log: Durable(append.entries[-1].op_id if append.entries else ZERO) for log, append in work.appends.items()
     }
-    self.finish(self.complete(work, outcomes))
+    self.post(self.complete(work, outcomes))
     engine.commit(work.appends, sync=True)
     return []
 
@@ -264,10 +264,21 @@ def never_repeat_a_lost_probe(original: Original, self: Any, event: Any) -> None
         peer.waiting = True
 
 
-def write_without_sync(
-    original: Original, self: Any, entries: Any, *, replace_from: int | None, commit_hint: int, sync: bool
-) -> Any:
-    return original(self, entries, replace_from=replace_from, commit_hint=commit_hint, sync=False)
+def write_without_sync(original: Original, self: Any, group: Any, *, sync: bool) -> Any:
+    return original(self, group, sync=False)
+
+
+def make_a_begun_write_without_sync(original: Original, self: Any) -> Any:
+    self.file.pwritev(self.buffers, self.offset)
+
+
+def show_what_has_begun(original: Original, self: Any, append: Any) -> Any:
+    begun = original(self, append)
+    if begun is None:
+        return None
+    write, finish = begun
+    outcome = finish(None)
+    return write, lambda failure: outcome
 
 
 def forget_the_base(original: Original, self: Any, **changes: Any) -> Any:

@@ -41,6 +41,8 @@ OTHERS = {
     "event.RangeSent",
     "held.Persisted",
     "held.Received",
+    "log.begun",
+    "log.begun_failed",
     "log.collected",
     "log.space_used_again",
     "metric.consensus_messages_refused",

@@ -2,7 +2,7 @@
 
 The source's Reserve and AsyncAppend (seed "consensus", *Group commit implementation details*) with
 its open ends closed: the queue is bounded in bytes, one drained group is one vectored write. A pure
-core: a thread (``wal_thread``) or the simulator drives ``take_work``, ``perform`` and ``finish``.
+core: ``machine.log_driver`` or the simulator drives ``take_work``, ``perform`` and ``post``.
 
 Ordering and durability
     1. Per log, entries are committed in reservation order; a slot that is reserved but not yet
@@ -180,7 +180,7 @@ class LogWriter:
         self._closing = True
         self.submit_job(lambda _engine: None, done)
 
-    # -- driver side (the WAL thread) ------------------------------------------------------------
+    # -- driver side -------------------------------------------------------------------------------
 
     def take_work(self) -> Work | None:
         """Take the next job or group, if any; while closing, every filled append goes first."""
@@ -191,19 +191,14 @@ class LogWriter:
             return self._take_group() if self._ready else None
 
     def perform(self, work: Work, engine: WalEngine) -> list[Completion]:
-        """Do the work (may block) and return what to run on the event loop."""
+        """Do the work (may block) and return what ``post`` is to run on the event loop."""
         if isinstance(work, _Job):
             try:
                 result: object = work.work(engine)
             except (StelaeError, OSError) as error:
                 result = error
             return [(work.done, result)]
-        outcomes = engine.commit(work.appends, sync=True)
-        return self.complete(work, outcomes)
-
-    def finish(self, completions: list[Completion]) -> None:
-        """Hand completions of ``perform`` to the event loop."""
-        self.post(completions)
+        return self.complete(work, engine.commit(work.appends, sync=True))
 
     def complete(self, group: Group, outcomes: dict[LogId, Outcome]) -> list[Completion]:
         """Record the outcome of a group; return the callbacks that it owes, in slot order."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, LogReader, Turns
+from stelae.host.settings import LogSettings
 from stelae.spi.services import Clock, Files, Metrics, Workers
 from stelae.spi.wal import WalEngine
 
@@ -52,8 +53,8 @@ class Machine(Protocol):
     def pool(self, name: str, threads_max: int) -> Pool:
         """Make a pool that ``stop`` ends."""
 
-    def drive_log(self, engine: WalEngine, pool: Pool, *, queue_bytes_max: int, group_bytes_max: int) -> LogDriver:
-        """Drive a log engine from now on; ``pool`` runs reads, the bounds are the writer's."""
+    def drive_log(self, engine: WalEngine, pool: Pool, settings: LogSettings) -> LogDriver:
+        """Drive a log engine from now on; ``pool`` runs reads."""
 
     def off_loop(self, work: Callable[[], Any]) -> Awaitable[Any]:
         """Run work that blocks beside the loop, which goes on; its result or exception is the answer's."""

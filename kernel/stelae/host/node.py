@@ -204,12 +204,7 @@ class Node:
 
     def _start_replicas(self, recovered: Iterable[Recovered], created: bool) -> None:
         config = self.config
-        wal = self._machine.drive_log(
-            self.engines.wal,
-            self._apply,
-            queue_bytes_max=config.log.queue_bytes_max,
-            group_bytes_max=config.log.group_bytes_max,
-        )
+        wal = self._machine.drive_log(self.engines.wal, self._apply, config.log)
         self._undo.callback(wal.stop)
         self.writer = wal.writer
         self._ports = ReplicaPorts(

@@ -36,6 +36,7 @@ class LogSettings:
     group_bytes_max: int = setting(
         8 << 20, unit="bytes", low=4096, high=1 << 30, reason="larger ones are slow and save little"
     )
+    io_uring: bool = setting(True, reason="faster where Linux lets processes use it; a thread writes elsewhere")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

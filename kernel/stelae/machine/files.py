@@ -36,6 +36,10 @@ class RealFile:
         self._dsync_flag = _RWF_DSYNC
         self.path = path
 
+    def fileno(self) -> int:
+        """The file descriptor."""
+        return self._checked()
+
     def pread(self, size: int, offset: int) -> bytes:
         """As the contract; ``StorageError`` where the system cannot read."""
         fd, data = self._checked(), b""
@@ -260,16 +264,20 @@ def _sync(fd: int, path: str, data_only: bool) -> None:
         raise SyncFailed(f"the sync failed: {error.strerror}", path=path) from error
 
 
+def write_error(error: OSError, path: str, offset: int) -> Full | SyncFailed:
+    """The type of a failed write."""
+    if error.errno in _NO_SPACE:
+        return Full(f"no space: {error.strerror}", path=path, offset=offset)
+    return SyncFailed(f"the write failed: {error.strerror}", path=path, offset=offset)
+
+
 @contextmanager
 def _write_errors(path: str, offset: int) -> Iterator[None]:
     """Give every failure of a write its type."""
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise Full(f"no space: {error.strerror}", path=path, offset=offset) from error
-        fact = f"the write failed: {error.strerror}"
-        raise SyncFailed(fact, path=path, offset=offset) from error
+        raise write_error(error, path, offset) from error
 
 
 @contextmanager

@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from stelae.host.machine import NodeTurns, Pool
+from stelae.host.settings import LogSettings
 from stelae.machine.files import RealFiles
+from stelae.machine.log_driver import EngineDriver
 from stelae.machine.loop import LagProbe, LoopTurns
 from stelae.machine.metrics import NodeMetrics
+from stelae.machine.ring_writes import RingWrites
 from stelae.machine.system_clock import SystemClock
-from stelae.machine.wal_thread import WalThread
 from stelae.machine.workers import WorkerPool
 from stelae.spi.services import Clock, Files, Metrics
 from stelae.spi.wal import WalEngine
@@ -64,16 +66,19 @@ class RealMachine:
         """All pools so far."""
         return tuple(self._pools)
 
-    def drive_log(self, engine: WalEngine, pool: Pool, *, queue_bytes_max: int, group_bytes_max: int) -> WalThread:
-        """Give a log engine a thread of its own."""
-        return WalThread(
+    def drive_log(self, engine: WalEngine, pool: Pool, settings: LogSettings) -> EngineDriver:
+        """Write a log with the system's help where there is such, and by a thread."""
+        ring = RingWrites.open(asyncio.get_running_loop(), pool) if settings.io_uring else None
+        self.metrics.gauge("log_io_uring", ring is not None)
+        return EngineDriver(
             engine,
             pool,
             self._turns,
             self.clock,
             self.metrics,
-            queue_bytes_max=queue_bytes_max,
-            group_bytes_max=group_bytes_max,
+            ring,
+            queue_bytes_max=settings.queue_bytes_max,
+            group_bytes_max=settings.group_bytes_max,
             on_crash=self._on_defect,
         )
 

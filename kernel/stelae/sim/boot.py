@@ -24,13 +24,13 @@ from stelae.server.bounds import batcher_of
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
-from stelae.sim.draw import stream
+from stelae.sim.draw import chance, stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.historian import Historian
 from stelae.sim.log_model import LogModel
 from stelae.sim.network import Network
 from stelae.sim.peers import Parcel, WatchedNetwork, Wire
-from stelae.sim.process import Call, Process, Span, VirtualPool, VirtualReader, VirtualWalThread
+from stelae.sim.process import Call, Process, Span, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.profile import Profile
 from stelae.sim.scribe import SCRIBE_LOG, Scribe
 from stelae.sim.services import CountedMetrics, VirtualWorkers
@@ -148,11 +148,12 @@ class Boot:
         hybrid = self._hybrid_clock()
         wal = self._open_wal()
         process, spans = self._process, self._spans
-        thread = VirtualWalThread(process, wal, self._rng("wal"), spans.sync_us, writer=self._writer)
+        ring = chance(self._rng("ring"), 0.5)
+        driver = VirtualLogDriver(process, wal, self._rng("wal"), spans.sync_us, ring=ring, writer=self._writer)
         codec = PeerCodec(self._around.engines.consensus.message_types)
         traffic = PeerTraffic(codec, process, self._metrics, self._beat_interval_us)
         wire = self._wire(hybrid)
-        replica = self._replica(wal, thread.writer, traffic, hybrid, observer)
+        replica = self._replica(wal, driver.writer, traffic, hybrid, observer)
         traffic.add(replica)
         wire.traffic = traffic
         traffic.start(wire)
@@ -163,7 +164,7 @@ class Boot:
             wire=wire,
             clock=hybrid,
             replica=replica,
-            scribe=self._scribe(wal, thread.writer),
+            scribe=self._scribe(wal, driver.writer),
             historian=self._historian(replica),
         )
 

@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from stelae.host.log_writer import Completion, LogWriter, Work
+from stelae.host.log_writer import Completion, Group, LogWriter
 from stelae.host.ports import Timer
 from stelae.sim.clock import VirtualClock
 from stelae.sim.draw import skewed
 from stelae.sim.scheduler import Scheduler
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
-from stelae.spi.wal import WalEngine
+from stelae.spi.wal import Begun, WalEngine
 
 Call: TypeAlias = Callable[[], None]
 Span: TypeAlias = tuple[int, int]
@@ -159,11 +159,15 @@ class VirtualPool:
         self._process.schedule(HOP_US, f"{self._label}.done", finish)
 
 
-class VirtualWalThread:
-    """The thread that drains a log writer into an engine, without a thread.
+class VirtualLogDriver:
+    """What drains a log writer into an engine, without a thread and without a system.
 
-    The engine's work happens at one instant of virtual time and its completions arrive after a
-    drawn delay: a crash in between leaves entries durable that nobody was told about.
+    By the thread, the engine's work happens at one instant of virtual time and its completions arrive after a drawn
+    delay. By the ring, a commit that the engine begins is written later and finished later still. A crash in between
+    leaves entries durable that nobody was told about, or none.
+
+    Args:
+        ring: commits go by the ring where the engine begins them.
     """
 
     def __init__(
@@ -173,12 +177,14 @@ class VirtualWalThread:
         rng: random.Random,
         span_us: Callable[[], Span],
         *,
+        ring: bool,
         writer: Callable[[Call, Callable[[list[Completion]], None]], LogWriter],
     ) -> None:
         self._process = process
         self._engine = engine
         self._rng = rng
         self._span_us = span_us
+        self._ring = ring
         self._busy = False
         self.writer = writer(self._wake, self._post)
 
@@ -192,16 +198,28 @@ class VirtualWalThread:
         if work is None:
             self._busy = False
             return
-        self._perform(work)
-
-    def _perform(self, work: Work) -> None:
+        span_us = skewed(self._rng, *self._span_us())
+        begun = self._engine.begin(work.appends) if self._ring and isinstance(work, Group) else None
+        if begun is not None:
+            assert isinstance(work, Group)
+            self._begin(work, begun, span_us)
+            return
         completions = self.writer.perform(work, self._engine)
+        self._process.schedule(span_us, "wal.done", lambda: self._finish(completions))
 
-        def finish() -> None:
-            self.writer.finish(completions)
-            self._take()
+    def _begin(self, group: Group, begun: Begun, span_us: int) -> None:
+        def write() -> None:
+            failures = [one.failure() for one in begun.writes]
+            self._process.schedule(span_us - span_us // 2, "wal.done", lambda: finish(failures))
 
-        self._process.schedule(skewed(self._rng, *self._span_us()), "wal.done", finish)
+        def finish(failures: list[StorageError | None]) -> None:
+            self._finish(self.writer.complete(group, begun.finish(failures)))
+
+        self._process.schedule(span_us // 2, "wal.write", write)
+
+    def _finish(self, completions: list[Completion]) -> None:
+        self.writer.post(completions)
+        self._take()
 
     def _post(self, completions: list[Completion]) -> None:
         def deliver() -> None:

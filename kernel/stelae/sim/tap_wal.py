@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -10,11 +10,11 @@ import msgspec
 from stelae.sim.log_model import LogModel
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
-from stelae.spi.errors import Corrupt
+from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append, Damage, Durable, LogState, Outcome, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, Begun, Damage, Durable, LogState, Outcome, WalEngine, WalSnapshot
 
 READ_BYTES_MAX = 1 << 30
 
@@ -69,14 +69,34 @@ class WalTap(WalEngine):
         for log, append in group.items():
             self._models[log].begin(append)
         outcomes = self._inner.commit(group, sync=sync)
+        if sync:
+            self._committed(group, outcomes)
+        return outcomes
+
+    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
+        """As ``inner``; only what is finished counts as durable."""
+        begun = self._inner.begin(group)
+        if begun is None:
+            return None
+        self._watch.coverage.hit("log.begun")
+        for log, append in group.items():
+            self._models[log].begin(append)
+
+        def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
+            outcomes = begun.finish(failures)
+            if any(failures):
+                self._watch.coverage.hit("log.begun_failed")
+            self._committed(group, outcomes)
+            return outcomes
+
+        return Begun(begun.writes, finish)
+
+    def _committed(self, group: Mapping[LogId, Append], outcomes: Mapping[LogId, Outcome]) -> None:
         for log, outcome in outcomes.items():
-            if not sync:
-                continue
             if isinstance(outcome, Durable):
                 self._models[log].succeed()
             if log.tablet_id == self._replicated:
                 self._watch.wal(self._node, group[log], outcome)
-        return outcomes
 
     def repair(self, log: LogId) -> OpId:
         """As ``inner``; what it found must be what is durable, or part of what was under way."""

@@ -5,6 +5,7 @@ commit: it reserves order, bounds the queue, groups over logs, and gives ``commi
 
 Ordering and durability
     1. ``commit(group, sync=True)`` returns only when all it reports ``Durable`` is on disk, with its files' names.
+       What was begun is durable, and shown to readers, from ``finish`` on.
     2. Within one log, entries become durable in index order. A crash inside ``commit`` leaves any
        prefix of what the call was appending, never a gap and never a mixture.
     3. ``replace_from`` replaces a suffix atomically: after a crash one reads the old suffix, or a prefix of the new one
@@ -16,20 +17,21 @@ Ordering and durability
        and is reported as ``Damage``; only an unsynced tail is ever cut silently.
 
 Threads
-    ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and ``close`` are
-    called from one thread and may block. ``op_id_at``, ``read``, ``logs``, ``snapshot`` and ``stats`` may be called
-    from any thread, also while ``commit`` runs, and see durable entries only."""
+    ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and ``close`` may
+    block; ``begin``, and ``finish`` where all is durable, may not: the event loop calls them. Of all these one is
+    called at a time, and none between a ``begin`` and its ``finish``. ``op_id_at``, ``read``, ``logs``, ``snapshot``
+    and ``stats`` may be called from any thread at any time, and see durable entries only."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
-from stelae.spi.services import EngineServices
+from stelae.spi.services import Buffer, EngineServices, File
 from stelae.spi.settings import Engine
 
 WAL_CONTRACT_VERSION = 1
@@ -37,7 +39,6 @@ WAL_CONTRACT_VERSION = 1
 
 class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one commit does to one log: void a suffix if asked to, then append ``entries``.
-
     Without ``replace_from`` the entries, at least one, begin right after the log's last entry. With it everything at or
     above that index is void, and entries, if any, begin exactly there."""
 
@@ -61,6 +62,34 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 Outcome: TypeAlias = Durable | Failed
+
+
+class Write(NamedTuple):
+    """One durable write: ``file.pwritev(buffers, offset, dsync=True)``."""
+
+    file: File
+    buffers: Sequence[Buffer]
+    offset: int
+
+    def failure(self) -> StorageError | None:
+        """Make it, blocking; what it failed with."""
+        try:
+            self.file.pwritev(self.buffers, self.offset, dsync=True)
+        except StorageError as error:
+            return error
+        return None
+
+
+class Begun(NamedTuple):
+    """A commit of which only these writes are left, in any order or at once; then ``finish``, once, with the failure
+    of each, or ``None`` for one that is durable, returns what ``commit`` would. After a failure it may block."""
+
+    writes: Sequence[Write]
+    finish: Callable[[Sequence[StorageError | None]], dict[LogId, Outcome]]
+
+    def perform(self) -> dict[LogId, Outcome]:
+        """Make the writes, blocking, and finish."""
+        return self.finish([write.failure() for write in self.writes])
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,11 +161,14 @@ class WalEngine(Engine):
 
     @abstractmethod
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Append to many logs at once; see "Ordering and durability".
+        """Append to many logs: one outcome for each of ``group``; a bad log does not fail others; no operating error is
+        raised. ``commit({}, sync=True)`` makes all earlier unsynced commits durable. A gap, overlap or lower term, a
+        replacement at or below the base, an unknown or damaged log: ``Failed`` with ``CallerError`` or ``Corrupt``."""
 
-        One outcome per log of ``group``; a bad log does not fail others; no operating error is raised. ``commit({},
-        sync=True)`` makes all earlier unsynced commits durable. A gap, overlap or lower term, a replacement at or
-        below the base, an unknown or damaged log: ``Failed`` with ``CallerError`` or ``Corrupt``, nothing changed."""
+    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
+        """Begin ``commit(group, sync=True)`` if durable writes are all that it needs of the disk; changes nothing.
+        ``None``: it needs more, or refuses a part, and is left to ``commit``; so is all with engines that have none."""
+        return None
 
     @abstractmethod
     def repair(self, log: LogId) -> OpId:
@@ -150,9 +182,8 @@ class WalEngine(Engine):
 
     @abstractmethod
     def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
-        """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
-
-        Durable winners only, checksums verified. ``Compacted``: ``first`` is at or below the base. ``Corrupt``, with
+        """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes; durable winners only,
+        checksums verified. ``Compacted``: ``first`` is at or below the base. ``Corrupt``, with
         file and offset: a checksum fails. ``CallerError``: the range is empty, or ends past the last entry."""
 
     @abstractmethod
@@ -183,26 +214,3 @@ class WalEngine(Engine):
     @abstractmethod
     def close(self) -> None:
         """Close cleanly: sync, cut preallocated space, release the lock. Closing twice is fine."""
-
-
-def check_append(state: LogState, append: Append) -> str | None:
-    """Say why an append does not fit a log, or ``None`` if it does. Shared by all engines.
-
-    Checks contiguity, terms that do not decrease, and that nothing at or below the base is replaced. It needs the term
-    before ``replace_from`` only to be at most the new entries' term, which engines check where they know it."""
-    start = state.last.index + 1 if append.replace_from is None else append.replace_from
-    if append.replace_from is not None:
-        if append.replace_from <= state.base.index:
-            return f"replacement from {append.replace_from} reaches below the base {state.base}"
-        if append.replace_from > state.last.index + 1:
-            return f"replacement from {append.replace_from} leaves a gap after {state.last}"
-    elif not append.entries:
-        return "nothing to append and nothing to replace"
-    term = state.last.term if append.replace_from is None else state.base.term
-    for offset, entry in enumerate(append.entries):
-        if entry.op_id.index != start + offset:
-            return f"entry {entry.op_id} is not at the expected index {start + offset}"
-        if entry.op_id.term < term:
-            return f"entry {entry.op_id} goes back from term {term}"
-        term = entry.op_id.term
-    return None

@@ -13,21 +13,12 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from stelae.log_support.appends import check_append
 from stelae.spi.errors import CallerError, Compacted, StelaeError, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry
 from stelae.spi.services import EngineServices, FileLock, Files
-from stelae.spi.wal import (
-    Append,
-    Durable,
-    Failed,
-    LogState,
-    Outcome,
-    SnapshotUnit,
-    WalEngine,
-    WalSnapshot,
-    check_append,
-)
+from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, SnapshotUnit, WalEngine, WalSnapshot
 
 KEPT_NAME = "logs"
 LOCK_NAME = "lock"

@@ -14,6 +14,7 @@ import pyarrow
 import zmq
 
 from stelae import __version__
+from stelae.machine.io_uring import IoUring
 
 
 def describe() -> dict[str, Any]:
@@ -36,6 +37,7 @@ def describe() -> dict[str, Any]:
             "pyarrow": pyarrow.__version__,
             "msgspec": msgspec.__version__,
         },
+        "io_uring": _has_io_uring(),
         "load_average_1_min": round(os.getloadavg()[0], 2),
     }
 
@@ -57,6 +59,15 @@ def _steps(count: int) -> int:
         seen[number & 63] += 1
         total += len(str(number)) + seen.get(number & 31, 0)
     return total
+
+
+def _has_io_uring() -> bool:
+    """Whether nodes here can write their logs without a thread."""
+    try:
+        IoUring(1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _cpu_count() -> int | None:

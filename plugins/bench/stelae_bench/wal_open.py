@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -13,10 +13,10 @@ from typing import Any, Self, cast
 from stelae.host.log_writer import LogWriter
 from stelae.host.settings import LogSettings, WorkerSettings
 from stelae.machine.real import RealMachine
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append, Outcome, WalEngine
+from stelae.spi.wal import Append, Begun, Outcome, WalEngine
 from stelae_bench.wal_cases import Bodies, Pace, Sync
 from stelae_bench.wal_loop import AppendLoop
 from stelae_bench.wal_samples import Sample
@@ -45,11 +45,28 @@ class Recorder:
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Commit as the engine does; the writer asks for every group to be synced."""
-        self.groups.append(sum([len(append.entries) for append in group.values()]))
         began = time.perf_counter()
         outcomes = self._commit(group, sync=sync)
-        self.commits_us.append((time.perf_counter() - began) * 1e6)
+        self._note(group, began)
         return outcomes
+
+    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
+        """Begin a commit as the engine does, where every group is to be synced."""
+        began = time.perf_counter()
+        begun = self._engine.begin(group) if self._mode is Sync.ALWAYS else None
+        if begun is None:
+            return None
+
+        def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
+            outcomes = begun.finish(failures)
+            self._note(group, began)
+            return outcomes
+
+        return Begun(begun.writes, finish)
+
+    def _note(self, group: Mapping[LogId, Append], began: float) -> None:
+        self.commits_us.append((time.perf_counter() - began) * 1e6)
+        self.groups.append(sum([len(append.entries) for append in group.values()]))
 
     def _commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         if self._mode is Sync.ALWAYS:
@@ -124,13 +141,7 @@ class OpenLogs:
         for log in self.logs:
             self._engine.create(log, ZERO)
         self._recorder = Recorder(self._engine)
-        settings = LogSettings()
-        self._driver = desk.machine.drive_log(
-            cast(WalEngine, self._recorder),
-            desk.apply,
-            queue_bytes_max=settings.queue_bytes_max,
-            group_bytes_max=settings.group_bytes_max,
-        )
+        self._driver = desk.machine.drive_log(cast(WalEngine, self._recorder), desk.apply, LogSettings())
         for log in self.logs:
             self.writer.open_log(log, ZERO)
         self._loop = AppendLoop(self.writer, self.logs, desk.turns.defer)

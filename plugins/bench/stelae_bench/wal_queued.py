@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
+from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append, Durable, Outcome
+from stelae.spi.wal import Append, Begun, Durable, Outcome
 from stelae_bench.wal_cases import CEILING
 from stelae_bench.wal_replay import RawCrc
 
@@ -39,10 +40,25 @@ class CrcQueued:
         if not group:
             self._raw.settle()
             return {}
-        bodies = [entry.body for append in group.values() for entry in append.entries]
+        bodies = _bodies(group)
         self._raw.prepare(bodies)
         self._raw.write(bodies, sync=sync)
-        return {log: Durable(append.entries[-1].op_id) for log, append in group.items()}
+        return _outcomes(group)
+
+    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
+        """Begin to write all bodies of a group."""
+        bodies = _bodies(group)
+        self._raw.prepare(bodies)
+        write = self._raw.write_of(bodies)
+
+        def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
+            for failure in failures:
+                if failure is not None:
+                    raise failure
+            self._raw.wrote(write)
+            return _outcomes(group)
+
+        return Begun((write,), finish)
 
     def collect(self, _log: LogId, _upto: int) -> None:
         """Remove the file."""
@@ -51,3 +67,11 @@ class CrcQueued:
     def close(self) -> None:
         """Remove the file."""
         self._raw.close()
+
+
+def _bodies(group: Mapping[LogId, Append]) -> list[bytes]:
+    return [entry.body for append in group.values() for entry in append.entries]
+
+
+def _outcomes(group: Mapping[LogId, Append]) -> dict[LogId, Outcome]:
+    return {log: Durable(append.entries[-1].op_id) for log, append in group.items()}

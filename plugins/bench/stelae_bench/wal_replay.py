@@ -13,6 +13,7 @@ from typing import ClassVar
 import crc32c
 
 from stelae.machine.files import RealFile, RealFiles
+from stelae.spi.wal import Write
 from stelae_bench.wal_cases import Bodies, Pace, Sync
 from stelae_bench.wal_samples import Sample
 
@@ -113,8 +114,7 @@ class Raw(Replay):
 
     def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         assert self._file is not None
-        buffers = bodies if len(bodies) <= BUFFERS_MAX else [b"".join(bodies)]
-        self._offset += self._file.pwritev(buffers, self._offset, dsync=sync and not self._unsynced)
+        self._offset += self._file.pwritev(_few(bodies), self._offset, dsync=sync and not self._unsynced)
         if sync and self._unsynced:
             self._file.sync()
         self._unsynced = not sync
@@ -157,8 +157,26 @@ class RawCrc(Raw):
     header_bytes = _HEADER.size
 
     def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
+        super().write(self.packed(bodies), sync=sync)
+
+    def packed(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Bodies, each behind its header."""
         buffers: list[bytes] = []
         for number, body in enumerate(bodies):
             buffers.append(_HEADER.pack(1, number, number, 2, len(body), crc32c.crc32c(body)))
             buffers.append(body)
-        super().write(buffers, sync=sync)
+        return buffers
+
+    def write_of(self, bodies: Sequence[bytes]) -> Write:
+        """The durable write of a group behind all others, for which there is room; ``wrote`` follows it."""
+        assert self._file is not None
+        return Write(self._file, _few(self.packed(bodies)), self._offset)
+
+    def wrote(self, write: Write) -> None:
+        """It was made."""
+        self._offset += sum(map(len, write.buffers))
+
+
+def _few(buffers: Sequence[bytes]) -> Sequence[bytes]:
+    """The same bytes in as many buffers as one write takes."""
+    return buffers if len(buffers) <= BUFFERS_MAX else [b"".join(buffers)]

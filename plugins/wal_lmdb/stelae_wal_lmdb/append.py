@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stelae.log_support.appends import check_append
 from stelae.spi.errors import CallerError, StelaeError, StorageError, TooLarge
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
-from stelae.spi.wal import Append, check_append
+from stelae.spi.wal import Append
 from stelae_wal_lmdb.environment import Environment
 from stelae_wal_lmdb.format import HEAD_BYTES, NAMESPACE, Record, encode_entry, encode_record, key
 from stelae_wal_lmdb.log import Log

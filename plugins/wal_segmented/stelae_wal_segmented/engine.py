@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
@@ -11,13 +11,13 @@ from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageEr
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
-from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, Begun, Failed, LogState, Outcome, WalEngine, WalSnapshot, Write
 from stelae_wal_segmented.aside import open_aside
 from stelae_wal_segmented.base import Base, create_base
 from stelae_wal_segmented.compression import compressor_of
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.fan_out import FanOut, Piece
-from stelae_wal_segmented.log import TabletLog
+from stelae_wal_segmented.log import Finish, TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
 from stelae_wal_segmented.names import base_name
 from stelae_wal_segmented.open_end import Setting
@@ -92,8 +92,7 @@ class SegmentedWal(WalEngine):
 
         In the latter case the outcomes are those of the logs whose sync failed. The files of a
         group are written and synced side by side, see ``FanOut``."""
-        self._groups += 1
-        self._entries += sum(len(append.entries) for append in group.values())
+        self._count(group)
         if not group:
             return self._sync_all() if sync else {}
         if len(group) == 1:
@@ -109,6 +108,29 @@ class SegmentedWal(WalEngine):
 
         self._fan_out.run([piece(name, append) for name, append in group.items()])
         return {name: outcomes[name] for name in group}
+
+    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
+        """Begin a commit, one write for each log, if all of them are warm and none has to roll."""
+        writes: list[Write] = []
+        finishes: list[Finish] = []
+        for name, append in group.items():
+            log = self._logs.get(name)
+            begun = log.begin(append) if log is not None else None
+            if begun is None:
+                return None
+            writes.append(begun[0])
+            finishes.append(begun[1])
+
+        def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
+            self._count(group)
+            found = zip(group, finishes, failures, strict=True)
+            return {name: finish(failure) for name, finish, failure in found}
+
+        return Begun(writes, finish) if writes else None
+
+    def _count(self, group: Mapping[LogId, Append]) -> None:
+        self._groups += 1
+        self._entries += sum([len(append.entries) for append in group.values()])
 
     def _append(self, name: LogId, append: Append, sync: bool) -> Outcome:
         log = self._logs.get(name)

@@ -1,21 +1,28 @@
 """One log: its segments, its open end, and what it knows of itself.
 
-Threads: everything that changes a log is called from the WAL thread. ``lock`` guards what readers
+Threads: what changes a log is called one at a time (``stelae.spi.wal``). ``lock`` guards what readers
 on other threads look at (``last``, ``base``, ``chain``, ``damage``); it is never held over I/O."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TypeAlias
 
+from stelae.log_support.appends import check_append
 from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError, SyncFailed
 from stelae.spi.ids import LogId, OpId
-from stelae.spi.wal import Append, Damage, Durable, Failed, LogState, Outcome, check_append
+from stelae.spi.wal import Append, Damage, Durable, Failed, LogState, Outcome, Write
 from stelae_wal_segmented.base import Base, LogUse, write_base
+from stelae_wal_segmented.group import EncodedGroup
 from stelae_wal_segmented.names import base_name, sequences_of
 from stelae_wal_segmented.open_end import OpenEnd, Setting
 from stelae_wal_segmented.recovery import Recovered, recover_log
 from stelae_wal_segmented.segment import Chain
 from stelae_wal_segmented.writer import SegmentWriter
+
+Finish: TypeAlias = Callable[[StorageError | None], Outcome]
+"""What an append came to, once its write has failed with this or is durable."""
 
 
 class TabletLog:
@@ -104,9 +111,8 @@ class TabletLog:
             first_sequence = self.base.first_sequence
             writer = self.end.writer_for(self.chain, first_sequence, self.last, self._hint())
             self._note_newest(writer.segment.header.sequence)
-            group = writer.write(
-                append.entries, replace_from=append.replace_from, commit_hint=append.commit_hint, sync=sync
-            )
+            group = self._encode(writer, append)
+            writer.write(group, sync=sync)
         except CallerError as error:
             return Failed(error, self.durable)
         except Corrupt as error:  # The segment that was to go on: nothing was changed.
@@ -115,6 +121,32 @@ class TabletLog:
             return Failed(error, self.durable)
         except (StorageError, OSError) as error:
             return self._fail(error)
+        return self._written(writer, append, group, sync=sync)
+
+    def begin(self, append: Append) -> tuple[Write, Finish] | None:
+        """Begin one append of a commit with ``sync`` that one write is all of; see ``WalEngine.begin``."""
+        writer = self.end.hot_writer()
+        if writer is None or writer.segment.header.sequence > self.base.newest_sequence:
+            return None
+        if self._refusal(append) is not None:
+            return None
+        try:
+            group = self._encode(writer, append)
+        except CallerError:
+            return None
+
+        def finish(failure: StorageError | None) -> Outcome:
+            if failure is not None:
+                return self._fail(failure)
+            writer.wrote(group)
+            return self._written(writer, append, group, sync=True)
+
+        return writer.write_of(group), finish
+
+    def _encode(self, writer: SegmentWriter, append: Append) -> EncodedGroup:
+        return writer.encode(append.entries, replace_from=append.replace_from, commit_hint=append.commit_hint)
+
+    def _written(self, writer: SegmentWriter, append: Append, group: EncodedGroup, *, sync: bool) -> Outcome:
         with self.lock:
             self._publish(writer, append, group.offsets)
         if writer.synced == writer.end:

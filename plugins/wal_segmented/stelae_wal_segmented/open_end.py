@@ -92,12 +92,15 @@ class OpenEnd:
         writer = self.writer
         if writer is None:
             writer = self.writer = self._warm(chain, first_sequence, last, hint)
-        elif writer.end >= writer.prepare_from:
-            spare = self._spare
-            if spare is None or spare.failed:
-                self._request(writer, spare)
-            elif spare.ready and writer.end >= writer.target:
-                writer = self._roll(chain, writer, spare, last, hint)
+        elif (spare := self._due(writer)) is not None:
+            writer = self._roll(chain, writer, spare, last, hint)
+        return writer
+
+    def hot_writer(self) -> SegmentWriter | None:
+        """Return what ``writer_for`` would, if that asks nothing of the disk; all in it is durable then."""
+        writer = self.writer
+        if writer is None or writer.synced < writer.end or self._due(writer) is not None:
+            return None
         return writer
 
     def fresh(self, chain: Chain, first_sequence: int, last: OpId, hint: int) -> None:
@@ -206,6 +209,16 @@ class OpenEnd:
         footer = writer.seal()
         with self._lock:
             writer.segment.sealed(writer.index.summary() if footer else None)
+
+    def _due(self, writer: SegmentWriter) -> Spare | None:
+        """Have the next segment prepared in time; return it once it is wanted and there."""
+        if writer.end < writer.prepare_from:
+            return None
+        spare = self._spare
+        if spare is None or spare.failed:
+            self._request(writer, spare)
+            return None
+        return spare if spare.ready and writer.end >= writer.target else None
 
     def _request(self, writer: SegmentWriter, failed: Spare | None) -> None:
         """Have the next segment prepared; after a failure not before some more was appended."""

@@ -8,6 +8,7 @@ from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full
 from stelae.spi.log import Entry
 from stelae.spi.services import File
+from stelae.spi.wal import Write
 from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
@@ -66,14 +67,11 @@ class SegmentWriter:
         self._used = segment.header.space.sectors > 0
         self._allocated = _preallocate(file, target)
 
-    def write(
-        self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int, sync: bool
-    ) -> EncodedGroup:
-        """Write one group at the end; durable on return when ``sync`` or where ``synced`` says so, else not yet.
+    def encode(self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int) -> EncodedGroup:
+        """Make one group for the end, with what has to follow it there; nothing is written.
 
         Raises:
-            TooLarge: an entry is above the maximum; nothing was written.
-            Full, SyncFailed: see ``File.pwritev``. ``end`` and ``synced`` stand where they were.
+            TooLarge: an entry is above the maximum.
         """
         group = encode_group(
             entries,
@@ -84,10 +82,26 @@ class SegmentWriter:
             commit_hint=commit_hint,
             compressor=self._compressor,
         )
-        alone = self.synced == self.end
         if self._used:
-            sync = True
             group.buffers.append(tail_behind(self.end + group.size))
+        return group
+
+    def write_of(self, group: EncodedGroup) -> Write:
+        """The durable write of a group at the end, where all before it is durable; ``wrote`` follows it."""
+        return Write(self._file, joined(group.buffers), self.end)
+
+    def wrote(self, group: EncodedGroup) -> None:
+        """The group stands at the end, durably."""
+        self.end = self.synced = self.end + group.size
+
+    def write(self, group: EncodedGroup, *, sync: bool) -> None:
+        """Write a group at the end; durable on return when ``sync`` or where ``synced`` says so, else not yet.
+
+        Raises:
+            Full, SyncFailed: see ``File.pwritev``. ``end`` and ``synced`` stand where they were.
+        """
+        alone = self.synced == self.end
+        sync = sync or self._used
         self.lazy = self.lazy or not sync
         self._file.pwritev(joined(group.buffers), self.end, dsync=sync and alone)
         end = self.end + group.size
@@ -96,7 +110,6 @@ class SegmentWriter:
                 self._file.sync(data_only=end <= self._allocated)
             self.synced = end
         self.end = end
-        return group
 
     def sync(self) -> None:
         """Make every group durable. Cheap while the segment is within its preallocated length."""

@@ -11,14 +11,15 @@ last durable op id; logs that are not in the group and have nothing un-synced ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
+from stelae.log_support.appends import check_append
 from stelae.spi.errors import CallerError, Full, StelaeError, StorageError, SyncFailed, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
-from stelae.spi.wal import Append, Durable, Failed, Outcome, check_append
+from stelae.spi.wal import Append, Begun, Durable, Failed, Outcome
 from stelae_wal_shared.book import Book, past_the_end, unknown
 from stelae_wal_shared.format import RECORD_BYTES, Kind
 from stelae_wal_shared.group import Group
@@ -51,22 +52,32 @@ class Committer:
         if not group:
             return self._sync() if sync else {}
         outcomes: dict[LogId, Outcome] = {}
-        accepted: list[Accepted] = []
-        logs, size = self._book.logs, 0
-        for name, append in group.items():
-            log, entries = logs.get(name), append.entries
-            sizes = [len(entries[0].body)] if len(entries) == 1 else [len(entry.body) for entry in entries]
-            refusal = unknown(name) if log is None else _refusal(log, append, sizes)
-            if log is None or refusal is not None:
-                assert refusal is not None
-                outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
-                continue
-            accepted.append((log, append, sizes))
-            size += RECORD_BYTES * len(sizes) + (sizes[0] if len(sizes) == 1 else sum(sizes))
+        accepted, size = self._accept(group, outcomes)
         if accepted:
             self.groups += 1
             self._write(accepted, size, sync, outcomes)
         return outcomes
+
+    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
+        """Begin a commit, one write for all its logs, if none is refused and the segment need not roll."""
+        outcomes: dict[LogId, Outcome] = {}
+        accepted, size = self._accept(group, outcomes)
+        writer = self._tail.hot_writer(size) if accepted and not outcomes else None
+        if writer is None:
+            return None
+        records = _group_of(writer, accepted)
+
+        def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
+            self.groups += 1
+            (failure,) = failures
+            if failure is None:
+                writer.wrote(records.size)
+                self._wrote(writer, records, accepted, size, True, outcomes)
+            else:
+                self._fail(accepted, failure, outcomes)
+            return outcomes
+
+        return Begun((writer.write_of(records.buffers()),), finish)
 
     def fail_all(self, error: StorageError | OSError, logs: list[TabletLog]) -> SyncFailed:
         """After a failed write or sync: let these logs and every un-synced one fail for good."""
@@ -96,30 +107,59 @@ class Committer:
 
     # -- writing ---------------------------------------------------------------------------------
 
+    def _accept(self, group: Mapping[LogId, Append], outcomes: dict[LogId, Outcome]) -> tuple[list[Accepted], int]:
+        """What of a group fits its logs, and its length; ``outcomes`` gets the rest."""
+        accepted: list[Accepted] = []
+        logs, size = self._book.logs, 0
+        for name, append in group.items():
+            log, entries = logs.get(name), append.entries
+            sizes = [len(entries[0].body)] if len(entries) == 1 else [len(entry.body) for entry in entries]
+            refusal = unknown(name) if log is None else _refusal(log, append, sizes)
+            if log is None or refusal is not None:
+                assert refusal is not None
+                outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
+                continue
+            accepted.append((log, append, sizes))
+            size += RECORD_BYTES * len(sizes) + (sizes[0] if len(sizes) == 1 else sum(sizes))
+        return accepted, size
+
     def _write(self, accepted: list[Accepted], size: int, sync: bool, outcomes: dict[LogId, Outcome]) -> None:
         try:
             writer = self._tail.writer_for(size)
-            group = Group(writer.segment.nonce, writer.end, writer.synced)
-            for log, append, _ in accepted:
-                if append.entries:
-                    group.add_entries(_ENTRY, log.number, log.order + 1, append.entries, append.commit_hint)
-                else:
-                    assert append.replace_from is not None
-                    group.add(Kind.VOID, log.number, log.order + 1, OpId(0, append.replace_from), append.commit_hint)
-            writer.write(group.buffers(), group.size, sync=sync)
-        except Full as error:
-            self._fail_until_repair(accepted, error, outcomes)
-            return
+            records = _group_of(writer, accepted)
+            writer.write(records.buffers(), records.size, sync=sync)
         except (StorageError, OSError) as error:
-            failed = self.fail_all(error, [log for log, _, _ in accepted])
-            for log, _, _ in accepted:
-                outcomes[log.name] = Failed(failed, log.durable)
+            self._fail(accepted, error, outcomes)
             return
+        self._wrote(writer, records, accepted, size, sync, outcomes)
+
+    def _wrote(
+        self,
+        writer: Writer,
+        records: Group,
+        accepted: list[Accepted],
+        size: int,
+        sync: bool,
+        outcomes: dict[LogId, Outcome],
+    ) -> None:
         with self._book.lock:
-            self._publish(writer, accepted, group.offsets, sync, outcomes)
+            self._publish(writer, accepted, records.offsets, sync, outcomes)
         self.entry_bytes += size
         if sync and self._book.dirty:
             self._book.settle()
+
+    def _fail(self, accepted: list[Accepted], error: StorageError | OSError, outcomes: dict[LogId, Outcome]) -> None:
+        """After a full disk: settle without the group, and refuse its logs until repair. Else they fail for good."""
+        logs = [log for log, _, _ in accepted]
+        failed: StorageError
+        if isinstance(error, Full):
+            failed = self.settle_full(logs) or error
+            for log in logs:
+                log.failed = Failed(failed, log.durable)
+        else:
+            failed = self.fail_all(error, logs)
+        for log in logs:
+            outcomes[log.name] = Failed(failed, log.durable)
 
     def _publish(
         self, writer: Writer, accepted: list[Accepted], offsets: list[int], sync: bool, outcomes: dict[LogId, Outcome]
@@ -166,13 +206,17 @@ class Committer:
             return {log.name: Failed(failed, log.durable) for log in waiting}
         return {}
 
-    def _fail_until_repair(self, accepted: list[Accepted], error: Full, outcomes: dict[LogId, Outcome]) -> None:
-        """After a full disk: settle without the group, and refuse its logs until repair."""
-        logs = [log for log, _, _ in accepted]
-        failed = self.settle_full(logs) or error
-        for log in logs:
-            log.failed = Failed(failed, log.durable)
-            outcomes[log.name] = log.failed
+
+def _group_of(writer: Writer, accepted: list[Accepted]) -> Group:
+    """One write for all of them, at the end of what was written."""
+    group = Group(writer.segment.nonce, writer.end, writer.synced)
+    for log, append, _ in accepted:
+        if append.entries:
+            group.add_entries(_ENTRY, log.number, log.order + 1, append.entries, append.commit_hint)
+        else:
+            assert append.replace_from is not None
+            group.add(Kind.VOID, log.number, log.order + 1, OpId(0, append.replace_from), append.commit_hint)
+    return group
 
 
 def _refusal(log: TabletLog, append: Append, sizes: list[int]) -> StelaeError | None:

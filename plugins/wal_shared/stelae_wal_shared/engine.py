@@ -11,7 +11,7 @@ from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, Stora
 from stelae.spi.ids import LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append, LogState, Outcome, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, Begun, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_wal_shared.book import Book, past_the_end
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
@@ -85,6 +85,10 @@ class SharedWal(WalEngine):
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Append to many logs with one write; with an empty group and ``sync``, sync what was not."""
         return self._committer.commit(group, sync=sync)
+
+    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
+        """Begin a commit that is one write at the end of the open segment."""
+        return self._committer.begin(group)
 
     def repair(self, log: LogId) -> OpId:
         """Resume a log after a full disk, in a fresh segment.

@@ -63,6 +63,17 @@ class Tail:
                 return self._roll(writer)
         return writer
 
+    def hot_writer(self, size: int) -> Writer | None:
+        """Return what ``writer_for`` would, if that asks nothing of the disk; all in it is durable then."""
+        writer = self.writer
+        if writer is None or writer.unsynced:
+            return None
+        if writer.end + size >= writer.prepare_from:
+            self._prepare(writer)
+            if writer.end + size > writer.room and self._spare is not None and self._spare.ready:
+                return None
+        return writer
+
     def fresh(self) -> Writer:
         """Begin a segment behind whatever there is.
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import Buffer, File
+from stelae.spi.wal import Write
 from stelae_wal_shared.segment import Segment
 
 RESERVE_SHARE = 16
@@ -55,6 +56,14 @@ class Writer:
                 self._file.sync(data_only=end <= self._allocated)
             self.synced = end
         self.end = end
+
+    def write_of(self, buffers: Sequence[Buffer]) -> Write:
+        """The durable write of a group at the end, where all before it is durable; ``wrote`` follows it."""
+        return Write(self._file, joined(buffers), self.end)
+
+    def wrote(self, size: int) -> None:
+        """A group stands at the end, durably."""
+        self.end = self.synced = self.end + size
 
     def sync(self) -> None:
         """Make everything durable.

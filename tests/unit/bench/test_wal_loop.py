@@ -51,7 +51,7 @@ def run(
 
         def work() -> None:
             while (found := writer.take_work()) is not None:
-                writer.finish(writer.perform(found, cast(WalEngine, recorder)))
+                writer.post(writer.perform(found, cast(WalEngine, recorder)))
 
         def post(completions: list[Completion]) -> None:
             engine.answers += len(completions)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stelae.host.log_writer import LogWriter
+from stelae.host.settings import LogSettings
 from stelae.spi.ids import LogId
 from stelae.spi.services import Buffer
 from stelae.spi.wal import WalEngine
@@ -140,10 +141,16 @@ class FakePool:
 class FakeLogDriver:
     """Commits to the engine in a later turn of the loop."""
 
-    def __init__(self, engine: WalEngine, pool: FakePool, turns: FakeTurns, **bounds: int) -> None:
+    def __init__(self, engine: WalEngine, pool: FakePool, turns: FakeTurns, settings: LogSettings) -> None:
         self._engine, self._pool, self._turns = engine, pool, turns
         self.reader = self
-        self.writer = LogWriter(lock=threading.Lock(), wake=self._wake, post=self._post, **bounds)
+        self.writer = LogWriter(
+            lock=threading.Lock(),
+            wake=self._wake,
+            post=self._post,
+            queue_bytes_max=settings.queue_bytes_max,
+            group_bytes_max=settings.group_bytes_max,
+        )
 
     def read(self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[Any], None]) -> None:
         self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)
@@ -156,7 +163,7 @@ class FakeLogDriver:
 
     def _drain(self) -> None:
         while (work := self.writer.take_work()) is not None:
-            self.writer.finish(self.writer.perform(work, self._engine))
+            self.writer.post(self.writer.perform(work, self._engine))
 
     def _post(self, completions: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
         for callback, argument in completions:
@@ -178,8 +185,8 @@ class FakeMachine:
     def pool(self, name: str, threads_max: int) -> FakePool:
         return FakePool(self._turns)
 
-    def drive_log(self, engine: WalEngine, pool: Any, **bounds: int) -> FakeLogDriver:
-        return FakeLogDriver(engine, pool, self._turns, **bounds)
+    def drive_log(self, engine: WalEngine, pool: Any, settings: LogSettings) -> FakeLogDriver:
+        return FakeLogDriver(engine, pool, self._turns, settings)
 
     async def off_loop(self, work: Callable[[], Any]) -> Any:
         return work()

@@ -205,7 +205,7 @@ class Node:
 
     def _drive(self, writer: LogWriter) -> None:
         while (work := writer.take_work()) is not None:
-            writer.finish(writer.perform(work, self.wal))
+            writer.post(writer.perform(work, self.wal))
 
 
 def _run_all(completions: list[Completion]) -> None:

@@ -318,7 +318,7 @@ def test_appends_from_the_loop_race_a_real_thread_and_none_is_lost_or_doubled() 
         while True:
             wake.acquire()
             while (work := writer.take_work()) is not None:
-                writer.finish(writer.perform(work, Engine()))  # type: ignore[arg-type]
+                writer.post(writer.perform(work, Engine()))  # type: ignore[arg-type]
                 if not isinstance(work, Group):
                     return
 

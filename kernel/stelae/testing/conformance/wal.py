@@ -11,6 +11,8 @@ For an engine whose library does its own input and output, ``WalNative`` with a 
 engine's process, and loses power at every call that was recorded of it; what this machine cannot show is printed
 as *not proven here*.
 
+An engine that begins commits (``WalEngine.begin``) goes through all of it once more as ``by_begun(MyWal)``.
+
 ``WalBasics`` alone runs on any disk, also on a ``RealHarness``; ``WalScale``, a million entries, should, once.
 Choose sizes so small that the scenarios of some hundred entries roll files: what never happens in a test is not
 tested."""
@@ -18,13 +20,14 @@ tested."""
 from __future__ import annotations
 
 from stelae.testing.conformance.wal_basics import WalBasics
+from stelae.testing.conformance.wal_begun import WalBegun
 from stelae.testing.conformance.wal_histories import WalHistories
 from stelae.testing.conformance.wal_native import WalNative
 from stelae.testing.conformance.wal_scale import WalScale
 
 
-class WalConformance(WalHistories):
-    """Everything that a log engine has to do: basics, crashes, damage, failures, histories."""
+class WalConformance(WalBegun, WalHistories):
+    """Everything that a log engine has to do: basics, crashes, damage, failures, begun commits, histories."""
 
 
 __all__ = ["WalBasics", "WalConformance", "WalNative", "WalScale"]

@@ -41,7 +41,7 @@ class Waiters:
         work = self.writer.take_work()
         assert work is not None
         meanwhile()
-        self.writer.finish(self.writer.perform(work, self.engine))
+        self.writer.post(self.writer.perform(work, self.engine))
 
     def repair(self, log: LogId) -> object:
         """Repair a log; what came of it."""

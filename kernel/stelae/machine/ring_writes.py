@@ -1,0 +1,148 @@
+"""Durable writes that no thread waits for: begun on the event loop, which is told when they are done.
+
+A thread of its own costs each commit two hand-overs of the interpreter and two wake-ups, a fifth of what one appending
+client waits (ADR 48)."""
+
+import asyncio
+import errno
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Self, TypeAlias
+
+from stelae.host.ports import BlockingPool
+from stelae.machine.files import RealFile, write_error
+from stelae.machine.io_uring import IoUring
+from stelae.spi.errors import StorageError
+from stelae.spi.wal import Write
+
+ENTRIES = 1024
+"""Writes under way at once: a group has one for each tablet, with engines that keep a file for each."""
+
+BYTES_MAX = 1 << 20
+"""Of one write: larger ones are copied for longer than a thread takes to wake."""
+
+WAIT_S = 0.001
+"""Between two looks at what is under way, when a node stops."""
+
+_ONCE_MORE = {errno.EAGAIN, errno.EINTR, errno.ECANCELED, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOMEM, errno.ENOBUFS}
+"""Answers that say of the call, and not of the disk, that it did not happen."""
+
+Failures: TypeAlias = Sequence[StorageError | None]
+
+log = logging.getLogger(__name__)
+
+
+class RingWrites:
+    """Writes to ``RealFile`` by the system, on one event loop; ``open`` makes one.
+
+    Args:
+        pool: where a write is made again that the system did in part or not at all."""
+
+    def __init__(self, ring: IoUring, loop: asyncio.AbstractEventLoop, pool: BlockingPool) -> None:
+        self._ring = ring
+        self._loop = loop
+        self._pool = pool
+        self._tokens = itertools.count(1)
+        self._waiting: dict[int, tuple[_Batch, int]] = {}
+        self._again: set[object] = set()
+        self._over = False
+        self._turn = threading.Lock()  # Held while answers are dealt with, for ``wait`` to come before or behind.
+        loop.add_reader(ring.fileno(), self._answered)
+
+    @classmethod
+    def open(cls, loop: asyncio.AbstractEventLoop, pool: BlockingPool) -> Self | None:
+        """Begin on the running loop; ``None`` where the system has no such writes, or forbids them."""
+        try:
+            return cls(IoUring(ENTRIES), loop, pool)
+        except OSError as error:
+            log.info("no io_uring, so the log is written by a thread: %s", error)
+            return None
+
+    def begin(self, writes: Sequence[Write], done: Callable[[Failures], None]) -> bool:
+        """Begin these writes; ``done`` once, on the loop, with what became of each, when nothing of it is under way.
+
+        Returns:
+            false: nothing was begun, as they are of other files, too many or too long."""
+        if len(writes) + self._ring.under_way > self._ring.entries:
+            return False
+        calls: list[tuple[int, int, bytes, int]] = []
+        for write in writes:
+            if not isinstance(write.file, RealFile) or sum(map(len, write.buffers)) > BYTES_MAX:
+                return False
+            calls.append((next(self._tokens), write.file.fileno(), b"".join(write.buffers), write.offset))
+        begun = self._ring.write(calls)
+        if not begun:
+            return False
+        batch = _Batch(writes, [len(call[2]) for call in calls], done)
+        for at, call in enumerate(calls):
+            if at < begun:
+                self._waiting[call[0]] = batch, at
+            else:
+                self._make_again(batch, at)
+        return True
+
+    def wait(self) -> None:
+        """Block until no write is under way, and let none be made again; nobody begins one from now on. Any thread,
+        the loop's too."""
+        with self._turn:
+            self._over = True
+        while self._again or not self._ring.is_over():
+            time.sleep(WAIT_S)
+
+    def close(self) -> None:
+        """Stop; on the loop. ``done`` is called no more."""
+        if self._ring.fileno() >= 0:
+            self._loop.remove_reader(self._ring.fileno())
+        self._ring.close()
+
+    def _answered(self) -> None:
+        with self._turn:
+            self._take()
+
+    def _take(self) -> None:
+        for token, result in self._ring.answers():
+            batch, at = self._waiting.pop(token)
+            if result == batch.sizes[at]:
+                batch.settle(at, None)
+            elif result >= 0 or -result in _ONCE_MORE:
+                self._make_again(batch, at)
+            else:
+                write = batch.writes[at]
+                batch.settle(at, write_error(OSError(-result, os.strerror(-result)), write.file.path, write.offset))
+
+    def _make_again(self, batch: "_Batch", at: int) -> None:
+        """Make a write off the loop, as without a ring: the same bytes in the same place."""
+        if self._over:
+            return
+        this = object()
+        self._again.add(this)
+
+        def make() -> StorageError | None:
+            try:
+                return batch.writes[at].failure()
+            finally:
+                self._again.discard(this)
+
+        self._pool.run("ring", make, lambda failure: batch.settle(at, failure))
+
+
+class _Batch:
+    """Writes that were begun together."""
+
+    def __init__(self, writes: Sequence[Write], sizes: list[int], done: Callable[[Failures], None]) -> None:
+        self.writes = writes
+        self.sizes = sizes
+        self._done = done
+        self._left = len(writes)
+        self._failures: list[StorageError | None] = [None] * len(writes)
+
+    def settle(self, at: int, failure: StorageError | None) -> None:
+        """One of them is over; the last one's end is the end of all."""
+        self._failures[at] = failure
+        self._left -= 1
+        if not self._left:
+            self._done(self._failures)
