@@ -76,6 +76,12 @@ class Watch:
         self.lag = sum(f["stelae_replication_lag_entries"] + f["stelae_apply_lag_entries"] for f in found)
         self.compactions = min(figures["stelae_compactions_total"] for figures in found)
 
+    async def shown(self) -> None:
+        """Wait until every node shows its figures: a cluster serves without the last one."""
+        async with asyncio.timeout(WAIT_S):
+            while not all((node.directory / "data" / TARGET_FILE).exists() for node in self.nodes):
+                await asyncio.sleep(0.05)
+
     async def caught_up(self) -> None:
         """Wait until every node has applied all that was written: a follower that is pushed back comes later."""
         async with asyncio.timeout(WAIT_S):
@@ -121,6 +127,7 @@ def test_forty_times_what_memory_may_hold_is_written_and_memory_stays_bounded(cl
     async def run() -> None:
         async with await connect_async(cluster.addresses, timeout_s=WAIT_S) as client:
             table, watch = await client.table("t", timeout_s=WAIT_S), Watch(cluster.nodes)
+            await watch.shown()
             await load(table, range(WARM_BATCHES), watch)
             before = watch.peaks()
             await load(table, range(WARM_BATCHES, BATCHES), watch)

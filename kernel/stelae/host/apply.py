@@ -98,6 +98,7 @@ class Applier:
 
     def __post_init__(self) -> None:
         self.on_group: Callable[[Sequence[Entry]], None] | None = None  #: Gets all that is applied, if anybody cares.
+        self.has_room: Callable[[], bool] = lambda: True  #: Asked before each group; makes room if there is none.
         self._commit = self.applied.index
         self._busy = False
         self._failed = False
@@ -119,6 +120,8 @@ class Applier:
             if self._between:
                 self._off_loop(*self._between.popleft())
                 return
+            if not self.has_room():
+                return
             first = self.applied.index + 1
             end = min(self._commit + 1, self.cache.end_index)
             if first >= end:
@@ -132,9 +135,8 @@ class Applier:
             self._apply(entries)
 
     def between_groups(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run ``work`` off the loop while nothing is applied, then ``done(result)`` on the loop.
-
-        What is applied and the results table stand still meanwhile. An exception is the result."""
+        """Run ``work`` off the loop while nothing is applied, then ``done(result)`` on the loop. What is applied and
+        the results table stand still meanwhile. An exception is the result."""
         self._between.append((work, done))
         self.advance()
 

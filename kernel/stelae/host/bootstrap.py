@@ -103,9 +103,8 @@ class ReplicaLimits:
 
 
 def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> Recovered:
-    """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks.
-
-    ``StorageError``: log, store or results cannot be read: this replica has failed."""
+    """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks. ``StorageError``: log, store
+    or results cannot be read: this replica has failed."""
     log = superblock.log_id
     state = engines.wal.logs()[log]
     if state.damage is not None:

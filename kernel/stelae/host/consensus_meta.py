@@ -48,10 +48,8 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
         super().__init__(files, CONSENSUS, layout.consensus_of(tablet), tablet, crash)
 
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
-        """Replace the file; durable on return.
-
-        ``VoteRegression``: the term or the vote would go back; nothing was written. ``StorageError`` as of ``load``:
-        nothing was written; as of ``metadata.save``: do not go on."""
+        """Replace the file; durable on return. ``VoteRegression``: the term or the vote would go back; nothing was
+        written. ``StorageError`` as of ``load``: nothing was written; as of ``metadata.save``: do not go on."""
         known = self._known()
         term, vote = hard_state.term, hard_state.voted_for
         old = known.hard_state if known is not None else HardState()

@@ -56,9 +56,8 @@ class EntryCache:
         return None
 
     def get(self, first: int, end: int, bytes_max: int) -> list[Entry] | None:
-        """Entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
-
-        ``None`` if ``first`` is not cached: the caller reads the log instead."""
+        """Entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes. ``None`` if ``first`` is not
+        cached: the caller reads the log instead."""
         offset = first - self._first
         if offset < 0 or offset >= len(self._entries):
             return None

@@ -217,9 +217,8 @@ class ReadyExecutor:
                 self._send_range(wanted)
 
     def _announce_commit(self, stage: _Stage) -> None:
-        """Let entries be applied, now that the cache follows the log up to this Ready.
-
-        Earlier it might still hold entries that this Ready replaces with the committed ones."""
+        """Let entries be applied, now that the cache follows the log up to this Ready. Earlier it might still hold
+        entries that this Ready replaces with the committed ones."""
         if stage.ready.commit is not None:
             self._sink.committed(stage.ready.commit)
 
@@ -270,10 +269,8 @@ class ReadyExecutor:
                 self._ports.network.send(self._log.tablet_id, outbound, ())
 
     def _fail(self, origin: _Stage, failed: Failed) -> None:
-        """An append failed: no reply that depends on it or on anything later is ever sent.
-
-        Hard states in the pipeline still go to disk: the core has moved to those terms, and a
-        later message of them must find them durable."""
+        """An append failed: no reply that depends on it or on anything later is ever sent. Hard states in the pipeline
+        still go to disk: the core has moved to those terms, and a later message of them must find them durable."""
         durable_index = failed.durable.index
         for stage in self._pipeline:
             if stage.ready.id < origin.ready.id:
@@ -289,10 +286,8 @@ class ReadyExecutor:
         self._sink.log_failed(failed)
 
     def _save_due_config(self) -> None:
-        """Save a committed config once its own entry is durable here.
-
-        Sooner, a crash would leave metadata that remembers a config beside a log that does not,
-        which start-up cannot tell from a log that was lost."""
+        """Save a committed config once its own entry is durable here. Sooner, a crash would leave metadata that
+        remembers a config beside a log that does not, which start-up cannot tell from a log that was lost."""
         due = self._config_due
         durable = self._ports.writer.durable(self._log).index
         if due is not None and due.op_id.index <= durable:
@@ -329,10 +324,8 @@ class ReadyExecutor:
                 self._read_then_ship(wanted, first, min(end, self._cache.first_index))
 
     def _stands(self, wanted: Range) -> bool:
-        """Rule 2: both ends are still what the core meant.
-
-        While the term has not passed its leader's log only grows, so what the cache no longer
-        holds (durable and old) cannot have changed either."""
+        """Rule 2: both ends are still what the core meant. While the term has not passed its leader's log only grows,
+        so what the cache no longer holds (durable and old) cannot have changed either."""
         if wanted.term != self._term or wanted.last.index >= self._cache.end_index:
             return False
         for op_id in (wanted.prev, wanted.last):

@@ -48,8 +48,10 @@ class Flusher:
         self._able = "durable_flush" in self.applier.store.capabilities
         self.node_full = False  # All replicas together hold more than they may.
         self.busy = False  # an edit is under way
+        self._in_vain = False  # the last flush wrote nothing, for want of rows or of space
         self._collected = 0
         self.unsaved: tuple[Edit, Superblock] | None = None
+        self.applier.has_room = self._has_room
 
     @property
     def full(self) -> bool:
@@ -65,7 +67,15 @@ class Flusher:
         durable = self.writer.durable(self.superblock.log_id)
         if not self._able or durable.index < self.applier.applied.index or not self.applier.idle:
             return False
-        return self._run(self.applier.store.flush)
+        return self._run(self.applier.store.flush, flushes=True)
+
+    def _has_room(self) -> bool:
+        """Whether more may be applied: full, the rows are flushed first, if they can be. A backlog may be long."""
+        room = not self._able or self.applier.store.memory_bytes() < self.memory_bytes_max
+        room = room or self._in_vain or self.unsaved is not None
+        if not room:
+            self.flush()
+        return room
 
     def compact(self, floor: int = 0) -> bool:
         """Refuse reads below a hybrid timestamp and let the store compact, piece by piece; False: work is under way."""
@@ -78,7 +88,7 @@ class Flusher:
 
         return self._run(piece)
 
-    def _run(self, work: Callable[[], Edit | None]) -> bool:
+    def _run(self, work: Callable[[], Edit | None], *, flushes: bool = False) -> bool:
         if self.busy:
             return False
         self.busy = True
@@ -87,7 +97,11 @@ class Flusher:
             edit = work()
             return None if edit is None else (edit, self._with(edit))
 
-        self.applier.between_groups(write_out, self._proposed)
+        def proposed(result: Any) -> None:
+            self._in_vain = flushes and (result is None or isinstance(result, Full))
+            self._proposed(result)
+
+        self.applier.between_groups(write_out, proposed)
         return True
 
     def _with(self, edit: Edit) -> Superblock:

@@ -75,9 +75,8 @@ def physical_us(stamp: int) -> int:
 
 
 def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
-    """Return the ceiling that has to be durable before a clock may start, given the stored one.
-
-    ``ClockError``: that is so far ahead that every peer would refuse what this node gives out."""
+    """Return the ceiling that has to be durable before a clock may start, given the stored one. ``ClockError``: that is
+    so far ahead that every peer would refuse what this node gives out."""
     ahead_us = physical_us(stored) - (wall_us := clock.wall_us())
     if (excess_us := ahead_us - settings.error_us_max - settings.step_us) > 0:
         raise ClockError(
@@ -122,9 +121,8 @@ class HybridClock:
         return self._ceiling
 
     def now(self) -> int:
-        """Return the next timestamp: above every one given out or observed before.
-
-        ``ClockError``: all below the durable ceiling are used up: it could not be saved for long."""
+        """Return the next timestamp: above every one given out or observed before. ``ClockError``: all below the
+        durable ceiling are used up: it could not be saved for long."""
         stamp = max(timestamp(self._read()), self._last + 1)
         self._reserve(physical_us(stamp))
         if stamp > self._ceiling:
@@ -135,9 +133,8 @@ class HybridClock:
         return stamp
 
     def observe(self, stamp: int) -> None:
-        """Take note of a peer's timestamp: later ones of ours are above it.
-
-        ``ClockError``: too far ahead, or above the durable ceiling, which is then raised. The clock has not moved."""
+        """Take note of a peer's timestamp: later ones of ours are above it. ``ClockError``: too far ahead, or above the
+        durable ceiling, which is then raised. The clock has not moved."""
         peer_us = physical_us(stamp)
         if stamp <= self._last:
             if self.jumped_us < 0:
@@ -174,10 +171,9 @@ class HybridClock:
         return self._physical_us
 
     def _return_to_wall(self, peer_us: int) -> None:
-        """Believe a wall clock that was set back once a peer's timestamp bears it out.
-
-        Else a node that started ahead would stay ahead, refused by its peers, for as long as it
-        runs. Timestamps go on above the last one until time has caught up."""
+        """Believe a wall clock that was set back once a peer's timestamp bears it out. Else a node that started ahead
+        would stay ahead, refused by its peers, for as long as it runs. Timestamps go on above the last one until time
+        has caught up."""
         wall_us = self._clock.wall_us()
         if abs(wall_us - peer_us) <= self._error_us:
             self._physical_us, self._monotonic_us = wall_us, self._clock.monotonic_us()

@@ -66,9 +66,8 @@ class WrongDirectory(StorageError, code="WRONG_DIRECTORY"):
 
 
 def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
-    """Keep every other process out of the directory until the lock is released.
-
-    ``NotFormatted``: there is no such directory. ``Locked``: another process holds it; named, if its id can be read."""
+    """Keep every other process out of the directory until the lock is released. ``NotFormatted``: there is no such
+    directory. ``Locked``: another process holds it; named, if its id can be read."""
     if not files.exists(layout.root):
         raise NotFormatted(layout.root)
     try:

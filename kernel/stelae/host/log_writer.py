@@ -113,10 +113,8 @@ class LogWriter:
         self.post([(callback, None)])  # the queue has shrunk meanwhile
 
     def reserve(self, log: LogId, size_bytes: int) -> Slot:
-        """Fix the place of an append of ``size_bytes`` in its log. O(1).
-
-        ``Overloaded``: the queue is at its bound; try after ``when_room``. Any other ``StelaeError``: what failed the
-        log; or the writer is closing."""
+        """Fix the place of an append of ``size_bytes`` in its log. O(1). ``Overloaded``: the queue is at its bound; try
+        after ``when_room``. Any other ``StelaeError``: what failed the log; or the writer is closing."""
         if self._closing:
             raise Unavailable("the log writer is closing")
         state = self._logs.get(log)

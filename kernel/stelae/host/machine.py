@@ -46,9 +46,8 @@ class Machine(Protocol):
     rng: random.Random  #: Nobody can foresee it: what it draws names this run of the node.
 
     def start(self, on_defect: Callable[[BaseException], None]) -> NodeTurns:
-        """Begin on the running loop, whose lag is measured from now on as ``loop_lag_ms``.
-
-        ``on_defect`` is called on the loop with what nobody may raise: a deferred call, or a log engine."""
+        """Begin on the running loop, whose lag is measured from now on as ``loop_lag_ms``. ``on_defect`` is called on
+        the loop with what nobody may raise: a deferred call, or a log engine."""
 
     def pool(self, name: str, threads_max: int) -> Pool:
         """Make a pool that ``stop`` ends."""

@@ -94,9 +94,8 @@ def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
 
 
 def load(files: Files, kind: Kind[Record], path: str) -> Record:
-    """Read one file.
-
-    ``MetadataMissing``: there is no such file. ``Corrupt``, ``Foreign``, ``FutureVersion``: see :func:`decode`."""
+    """Read one file. ``MetadataMissing``: there is no such file. ``Corrupt``, ``Foreign``, ``FutureVersion``: see
+    :func:`decode`."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError as error:
@@ -105,9 +104,8 @@ def load(files: Files, kind: Kind[Record], path: str) -> Record:
 
 
 def save(files: Files, kind: Kind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH) -> None:
-    """Replace one file atomically; durable on return. The crash points bear the kind's name.
-
-    ``Full``: the old contents stand. ``SyncFailed``: the old or the new ones do."""
+    """Replace one file atomically; durable on return. The crash points bear the kind's name. ``Full``: the old contents
+    stand. ``SyncFailed``: the old or the new ones do."""
     crash.hit(f"{kind.name}.before_replace")
     files.replace(path, encode(kind, record))
     crash.hit(f"{kind.name}.after_replace")

@@ -92,9 +92,8 @@ class Node:
     # -- start -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bring the node up; it serves when this returns.
-
-        ``StelaeError``: it cannot; everything that was opened is closed again."""
+        """Bring the node up; it serves when this returns. ``StelaeError``: it cannot; everything that was opened is
+        closed again."""
         try:
             self._open_directory()
             self._start_loop()
@@ -228,9 +227,8 @@ class Node:
             self.host(one, campaign=hinted and tablet is not None and one.superblock.tablet_id == tablet.id)
 
     def host(self, recovered: Recovered, *, campaign: bool = False) -> None:
-        """Start the replica of a recovered tablet; what its files contradict fails it alone.
-
-        ``campaign``: it is the hinted leader of a tablet that never had one."""
+        """Start the replica of a recovered tablet; what its files contradict fails it alone. ``campaign``: it is the
+        hinted leader of a tablet that never had one."""
         tablet_id, limits = recovered.superblock.tablet_id, self.config.maintenance
         if not self._log_is_of_this_time(recovered):
             return

@@ -90,9 +90,8 @@ class PeerTraffic:
     # -- arrivals --------------------------------------------------------------------------------
 
     def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
-        """Take a consensus message.
-
-        ``PeerError``: it is malformed, from a stranger, or for a tablet that is not here; it has had no effect."""
+        """Take a consensus message. ``PeerError``: it is malformed, from a stranger, or for a tablet that is not here;
+        it has had no effect."""
         message = self._codec.decode(frames)
         replica = self._replicas.get(message.guard.tablet_id)
         if replica is None:

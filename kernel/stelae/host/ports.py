@@ -111,9 +111,8 @@ class WriteBatcher(Protocol):
     def add(
         self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
     ) -> None:
-        """Take a run of operations; ``CallerError``, and nothing is taken: unfit as a whole, or one of them is.
-
-        Rows at fault become row errors of their operation. ``token`` is the caller's."""
+        """Take a run of operations; ``CallerError``, and nothing is taken: unfit as a whole, or one of them is. Rows at
+        fault become row errors of their operation. ``token`` is the caller's."""
 
     def build(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
         """Return encoded payloads for everything taken since the last call, each with the tokens of its runs."""
@@ -163,9 +162,8 @@ class ReadySink(Protocol):
         """An append failed: stop taking input; ``Full`` may be repaired, others may not."""
 
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
-        """Hard state or config is not durable; nothing that depends on it goes out meanwhile.
-
-        ``retry`` saves again, for a disk that was full."""
+        """Hard state or config is not durable; nothing that depends on it goes out meanwhile. ``retry`` saves again,
+        for a disk that was full."""
 
     def fatal(self, effect: Fatal) -> None:
         """The core found a broken invariant: stop the tablet."""

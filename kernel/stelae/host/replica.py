@@ -180,9 +180,8 @@ class Replica:
         self._schedule_turn()
 
     def change_schema(self, schema: Schema, done: Callable[[WriteReply | StelaeError], None]) -> None:
-        """Replicate the next schema of the tablet; ``done`` as for ``write``, with one answer.
-
-        Its version is the fence: it must follow the one in force when it is applied. Repeating it is harmless."""
+        """Replicate the next schema of the tablet; ``done`` as for ``write``, with one answer. Its version is the
+        fence: it must follow the one in force when it is applied. Repeating it is harmless."""
         if (refusal := self._refusal()) is not None:
             done(refusal)
             return
@@ -190,10 +189,8 @@ class Replica:
         self._schedule_turn()
 
     def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
-        """Confirm leadership and wait until everything committed before the call is applied.
-
-        ``done`` gets the hybrid timestamp of the last applied entry, at which a scan is
-        linearizable (C14), or an error."""
+        """Confirm leadership and wait until everything committed before the call is applied. ``done`` gets the hybrid
+        timestamp of the last applied entry, at which a scan is linearizable (C14), or an error."""
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
@@ -201,7 +198,6 @@ class Replica:
 
     def transfer(self, to: NodeId | None, done: TransferDone) -> None:
         """Hand leadership over to a voter, or (``None``) to the best one; ``done`` with an error if it could not be.
-
         Writes get ``Unavailable`` meanwhile, for an election timeout at most (C8)."""
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)

@@ -107,9 +107,8 @@ class ResultsTable:
         self._open = 0
 
     def answer(self, client_id: ClientId, sequence: int, digest: int) -> OpResult | None:
-        """Return what a leader can answer without the log; ``None``: propose it (again).
-
-        A hit is the first answer, or the refusal that ``admit`` would give."""
+        """Return what a leader can answer without the log; ``None``: propose it (again). A hit is the first answer, or
+        the refusal that ``admit`` would give."""
         client = self._clients.get(client_id)
         if client is None:
             return None

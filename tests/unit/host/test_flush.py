@@ -321,11 +321,11 @@ def test_a_store_that_claims_to_have_flushed_what_it_has_not_fails_its_replica()
     assert node.file.load().flushed == ZERO
 
 
-def test_a_store_whose_rows_wait_for_a_flush_is_full_at_its_limit_and_not_after_it() -> None:
+def test_a_store_at_its_limit_is_flushed_at_once() -> None:
     node = Node.create()
     node.memory_bytes_max = 1
-    assert node.run(4, frozenset(), []).full
-    assert not node.run(6, frozenset({6}), []).full
+    assert not node.run(4, frozenset(), []).full
+    assert node.file.load().flushed == OpId(1, 4)
 
 
 def test_a_flush_behind_an_entry_that_no_store_sees_is_of_the_last_one_that_it_saw() -> None:

@@ -1,0 +1,198 @@
+"""A store that is full takes no more entries, also not those that were committed before anybody knew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stelae.host.apply import Applier
+from stelae.host.entry_cache import EntryCache
+from stelae.host.flush import Flusher
+from stelae.host.superblock import Superblock
+from stelae.spi.errors import Full
+from stelae.spi.ids import ZERO, LogId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.store import Edit
+
+TABLET = TabletId("t")
+LOG = LogId(TABLET, 1)
+
+
+class Store:
+    """Each entry takes one byte of memory, which a flush gives back."""
+
+    capabilities = frozenset({"durable_flush"})
+    schema = None
+
+    def __init__(self) -> None:
+        self.applied = ZERO
+        self.held = 0
+        self.compactions = 0
+        self.disk_full = False
+
+    def memory_bytes(self) -> int:
+        return self.held
+
+    def flush(self) -> Edit:
+        if self.disk_full:
+            raise Full("no space")
+        self.held = 0
+        return Edit(manifest=b"", flushed=self.applied)
+
+    def compact(self) -> Edit | None:
+        self.compactions += 1
+        return None
+
+    def commit(self, edit: Edit) -> None: ...
+
+
+class Pool:
+    """Runs what it is given when told, one piece at a time."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.waiting.append((work, done))
+
+    def work(self, pieces: int = 99) -> None:
+        while self.waiting and pieces:
+            pieces -= 1
+            work, done = self.waiting.pop(0)
+            try:
+                result = work()
+            except Full as error:
+                result = error
+            done(result)
+
+
+class Scene:
+    """A replica's applier and flusher; what of the log is durable is up to the test. Groups have one entry each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stelae.host.apply.GROUP_BYTES_MAX", 1)
+        self.store, self.pool, self.durable = Store(), Pool(), 99
+        self.failures: list[str] = []
+        self.saves: list[Superblock] = []
+        self.cache = EntryCache(ZERO, 1 << 20)
+        writer: Any = SimpleNamespace(durable=lambda log: OpId(1, self.durable), submit_job=lambda work, done: None)
+        results: Any = SimpleNamespace(dump=lambda: b"")
+        self.applier = Applier(
+            log=LOG,
+            store=self.store,  # type: ignore[arg-type]
+            results=results,
+            applied=ZERO,
+            schemas=(),
+            timestamp=0,
+            cache=self.cache,
+            reader=None,  # type: ignore[arg-type]
+            writer=writer,
+            pool=self.pool,
+            metrics=SimpleNamespace(count=lambda name, amount=1: None),  # type: ignore[arg-type]
+            on_answered=lambda answered: None,
+            on_schema=lambda schema: None,
+            on_applied=self._applied,
+            on_failed=self.failures.append,
+            later=lambda call: None,
+        )
+        self.flusher = Flusher(
+            file=SimpleNamespace(save=self._save),  # type: ignore[arg-type]
+            superblock=Superblock(tablet_id=TABLET, store_engine="store", schemas=()),
+            applier=self.applier,
+            writer=writer,
+            pool=self.pool,
+            retention=SimpleNamespace(flushed=lambda index: None, collectable=lambda: 0),  # type: ignore[arg-type]
+            flush_bytes=2,
+            memory_bytes_max=2,
+            on_failed=self.failures.append,
+        )
+        self.saving_fails = False
+
+    def _applied(self, op_id: OpId) -> None:
+        self.store.applied = op_id
+        self.store.held += 1
+        self.flusher.consider()
+
+    def _save(self, block: Superblock) -> None:
+        if self.saving_fails:
+            raise Full("no space")
+        self.saves.append(block)
+
+    def commit(self, upto: int) -> int:
+        """Append and commit entries up to an index; the last one that is applied."""
+        for index in range(self.cache.end_index, upto + 1):
+            self.cache.append((Entry(OpId(1, index), EntryKind.NOOP, index, b""),), None)
+        self.applier.commit_to(upto)
+        return self.applier.applied.index
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def test_a_backlog_waits_while_a_full_store_is_flushed(scene: Scene) -> None:
+    assert scene.commit(9) == 2
+    scene.pool.work()
+    assert scene.applier.applied.index == 9
+    assert [block.flushed.index for block in scene.saves] == [2, 4, 6, 8]
+    assert scene.failures == []
+
+
+def test_what_is_not_durable_is_not_flushed_and_nothing_is_put_on_top_of_it(scene: Scene) -> None:
+    scene.durable = 1
+    assert scene.commit(9) == 2
+    assert scene.pool.waiting == []
+    assert scene.flusher.full
+    scene.durable = 9
+    assert scene.commit(9) == 2
+    scene.pool.work()
+    assert scene.applier.applied.index == 9
+
+
+def test_a_flush_follows_the_work_that_was_in_its_way_although_nothing_more_comes(scene: Scene) -> None:
+    assert scene.commit(1) == 1
+    assert scene.flusher.compact()
+    scene.pool.work(0)
+    assert scene.commit(2) == 1, "the compaction has the store"
+    scene.durable = 1
+    scene.pool.work()
+    assert scene.applier.applied.index == 2
+    assert scene.store.compactions == 1
+    assert scene.flusher.full
+    assert scene.flusher.compact()
+    scene.durable = 2
+    assert not scene.flusher.consider(), "the compaction has the store"
+    scene.pool.work()
+    assert not scene.flusher.full
+    assert [block.flushed.index for block in scene.saves] == [2]
+
+
+def test_a_disk_that_is_full_does_not_hold_up_what_was_committed(scene: Scene) -> None:
+    scene.store.disk_full = True
+    scene.commit(5)
+    scene.pool.work(50)
+    assert scene.applier.applied.index == 5
+    assert scene.flusher.full
+    scene.store.disk_full = False
+    scene.commit(6)
+    scene.pool.work()
+    assert scene.applier.applied.index == 6
+    assert scene.saves[-1].flushed.index >= 5
+    assert not scene.flusher.full
+
+
+def test_nor_does_a_superblock_that_cannot_be_saved(scene: Scene) -> None:
+    scene.saving_fails = True
+    scene.commit(3)
+    scene.pool.work(50)
+    assert scene.flusher.unsaved is not None
+    assert scene.commit(9) == 9
+    scene.saving_fails = False
+    scene.flusher.collect()
+    scene.pool.work()
+    assert scene.saves[0].flushed.index == 2
+    assert not scene.flusher.full
