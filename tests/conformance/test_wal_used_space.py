@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stelae.testing.begun import by_begun
 from stelae.testing.conformance.wal import WalConformance
 from stelae.testing.wal_harness import VirtualHarness, WalHarness
 from tests.conformance.used_space import SMALL, InUsedSpace, plant
@@ -14,3 +15,10 @@ class TestInUsedSpace(WalConformance):
     def harness(self, monkeypatch: pytest.MonkeyPatch) -> WalHarness:
         plant(monkeypatch)
         return VirtualHarness(InUsedSpace, SMALL)
+
+
+class TestBegunInUsedSpace(WalConformance):
+    @pytest.fixture
+    def harness(self, monkeypatch: pytest.MonkeyPatch) -> WalHarness:
+        plant(monkeypatch)
+        return VirtualHarness(by_begun(InUsedSpace), SMALL)

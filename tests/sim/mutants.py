@@ -296,10 +296,10 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="log_durability",
     ),
     Mutant(
-        name="log engine: what has begun is shown",
-        rule="durability 3",
-        target="stelae_wal_segmented.log:TabletLog.begin",
-        replacement=mutations.show_what_has_begun,
+        name="log engine: a commit is finished before it is written",
+        rule="durability 1",
+        target="stelae_wal_segmented.engine:SegmentedWal.begin",
+        replacement=mutations.finish_before_it_is_written,
         invariant="log_durability",
     ),
     Mutant(

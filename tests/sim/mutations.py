@@ -16,7 +16,7 @@ from stelae.spi.consensus import TabletConfig
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.wal import Durable, Failed
+from stelae.spi.wal import Begun, Durable, Failed
 from stelae.spi.write import Answer, OpResult, RowCode, RowError, WriteReply
 
 Original = Callable[..., Any]
@@ -272,13 +272,12 @@ def make_a_begun_write_without_sync(original: Original, self: Any) -> Any:
     self.file.pwritev(self.buffers, self.offset)
 
 
-def show_what_has_begun(original: Original, self: Any, append: Any) -> Any:
-    begun = original(self, append)
+def finish_before_it_is_written(original: Original, self: Any, group: Any) -> Any:
+    begun = original(self, group)
     if begun is None:
         return None
-    write, finish = begun
-    outcome = finish(None)
-    return write, lambda failure: outcome
+    outcomes = begun.finish([None] * len(begun.writes))
+    return Begun(begun.writes, lambda failures: outcomes)
 
 
 def forget_the_base(original: Original, self: Any, **changes: Any) -> Any:
