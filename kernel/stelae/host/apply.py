@@ -134,9 +134,17 @@ class Applier:
                 return
             self._apply(entries)
 
+    def stop(self, done: Callable[[None], None]) -> None:
+        """As ``halt``; ``done`` once what is in hand has ended: the store may be closed then, and not before."""
+        self.halt()
+        self.pool.run(f"apply/{self.log.tablet_id}", lambda: None, done)
+
+    def halt(self) -> None:
+        """Begin nothing more."""
+        self._failed = True
+
     def between_groups(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run ``work`` off the loop while nothing is applied, then ``done(result)`` on the loop. What is applied and
-        the results table stand still meanwhile. An exception is the result."""
+        """Run ``work`` off the loop while what is applied stands still, then ``done(result or exception)`` on it."""
         self._between.append((work, done))
         self.advance()
 
@@ -196,5 +204,5 @@ class Applier:
         self.on_applied(group.last)
 
     def _fail(self, reason: str) -> None:
-        self._failed = True
+        self.halt()
         self.on_failed(reason)

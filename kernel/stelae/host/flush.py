@@ -130,6 +130,7 @@ class Flusher:
         def saved(result: Any) -> None:
             if isinstance(result, Full):
                 self.unsaved = (edit, block)  # The edit stands: ``collect`` tries again, and nothing else begins.
+                self.applier.advance()
                 return
             if isinstance(result, Exception):
                 self._fail(f"the superblock cannot be saved: {result}")
@@ -169,4 +170,5 @@ class Flusher:
 
     def _fail(self, reason: str) -> None:
         self.busy = False
+        self.applier.halt()
         self.on_failed(reason)

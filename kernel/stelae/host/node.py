@@ -289,12 +289,17 @@ class Node:
         assert self._clock_timer is not None
         self._clock_timer.cancel()
         await self._drain_log()
-        for replica in self.replicas.values():
-            replica.applier.store.close()
+        await asyncio.gather(*map(self._close_store, self.replicas.values()))
         self.messenger.close()
         self._clean = self.crashed is None
         await self._machine.off_loop(self._undo.close)
         log.info("node stopped node=%s", self.node_id)
+
+    async def _close_store(self, replica: Replica) -> None:
+        ended = asyncio.Event()
+        replica.applier.stop(lambda _none: ended.set())
+        await ended.wait()
+        replica.applier.store.close()
 
     def _mark_clean(self) -> None:
         if self._clean:

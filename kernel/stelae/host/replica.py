@@ -327,7 +327,7 @@ class Replica:
         self.applier.commit_to(index if self.status.role is Role.LEADER else late)
 
     def drained(self) -> None:
-        if self.flusher.full:
+        if self.flusher.full and not self._closed:
             self.flusher.consider()
         self._ports.turns.defer_last(self._catch_up)
 

@@ -167,6 +167,7 @@ class TabletManager:
         yield WithLog(lambda _wal: None)  # behind every append that was handed over
         if not failed:
             yield Until(lambda: replica.executor.idle or bool(replica.failure))
+        replica.applier.halt()
         last = self._node.writer.durable(replica.log)
         yield OffLoop(replica.applier.store.close)
         return last

@@ -1,14 +1,15 @@
 """Linux' ``io_uring``, as much of it as durable writes need: begun here, made by the system, and told of by a poll.
 
-No library: what there is for Python asks for a system of last year and is made for one kind of processor. The three
-system calls and the memory shared with the system are described in io_uring(7) and io_uring_setup(2). Nothing polls in
-the system (no ``SQPOLL``): it looks at what was sent inside ``io_uring_enter`` alone, on the caller's own thread, and
-answers are read after a poll of the ring. So no memory barriers are needed but those that are in these calls."""
+No library: what there is for Python asks for a system of last year. The three system calls and the memory shared with
+the system are described in io_uring(7) and io_uring_setup(2). Nothing polls in the system (no ``SQPOLL``): it looks at
+what was sent inside ``io_uring_enter`` alone, on the caller's own thread. Answers may come while others are taken: on
+processors that keep the order of writes to memory they need no barrier, and on others this is not used."""
 
 import ctypes
 import errno
 import mmap
 import os
+import platform
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +21,9 @@ ENTER: Final = 426
 
 FEATURES: Final = 1 << 0 | 1 << 1 | 1 << 9
 """What the system must offer: one map for both queues, no answer lost, workers that are the process's (Linux 5.12)."""
+
+ORDERED: Final = ("x86_64", "AMD64")
+"""Processors that show writes to memory in their order, so that an answer is whole once it is counted."""
 
 OP_WRITE: Final = 23
 ASYNC: Final = 1 << 4
@@ -50,6 +54,8 @@ class IoUring:
     def __init__(self, entries: int) -> None:
         if not RWF_DSYNC:
             raise OSError(errno.ENOSYS, "this system has no synchronous writes")
+        if platform.machine() not in ORDERED:
+            raise OSError(errno.ENOSYS, f"on {platform.machine()} an answer could be seen before what it says")
         params = ctypes.create_string_buffer(_PARAMS.size)
         self._fd = _system(SETUP, entries, ctypes.addressof(params), 0, 0)
         self._under_way: dict[int, bytes] = {}  # What is written has to stay where it is until the system says so.
@@ -98,7 +104,10 @@ class IoUring:
         begun = 0
         with suppress(OSError):
             while begun < len(writes):
-                begun += _system(ENTER, self._fd, len(writes) - begun, 0, 0)
+                taken = _system(ENTER, self._fd, len(writes) - begun, 0, 0)
+                if not taken:
+                    break
+                begun += taken
         if begun < len(writes):
             words[self._sent_tail] = (tail + begun) & _WORD  # The system looks at it in the call alone.
             for token, _, _, _ in writes[begun:]:

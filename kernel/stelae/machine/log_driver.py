@@ -13,7 +13,7 @@ from functools import partial
 from stelae.host.log_writer import Completion, Group, LogWriter, Work
 from stelae.host.ports import BlockingPool
 from stelae.machine.loop import LoopTurns
-from stelae.machine.ring_writes import Failures, RingWrites
+from stelae.machine.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
@@ -100,8 +100,10 @@ class EngineDriver:
                 self._handed.put(partial(self._do_one, work))
 
     def _begin(self, group: Group) -> bool:
-        """Begin a group if it can be begun."""
+        """Begin a group if it can be begun, and the loop may take the time to encode it."""
         assert self._ring is not None
+        if sum([slot.size_bytes for slots in group.slots.values() for slot in slots]) > BYTES_MAX:
+            return False
         begun = self._engine.begin(group.appends)
         return begun is not None and self._ring.begin(begun.writes, self._written(group, begun))
 

@@ -68,7 +68,7 @@ class RealMachine:
 
     def drive_log(self, engine: WalEngine, pool: Pool, settings: LogSettings) -> EngineDriver:
         """Write a log with the system's help where there is such, and by a thread."""
-        ring = RingWrites.open(asyncio.get_running_loop(), pool) if settings.io_uring else None
+        ring = RingWrites.open(asyncio.get_running_loop(), pool, self._on_defect) if settings.io_uring else None
         self.metrics.gauge("log_io_uring", ring is not None)
         return EngineDriver(
             engine,

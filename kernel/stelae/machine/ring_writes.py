@@ -40,9 +40,17 @@ class RingWrites:
     """Writes to ``RealFile`` by the system, on one event loop; ``open`` makes one.
 
     Args:
-        pool: where a write is made again that the system did in part or not at all."""
+        pool: where a write is made again that the system did in part or not at all.
+        on_defect: called with what nobody may raise where an answer is dealt with; those writes are never told of."""
 
-    def __init__(self, ring: IoUring, loop: asyncio.AbstractEventLoop, pool: BlockingPool) -> None:
+    def __init__(
+        self,
+        ring: IoUring,
+        loop: asyncio.AbstractEventLoop,
+        pool: BlockingPool,
+        on_defect: Callable[[BaseException], None],
+    ) -> None:
+        self._on_defect = on_defect
         self._ring = ring
         self._loop = loop
         self._pool = pool
@@ -54,10 +62,12 @@ class RingWrites:
         loop.add_reader(ring.fileno(), self._answered)
 
     @classmethod
-    def open(cls, loop: asyncio.AbstractEventLoop, pool: BlockingPool) -> Self | None:
+    def open(
+        cls, loop: asyncio.AbstractEventLoop, pool: BlockingPool, on_defect: Callable[[BaseException], None]
+    ) -> Self | None:
         """Begin on the running loop; ``None`` where the system has no such writes, or forbids them."""
         try:
-            return cls(IoUring(ENTRIES), loop, pool)
+            return cls(IoUring(ENTRIES), loop, pool, on_defect)
         except OSError as error:
             log.info("no io_uring, so the log is written by a thread: %s", error)
             return None
@@ -100,8 +110,12 @@ class RingWrites:
         self._ring.close()
 
     def _answered(self) -> None:
-        with self._turn:
-            self._take()
+        try:
+            with self._turn:
+                self._take()
+        except Exception as error:
+            log.exception("an answer of io_uring could not be dealt with")
+            self._on_defect(error)
 
     def _take(self) -> None:
         for token, result in self._ring.answers():
@@ -127,7 +141,11 @@ class RingWrites:
             finally:
                 self._again.discard(this)
 
-        self._pool.run("ring", make, lambda failure: batch.settle(at, failure))
+        try:
+            self._pool.run("ring", make, lambda failure: batch.settle(at, failure))
+        except BaseException:
+            self._again.discard(this)
+            raise
 
 
 class _Batch:

@@ -94,6 +94,7 @@ class LmdbStore(TabletStore):
         return self._state[2]
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
+        self._upkeep.check()
         state = self._state
         results = []
         env = self._upkeep.env
@@ -135,6 +136,7 @@ class LmdbStore(TabletStore):
             yield from changes(view, after, until, spec)
 
     def flush(self) -> Edit | None:
+        self._upkeep.check()
         stamp, applied, schema = self._state
         if applied == self._upkeep.flushed:
             return None

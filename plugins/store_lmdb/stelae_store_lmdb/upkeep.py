@@ -43,7 +43,7 @@ class Upkeep:
 
     def flush(self, memory: MemoryPart, floor: int) -> int:
         """Write out a part of memory; return in how many pieces. ``Full``: nothing of it may be forgotten."""
-        self._check()
+        self.check()
         if self.env is None:
             self.env = created(self._place)
         try:
@@ -97,14 +97,16 @@ class Upkeep:
 
     def close(self) -> None:
         """Close the environment, and record that it was closed."""
-        if self.env is None:
+        env, self.env = self.env, None
+        failed, self._failed = self._failed, self._failed or "the store is closed"
+        if env is None:
             return
-        self.env.close()
-        if not self._failed:
+        env.close()
+        if not failed:
             self._place.marker.write(Left.CLEAN)
-        self.env = None
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """``StorageError``: it has failed, or is closed: what it holds is not to be changed."""
         if self._failed:
             raise StorageError(self._failed, path=self._place.data_path)
 

@@ -148,7 +148,12 @@ class TabletLog:
 
     def _written(self, writer: SegmentWriter, append: Append, group: EncodedGroup, *, sync: bool) -> Outcome:
         with self.lock:
-            self._publish(writer, append, group.offsets)
+            damaged = self.corrupt()
+            if damaged is None:
+                self._publish(writer, append, group.offsets)
+        if damaged is not None:  # Met by a reader meanwhile: the log ends before that.
+            self.durable = min(self.durable, self.last)
+            return Failed(damaged, self.durable)
         if writer.synced == writer.end:
             self.durable = self.last
         elif append.replace_from is not None and append.replace_from <= self.durable.index:

@@ -12,7 +12,7 @@ from stelae.host.apply import Applier
 from stelae.host.entry_cache import EntryCache
 from stelae.host.flush import Flusher
 from stelae.host.superblock import Superblock
-from stelae.spi.errors import Full
+from stelae.spi.errors import Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.store import Edit
@@ -32,11 +32,16 @@ class Store:
         self.held = 0
         self.compactions = 0
         self.disk_full = False
+        self.broken = False
+        self.flushes = 0
 
     def memory_bytes(self) -> int:
         return self.held
 
     def flush(self) -> Edit:
+        self.flushes += 1
+        if self.broken:
+            raise SyncFailed("a sync failed")
         if self.disk_full:
             raise Full("no space")
         self.held = 0
@@ -64,7 +69,7 @@ class Pool:
             work, done = self.waiting.pop(0)
             try:
                 result = work()
-            except Full as error:
+            except StelaeError as error:
                 result = error
             done(result)
 
@@ -196,3 +201,35 @@ def test_nor_does_a_superblock_that_cannot_be_saved(scene: Scene) -> None:
     scene.pool.work()
     assert scene.saves[0].flushed.index == 2
     assert not scene.flusher.full
+
+
+def test_what_was_committed_is_applied_although_the_store_filled_while_the_superblock_had_no_space(
+    scene: Scene,
+) -> None:
+    scene.saving_fails = True
+    assert scene.commit(5) == 2
+    scene.pool.work()
+    assert scene.flusher.unsaved is not None
+    assert scene.applier.applied.index == 5
+
+
+def test_a_flush_that_fails_for_good_is_not_repeated(scene: Scene) -> None:
+    scene.store.broken = True
+    scene.commit(9)
+    scene.pool.work()
+    assert scene.store.flushes == 1
+    assert len(scene.failures) == 1
+    assert scene.commit(9) == 2
+    assert scene.pool.waiting == []
+
+
+def test_a_store_is_closed_behind_what_is_in_hand_and_nothing_follows(scene: Scene) -> None:
+    ended: list[int] = []
+    assert scene.commit(9) == 2
+    scene.applier.stop(lambda _none: ended.append(scene.store.flushes))
+    assert ended == [], "a flush is in hand"
+    scene.pool.work()
+    assert ended == [1]
+    assert scene.commit(9) == 2
+    assert not scene.flusher.flush() or not scene.pool.waiting
+    assert scene.store.flushes == 1

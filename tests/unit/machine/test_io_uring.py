@@ -143,6 +143,12 @@ def test_a_system_without_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         IoUring(8)
 
 
+def test_another_kind_of_processor_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_uring.platform, "machine", lambda: "aarch64")
+    with pytest.raises(OSError, match="on aarch64 an answer could be seen before what it says"):
+        IoUring(8)
+
+
 def test_an_old_system_is_not_used(ring: IoUring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(io_uring, "FEATURES", 1 << 31)
     before = len(os.listdir("/proc/self/fd"))

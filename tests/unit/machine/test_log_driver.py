@@ -16,7 +16,7 @@ from stelae.machine.event_loop import new_event_loop
 from stelae.machine.files import RealFiles
 from stelae.machine.log_driver import EngineDriver
 from stelae.machine.real import RealMachine
-from stelae.machine.ring_writes import Failures, RingWrites
+from stelae.machine.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
@@ -122,8 +122,8 @@ class Scene:
             self.machine.clock,
             self.machine.metrics,
             ring,  # type: ignore[arg-type]
-            queue_bytes_max=1 << 20,
-            group_bytes_max=1 << 20,
+            queue_bytes_max=8 << 20,
+            group_bytes_max=8 << 20,
             on_crash=self.defects.append,
         )
         self.writer = self.driver.writer
@@ -131,9 +131,9 @@ class Scene:
         self.told: list[int | str] = []
         self._next = 1
 
-    def append(self) -> None:
+    def append(self, body: bytes = b"body") -> None:
         index, self._next = self._next, self._next + 1
-        entry = Entry(OpId(1, index), EntryKind.WRITE, index, b"body")
+        entry = Entry(OpId(1, index), EntryKind.WRITE, index, body)
 
         def done(outcome: Outcome) -> None:
             self.told.append(outcome.last.index if isinstance(outcome, Durable) else "failed")
@@ -213,6 +213,22 @@ def test_what_cannot_be_begun_is_committed_by_the_thread_and_the_next_is_begun_a
         ways = [call for call in scene.engine.calls if call != "begin"]
         assert ways == ["commit", "finish"] * 3
         assert scene.defects == []
+
+    run(check, ring)
+
+
+def test_what_takes_long_to_encode_is_left_to_the_thread() -> None:
+    ring = Ring()
+
+    async def check(scene: Scene) -> None:
+        scene.append(bytes(BYTES_MAX + 1))
+        await scene.settle(1)
+        scene.append(bytes(BYTES_MAX // 2))
+        await asyncio.sleep(0.01)
+        ring.answer()
+        await scene.settle(2)
+        await scene.stop()
+        assert scene.engine.calls == ["commit", "begin", "finish"]
 
     run(check, ring)
 
@@ -412,5 +428,5 @@ def test_a_node_says_how_its_log_is_written(monkeypatch: pytest.MonkeyPatch) -> 
         return machine.figures.gauges()["log_io_uring"]
 
     assert asyncio.run(check(LogSettings(io_uring=False))) == 0
-    monkeypatch.setattr(RingWrites, "open", classmethod(lambda cls, loop, pool: Ring()))
+    monkeypatch.setattr(RingWrites, "open", classmethod(lambda cls, loop, pool, on_defect: Ring()))
     assert asyncio.run(check(LogSettings())) == 1

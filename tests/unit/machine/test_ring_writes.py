@@ -67,8 +67,11 @@ class Pool:
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.refuses: Exception | None = None
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        if self.refuses is not None:
+            raise self.refuses
         self.waiting.append((work, done))
 
     def work(self) -> None:
@@ -81,7 +84,8 @@ class Scene:
     def __init__(self, directory: Path) -> None:
         self.ring = FakeRing()
         self.pool = Pool()
-        self.writes = RingWrites(self.ring, asyncio.get_running_loop(), self.pool)  # type: ignore[arg-type]
+        self.defects: list[BaseException] = []
+        self.writes = RingWrites(self.ring, asyncio.get_running_loop(), self.pool, self.defects.append)  # type: ignore[arg-type]
         self.files = [RealFiles().create(str(directory / f"{number}")) for number in range(3)]
         self.told: list[Failures] = []
 
@@ -204,6 +208,18 @@ def test_what_is_not_for_the_ring_is_not_begun(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
+def test_an_answer_that_cannot_be_dealt_with_is_a_defect_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        assert scene.begin(scene.write(0))
+        scene.pool.refuses = RuntimeError("can't start new thread")
+        await scene.answer(-errno.ENOMEM)
+        assert scene.defects == [scene.pool.refuses]
+        assert scene.told == []
+        scene.writes.wait()
+
+    run(tmp_path, check)
+
+
 def test_who_waits_goes_on_when_nothing_is_under_way_any_more(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
         scene.writes.wait()
@@ -270,7 +286,7 @@ def test_a_system_without_a_ring_is_left_alone(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(ring_writes, "IoUring", forbidden)
 
     async def check() -> None:
-        assert RingWrites.open(asyncio.get_running_loop(), Pool()) is None
+        assert RingWrites.open(asyncio.get_running_loop(), Pool(), lambda defect: None) is None
 
     asyncio.run(check())
 

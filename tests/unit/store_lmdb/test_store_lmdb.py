@@ -10,7 +10,7 @@ import pytest
 
 from stelae.rows.keys import encode_key
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.spi.errors import Corrupt, FutureVersion, Unsupported
+from stelae.spi.errors import Corrupt, FutureVersion, StorageError, Unsupported
 from stelae.spi.scan import Compare, In, Order, ScanSpec
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, StoreHarness, delete, upsert
@@ -174,3 +174,22 @@ def test_comparisons_on_a_key_of_one_column_narrow_a_scan() -> None:
     assert narrowed(after=code(6), order=Order.KEY_DESCENDING) == (None, code(6))
     doubles = schema_from_plain({"columns": [{"name": "k", "type": "double"}], "key": ["k"]})
     assert key_range(doubles, ScanSpec(predicates=(Compare(1, "=", 0.0),))) == (None, None)
+
+
+def test_a_store_that_is_closed_takes_nothing_and_flushes_nothing(replica: LmdbReplica) -> None:
+    for number in range(5):
+        replica.write(upsert((number, "before", number)))
+    edit = replica.store.flush()
+    assert edit is not None
+    replica.manifest, replica.flushed = edit.manifest, edit.flushed
+    replica.write(upsert((5, "behind", 5)))
+    before = replica.rows()
+    replica.store.close()
+    with pytest.raises(StorageError, match="the store is closed"):
+        replica.store.flush()
+    with pytest.raises(StorageError, match="the store is closed"):
+        replica.write(upsert((6, "late", 6)))
+    assert replica.store.compact() is None
+    replica.log.pop()
+    replica.crash()
+    assert replica.rows() == before

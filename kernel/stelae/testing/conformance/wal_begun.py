@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stelae.spi.errors import Full, StelaeError, StorageError, SyncFailed
+from stelae.spi.errors import Corrupt, Full, StelaeError, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId
 from stelae.spi.wal import Append, Begun, Durable, Failed, WalEngine
 from stelae.testing.begun import begins
@@ -177,6 +177,38 @@ class WalBegun:
             assert scene.engine.begin({}) is None
             scene.check(scene.model)
             scene.commit_next()
+
+    def test_damage_that_a_reader_meets_meanwhile_is_not_appended_to(self, harness: WalHarness) -> None:
+        met = 0
+        for scene in scenes(harness):
+            if not self._damage_met(scene):
+                continue
+            met += 1
+            good = scene.engine.logs()[LOG].last
+            assert good < scene.model.last
+            outcomes = scene.begun.perform()
+            failed = outcomes[LOG]
+            assert isinstance(failed, Failed) and failed.durable <= good
+            assert scene.engine.logs()[LOG].last == good
+            assert scene.engine.begin({LOG: _next(scene.model)}) is None
+            scene.harness.crash(scene.engine)
+        assert met or not begins(harness.engine_type)
+
+    def _damage_met(self, scene: Scene) -> bool:
+        """Change a byte of an early entry of the first log, and have a reader find it; false where none does."""
+        if not scene.model.held:
+            return False
+        wanted = scene.model.held[0].body
+        for path, data in scene.harness.tree().items():
+            at = data.find(wanted)
+            if at >= 0 and (LOG.tablet_id in path or OTHER.tablet_id not in path):
+                scene.harness.disk.open(path, writable=True).pwritev([b"?"], at + 1)
+                try:
+                    scene.engine.read(LOG, scene.model.base.index + 1, scene.model.last.index + 1, 1 << 30)
+                except Corrupt:
+                    return True
+                return False
+        return False
 
     def test_a_begun_commit_that_is_performed_is_durable(self, harness: WalHarness) -> None:
         for scene in scenes(harness):
