@@ -315,6 +315,11 @@ class TabletLog:
         sequences = sequences_of(self.setting.files, self.directory, self.log.generation)
         found = recover_log(self.setting.files, self.directory, self.log, sequences)
         with self.lock:
+            # Whoever still reads counts, and gives back, on the segments as they were known before. In their place
+            # these are held for good: such a file is removed when it is collected, never used again.
+            held = {segment.path for segment in self.chain.segments if segment.held()}
+            for segment in found.chain.segments:
+                segment.holders += segment.path in held
             self._take_over(found)
         damaged = self.corrupt()
         if damaged is not None:
