@@ -16,11 +16,10 @@ there before passes for its entries (durability rule 6)."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
-from stelae.log_support.spare import discard
 from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files
 from stelae_wal_segmented.format import NEW_SPACE, SEGMENT_HEADER_BYTES
@@ -69,7 +68,7 @@ class KeptFiles:
 
 
 class UsedFile:
-    """A kept file on its way to be the space of a segment.
+    """A kept file on its way to be the space of a segment. It has one of two names until that has a header.
 
     Args:
         kept: its path.
@@ -93,14 +92,22 @@ class UsedFile:
         Raises:
             StorageError, OSError: it could not be, and the file is gone as far as possible.
         """
-        self._files.rename(self._kept, self._path)
-        file = self._files.open(self._path, writable=True)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.remove)
+            self._files.rename(self._kept, self._path)
+            file = self._files.open(self._path, writable=True)
+            undo.callback(file.close)
             self._note(file, wanted)
-        except StorageError:
-            discard(self._files, file, self._path)
-            raise
+            undo.pop_all()
         return file
+
+    def remove(self) -> None:
+        """Remove what is left under either name; left-overs go at the next start. On any thread.
+
+        The first name goes first: a worker that begins later finds nothing, and one that was faster left the other."""
+        for path in (self._kept, self._path):
+            with suppress(OSError, StorageError):
+                self._files.remove(path)
 
     def _note(self, file: File, wanted: Callable[[], bool]) -> None:
         sectors, start = space_within(SEGMENT_HEADER_BYTES, min(file.size(), self._size))

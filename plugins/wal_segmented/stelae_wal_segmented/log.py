@@ -172,12 +172,13 @@ class TabletLog:
         return None
 
     def cool(self) -> None:
-        """Keep no handle, spare space or index; a failed log keeps its state.
+        """Keep no handle, spare space or index; a failed or damaged log gives back its spare space, and no more.
 
         Raises:
             StorageError: the open segment could not be settled; the log fails.
         """
         if self.failed is not None or self.damage is not None:
+            self.end.drop_spare()
             return
         try:
             self.end.seal(self.chain)

@@ -17,11 +17,10 @@ it has no entries.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 
-from stelae.log_support.spare import Spare, make_file
-from stelae.spi.errors import Full, StorageError
+from stelae.log_support.spare import Spare, discard, make_file
+from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import File, Files, Workers
 from stelae_wal_segmented.compression import Compressor
@@ -147,9 +146,7 @@ class OpenEnd:
 
     def drop_spare(self) -> None:
         """Give back the space reserved for the next segment, and kept for those behind it."""
-        spare, self._spare, self._used = self._spare, None, None
-        if spare is not None:
-            spare.give_up()
+        self._give_up_spare()
         self.kept.drop()
 
     def keep(self, segment: Segment) -> bool:
@@ -223,7 +220,7 @@ class OpenEnd:
     def _request(self, writer: SegmentWriter, failed: Spare | None) -> None:
         """Have the next segment prepared; after a failure not before some more was appended."""
         if failed is not None:
-            self._spare = self._used = None
+            self._give_up_spare()
             self._retry_at = writer.end + writer.target // 4
         if writer.end < self._retry_at:
             return
@@ -232,6 +229,14 @@ class OpenEnd:
         size = config.segment_bytes(self._rolls + 1)
         self._spare = self._next_space(size, None if writer.lazy else self.kept.take())
         self._spare.request(self._setting.workers)
+
+    def _give_up_spare(self) -> None:
+        spare, used, self._spare, self._used = self._spare, self._used, None, None
+        if spare is not None:
+            spare.give_up()
+        if used is not None:
+            # No worker may ever have begun with it.
+            used.remove()
 
     def _next_space(self, size: int, kept: str | None) -> Spare:
         files, path = self._setting.files, self._unborn_path()
@@ -247,8 +252,8 @@ class OpenEnd:
         assert file is not None, "it is ready, and nobody else takes it"
         try:
             self._seal(writer)
-        except StorageError:
-            file.close()
+        except (OSError, StorageError):
+            discard(self._setting.files, file, spare.path)
             raise
         self._rolls += 1
         sequence = writer.segment.header.sequence + 1
@@ -281,11 +286,8 @@ class OpenEnd:
             file.close()
             files.rename(path, name)
             files.sync_directory(self._directory)
-        except StorageError as error:
-            file.close()
-            if isinstance(error, Full):
-                with suppress(OSError, StorageError):
-                    files.remove(path)
+        except (OSError, StorageError):
+            discard(files, file, path)
             raise
         index = SegmentIndex(last.index + 1, header.data_start, hint)
         segment = Segment(name, header, index)
