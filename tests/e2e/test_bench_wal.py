@@ -15,6 +15,7 @@ import pytest
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
+from stelae.machine.ring_writes import RingWrites
 from stelae_bench import wal_open
 from stelae_bench.wal_cases import Bodies
 from stelae_bench.wal_life import FillerEnded, measure_life
@@ -94,7 +95,10 @@ def test_a_large_log_is_filled_killed_read_and_collected_and_its_files_are_gone(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_thread_that_fails_ends_the_run_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("io_uring", [True, False])
+def test_a_log_that_fails_ends_the_run_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, io_uring: bool
+) -> None:
     """It waited for ever for an acknowledgement that nobody was left to give."""
     engine = Registry.installed().engine(EngineKind.WAL, "shared")
 
@@ -109,7 +113,10 @@ def test_a_log_thread_that_fails_ends_the_run_with_its_reason(tmp_path: Path, mo
             finally:
                 await logs.close()
 
+    if not io_uring:
+        monkeypatch.setattr(RingWrites, "open", lambda *_: None)
     monkeypatch.setattr(engine, "commit", broken)
+    monkeypatch.setattr(engine, "begin", broken)
     monkeypatch.setattr(wal_open, "CLOSE_TIMEOUT_S", 0.01)
     with pytest.raises(LogBroke, match="planted"):
         asyncio.run(measure())
