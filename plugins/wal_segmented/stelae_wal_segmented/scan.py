@@ -6,6 +6,7 @@ what that means."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -26,7 +27,7 @@ from stelae_wal_segmented.format import (
     salt_of,
 )
 from stelae_wal_segmented.index import LEADS, SegmentIndex
-from stelae_wal_segmented.sectors import SECTOR_BYTES, Before, read_before
+from stelae_wal_segmented.sectors import SECTOR_BYTES, Before, read_before, tail_sector
 
 _WINDOW_BYTES = 256 << 10
 _ZEROS = bytes(_WINDOW_BYTES)
@@ -43,7 +44,8 @@ class Stop(Enum):
     """A whole footer."""
     TORN = auto()
     """Something invalid, part of which was never written: the file ends in it, its last byte is zero, or a sector of
-    it is zero or what stood there before; in space that was used before the sector behind it counts, too."""
+    it is zero or what stood there before; in space that was used before the sector behind it counts, too, and the tail
+    of the record before is as good as zeros."""
     INVALID = auto()
     """Something invalid although all of it was written."""
     UNFIT = auto()
@@ -76,11 +78,13 @@ class _Window:
     Attributes:
         size: where the file ends, for whoever scans it.
         before: what stood in its space before, if that is known and of interest.
+        tail: the sector that marks the end of a record there; zeros in new space.
     """
 
     def __init__(self, file: File) -> None:
         self._file = file
         self.before: Before | None = None
+        self.tail = _ZEROS[:SECTOR_BYTES]
         self._start = 0
         self._data = b""
         self.size = file.size()
@@ -94,13 +98,18 @@ class _Window:
         return self._data[position : position + size]
 
     def is_blank(self, start: int, end: int) -> bool:
-        """Say whether nothing there was ever written: every sector is zero, or what stood there before."""
+        """Say whether no record was ever written there: every sector is zero, a tail, or what stood there before."""
         while start < end:
             stop = min(end, (start // _WINDOW_BYTES + 1) * _WINDOW_BYTES)
             if not self._is_zero(start, stop) and not self._is_old(start, stop):
                 return False
             start = stop
         return True
+
+    def is_unwritten(self, start: int, stop: int) -> bool:
+        """Say whether bytes of one sector are as they are before a record is written, where another one may end."""
+        piece, skip = self.get(start, stop - start), start % SECTOR_BYTES
+        return piece in (_ZEROS[: len(piece)], self.tail[skip : skip + len(piece)])
 
     def was_never_reached(self, end: int) -> bool:
         """Say whether the write of what ends there, in space that was used before, did not come to its end.
@@ -118,12 +127,12 @@ class _Window:
         return piece == _ZEROS[: len(piece)]
 
     def _is_old(self, start: int, stop: int) -> bool:
-        """Say whether sectors are what stood there before, but for those that are zero."""
-        if self.before is None:
-            return False
+        """Say whether sectors are what stood there before, if that is known, but for those that are zero or a tail."""
         at, behind = start // SECTOR_BYTES * SECTOR_BYTES, -(-stop // SECTOR_BYTES) * SECTOR_BYTES
-        written = self.before.written(self.get(at, behind - at), at)
-        return all(self._is_zero(max(start, one), min(stop, one + SECTOR_BYTES)) for one in written)
+        sectors: Iterable[int] = range(at, behind, SECTOR_BYTES)
+        if self.before is not None:
+            sectors = self.before.written(self.get(at, behind - at), at)
+        return all(self.is_unwritten(max(start, one), min(stop, one + SECTOR_BYTES)) for one in sectors)
 
 
 def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) -> Scan:
@@ -140,6 +149,7 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
         window.size = min(window.size, limit)
     elif header.space.sectors:
         window.before = read_before(file, SEGMENT_HEADER_BYTES, header.space)
+        window.tail = tail_sector(header.nonce)
         scan.unknown = window.before is None
     while _take_group(window, header.nonce, scan):
         pass
@@ -237,9 +247,9 @@ def _follows(entry: EntryHeader, index: SegmentIndex) -> bool:
 def _torn_or_invalid(window: _Window, start: int, end: int) -> Stop:
     """Tell a record that was never written as a whole from one that changed afterwards.
 
-    Space is zero, or what stood there before, until it is written: so is what a crash left out, by sectors, or from
-    some byte on to the end."""
-    if end > window.size or window.get(end - 1, 1) == b"\0" or window.was_never_reached(end):
+    Space is zero, the tail of the record before, or what stood there before, until it is written: so is what a crash
+    left out, by sectors, or from some byte on to the end."""
+    if end > window.size or window.is_unwritten(end - 1, end) or window.was_never_reached(end):
         return Stop.TORN
     while start < end:
         stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)

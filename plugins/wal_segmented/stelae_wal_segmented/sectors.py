@@ -2,7 +2,8 @@
 
 Space that is new reads as zeros until it is written, so recovery sees which part of a record never was. In the space of
 a collected segment it reads as that one's data. A table in the new segment says which, so that the same question has
-the same answer there: a sector was never written if it is zero, or if it is what stood there before.
+the same answer there: a sector was never written if it is zero, if it is what stood there before, or if it is one that
+followed a record to mark its end (``tail_behind``).
 
 ::
 
@@ -39,6 +40,7 @@ which took 64 entries of 4 KiB in flight from 2 240 groups a second to 1 740 at 
 DIGEST_BYTES = 4
 
 _WORDS = SECTOR_BYTES // 8
+_TAIL_MARK = 0x2E71_B45D_98C3_6A0F
 
 
 class UsedSpace(NamedTuple):
@@ -116,12 +118,17 @@ def read_before(file: File, header_bytes: int, space: UsedSpace) -> Before | Non
     return Before(space.data_start, digests)
 
 
-def tail_behind(end: int) -> bytes:
-    """Zeros that follow a record in space that was used before, in the same write.
+def tail_sector(nonce: int) -> bytes:
+    """A sector that only the segment of this nonce has. Nothing is in it: where it stands, no record was written."""
+    return (nonce ^ _TAIL_MARK).to_bytes(8, "little") + bytes(SECTOR_BYTES - 8)
 
-    Up to the end of its last sector, so that the next record begins in zeros; and one sector more, which tells whether
-    all of the record was written: if that still is what stood there before, the write was torn."""
-    return bytes(-end % SECTOR_BYTES + SECTOR_BYTES)
+
+def tail_behind(end: int, nonce: int) -> bytes:
+    """What follows a record in space that was used before, in the same write.
+
+    Zeros up to the end of its last sector; and one sector more, which tells whether all of the record was written: if
+    that still is what stood there before, the write was torn. It is no sector of zeros, which may have stood there."""
+    return bytes(-end % SECTOR_BYTES) + tail_sector(nonce)
 
 
 def digests_of(data: bytes) -> bytes:

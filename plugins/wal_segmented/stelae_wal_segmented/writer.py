@@ -83,7 +83,7 @@ class SegmentWriter:
             compressor=self._compressor,
         )
         if self._used:
-            group.buffers.append(tail_behind(self.end + group.size))
+            group.buffers.append(tail_behind(self.end + group.size, self.segment.header.nonce))
         return group
 
     def write_of(self, group: EncodedGroup) -> Write:
@@ -141,7 +141,7 @@ class SegmentWriter:
         try:
             if self._used:
                 # What stood there before has to be there whole, until the footer is.
-                self._file.pwritev([footer, tail_behind(length)], self.end, dsync=True)
+                self._file.pwritev([footer, tail_behind(length, self.segment.header.nonce)], self.end, dsync=True)
                 self._file.truncate(length)
             else:
                 self._file.truncate(length)

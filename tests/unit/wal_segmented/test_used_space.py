@@ -61,11 +61,14 @@ class Writing:
         count, size_bytes: entries of the group, and bytes of each.
         begin: offset of the group, if it matters; another one is written up to there.
         end: where it ends, if it matters.
+        blank: zeros stood behind it before.
     """
 
-    def __init__(self, count: int, size_bytes: int, begin: int | None = None, end: int | None = None) -> None:
+    def __init__(
+        self, count: int, size_bytes: int, begin: int | None = None, end: int | None = None, *, blank: bool = False
+    ) -> None:
         self.harness = harness_of()
-        engine, self.model = in_used_space(self.harness)
+        engine, self.model = in_used_space(self.harness, blank=blank)
         self.path = newest(self.harness)
         self.begin = recovered(self.harness).chain.segments[-1].end
         if begin is not None:
@@ -112,14 +115,17 @@ def check_flips(writing: Writing) -> None:
     assert rows.count(Found.CHANGED) > 0.98 * len(rows)
 
 
+@pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("shape", GROUPS)
-def test_a_group_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end(shape: str) -> None:
-    check_cuts(Writing(*GROUPS[shape]))
+def test_a_group_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end(shape: str, blank: bool) -> None:
+    check_cuts(Writing(*GROUPS[shape], blank=blank))
 
 
+@pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("shape", GROUPS)
-def test_a_changed_byte_in_the_last_group_is_damage_as_in_new_space(shape: str) -> None:
-    check_flips(Writing(*GROUPS[shape]))
+def test_a_changed_byte_in_the_last_group_is_damage_as_in_new_space(shape: str, blank: bool) -> None:
+    """Where zeros had stood behind the group, zeros behind it once told nothing, and it was cut in silence."""
+    check_flips(Writing(*GROUPS[shape], blank=blank))
 
 
 @pytest.mark.parametrize("begin", [0, 1, 40, 460, 511])
@@ -139,11 +145,12 @@ def test_both_hold_where_the_used_space_ends(end: int) -> None:
     check_flips(writing)
 
 
+@pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("shape", GROUPS)
-def test_a_group_torn_into_sectors_leaves_a_prefix_of_it(shape: str) -> None:
+def test_a_group_torn_into_sectors_leaves_a_prefix_of_it(shape: str, blank: bool) -> None:
     count, size_bytes = GROUPS[shape]
     harness = harness_of()
-    engine, model = in_used_space(harness)
+    engine, model = in_used_space(harness, blank=blank)
     last = Append(entries=entries(model.last.index + 1, count, size_bytes=size_bytes))
 
     def lose_power(operation: str, path: str) -> None:
@@ -206,6 +213,33 @@ def test_a_log_that_went_on_behind_a_torn_end_in_used_space_is_recovered_again()
         assert found.damage is None
         model = next(one for one in model.possible_after(more) if one.last == found.last)
     assert_opens_with(harness, model)
+
+
+@pytest.mark.parametrize("end", [0, 1, 7, 8, 9, 100, 511])
+@pytest.mark.parametrize("lengths", [(40, 100), (300, 700), (0, 1500)])
+def test_a_group_behind_one_that_followed_a_cut_may_be_torn_anywhere(lengths: tuple[int, int], end: int) -> None:
+    """The space behind a cut is zeros again, whatever the table says, and the last group's tail stands in it."""
+    writing = Writing(2, 1500)
+    harness, model, path = writing.cut_after(700), writing.model, writing.path
+    engine = harness.open()
+    at = recovered(harness).chain.segments[-1].end
+    for size_bytes in lengths:
+        start, before = at, harness.disk.read_bytes(path)
+        size_bytes += (end - (start + OVERHEAD_BYTES + size_bytes)) % SECTOR_BYTES
+        more = Append(entries=entries(model.last.index + 1, 1, size_bytes=size_bytes))
+        commit(engine, more)
+        earlier, model, at = model, model.append(more), start + OVERHEAD_BYTES + size_bytes
+    assert at % SECTOR_BYTES == end
+    after = harness.disk.read_bytes(path)
+    harness.crash(engine, Survival.KEPT)
+    for length in range(at - start + SECTOR_BYTES):
+        twin = harness.fork(length)
+        twin.write(path, after[: start + length] + before[start + length :])
+        found = recovered(twin)
+        assert found.damage is None, (length, found.damage)
+        assert found.last in (earlier.last, model.last)
+    rows = list(flipped(harness, path, range(start, at)))
+    assert rows.count(Found.CHANGED) > 0.98 * len(rows)
 
 
 def test_what_is_to_be_written_without_sync_is_synced_in_used_space(harness: VirtualHarness) -> None:

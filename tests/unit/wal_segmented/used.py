@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
-from stelae.testing.wal_model import LOG, Model, commit, entries
+from stelae.testing.wal_model import LOG, Model, commit, entries, entry, intact
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.format import decode_segment_header
 from stelae_wal_segmented.names import segment_name, sequences_of
@@ -37,12 +39,27 @@ def go_on(engine: WalEngine, count: int, size_bytes: int = 150) -> None:
         engine.collect(LOG, last)
 
 
-def in_used_space(harness: VirtualHarness) -> tuple[WalEngine, Model]:
-    """A log whose newest segment has one group, in the space of a collected segment; and what it holds."""
+def go_on_blank(engine: WalEngine) -> None:
+    """As ``go_on``, with one entry of zeros."""
+    last = engine.logs()[LOG].last.index
+    zeros = replace(entry(last + 1), body=bytes(3000))
+    commit(engine, Append(entries=(zeros,), commit_hint=last))
+    engine.collect(LOG, last)
+
+
+def in_used_space(harness: VirtualHarness, *, blank: bool = False) -> tuple[WalEngine, Model]:
+    """A log whose newest segment has one group, in the space of a collected segment; and what it holds.
+
+    Args:
+        blank: what stood there before is zeros for the most part.
+    """
     engine = started(harness)
     while engine.stats()["segments_reused"] < 3:
-        go_on(engine, 1)
-    return engine, model_of(engine)
+        if blank:
+            go_on_blank(engine)
+        else:
+            go_on(engine, 1)
+    return engine, intact(engine) if blank else model_of(engine)
 
 
 def model_of(engine: WalEngine) -> Model:
