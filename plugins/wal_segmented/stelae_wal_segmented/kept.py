@@ -90,12 +90,15 @@ class UsedFile:
         """Note durably what stands in the file, as long as it is ``wanted``; return it, open. On a worker.
 
         Raises:
-            StorageError, OSError: it could not be, and the file is gone as far as possible.
+            StorageError: it could not be, or was given up, and the file is gone as far as possible.
         """
         with ExitStack() as undo:
             undo.callback(self.remove)
-            self._files.rename(self._kept, self._path)
-            file = self._files.open(self._path, writable=True)
+            try:
+                self._files.rename(self._kept, self._path)
+                file = self._files.open(self._path, writable=True)
+            except OSError as error:  # Removed before or between: see ``remove``.
+                raise StorageError(f"a kept file is not there any more: {error}", path=self._kept) from error
             undo.callback(file.close)
             self._note(file, wanted)
             undo.pop_all()

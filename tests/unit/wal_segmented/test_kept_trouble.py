@@ -9,12 +9,13 @@ import pytest
 
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
-from stelae.spi.errors import Corrupt, Full, Overloaded
+from stelae.spi.errors import Corrupt, Full, Overloaded, StorageError
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, entries
 from stelae_wal_segmented import SegmentedConfig, reader
+from stelae_wal_segmented.kept import UsedFile
 from stelae_wal_segmented.reader import Piece
 from stelae_wal_segmented.writer import SegmentWriter
 from tests.unit.wal_segmented.scenes import PLACE
@@ -227,3 +228,15 @@ def test_a_damaged_log_gives_its_kept_files_back_when_it_is_cooled() -> None:
     assert not nameless(harness)
     assert engine.stats()["segments_kept"] == 0
     engine.close()
+
+
+def test_a_worker_that_begins_when_the_file_was_given_up_says_so_and_leaves_nothing() -> None:
+    harness = harness_of()
+    file = harness.disk.create("/node/g1-000000000001.old")
+    file.pwritev([bytes(SEGMENT_BYTES)], 0)
+    file.close()
+    used = UsedFile(harness.disk, "/node/g1-000000000001.old", "/node/g1-0000000000000001.new", SEGMENT_BYTES)
+    used.remove()
+    with pytest.raises(StorageError, match="a kept file is not there any more"):
+        used.make(lambda: True)
+    assert harness.disk.listdir("/node") == []
