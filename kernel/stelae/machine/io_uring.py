@@ -1,6 +1,6 @@
 """Linux' ``io_uring``, as much of it as durable writes need: begun here, made by the system, and told of by a poll.
 
-No library: what there is for Python asks for a system of last year. The three system calls and the memory shared with
+No library: what there is for Python asks for a system of last year. The two system calls and the memory shared with
 the system are described in io_uring(7) and io_uring_setup(2). Nothing polls in the system (no ``SQPOLL``): it looks at
 what was sent inside ``io_uring_enter`` alone, on the caller's own thread. Answers may come while others are taken: on
 processors that keep the order of writes to memory they need no barrier, and on others this is not used."""

@@ -1,7 +1,7 @@
 """Durable writes that no thread waits for: begun on the event loop, which is told when they are done.
 
-A thread of its own costs each commit two hand-overs of the interpreter and two wake-ups, a fifth of what one appending
-client waits (ADR 48)."""
+A thread of its own costs each commit two hand-overs of the interpreter and two wake-ups: 83 us of the 540 to 630 that a
+group of 64 entries of 4 KiB took (ADR 48)."""
 
 import asyncio
 import errno
