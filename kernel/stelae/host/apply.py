@@ -160,6 +160,8 @@ class Applier:
 
     def _arrived(self, result: list[Entry] | StelaeError) -> None:
         self._busy = False
+        if self._failed:
+            return
         if isinstance(result, list):
             self._apply(result)
             self.advance()

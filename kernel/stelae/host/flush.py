@@ -8,9 +8,8 @@
 
 A crash after any step leaves the old superblock with the old files, or the new one with the new;
 what a store wrote in vain it removes when it is opened. The store never gets ahead of what the own
-log holds durably (rule 3). Engines without ``durable_flush`` are never asked to.
-
-After each edit comes the next piece of compaction, until the store has none left."""
+log holds durably (rule 3). Engines without ``durable_flush`` are never asked to. After each edit comes the next piece
+of compaction, until the store has none left."""
 
 import logging
 from collections.abc import Callable

@@ -171,9 +171,8 @@ class HybridClock:
         return self._physical_us
 
     def _return_to_wall(self, peer_us: int) -> None:
-        """Believe a wall clock that was set back once a peer's timestamp bears it out. Else a node that started ahead
-        would stay ahead, refused by its peers, for as long as it runs. Timestamps go on above the last one until time
-        has caught up."""
+        """Believe a wall clock that was set back once a peer's timestamp bears it out: else a node that started ahead
+        stays so, refused by its peers. Timestamps go on above the last one until time has caught up."""
         wall_us = self._clock.wall_us()
         if abs(wall_us - peer_us) <= self._error_us:
             self._physical_us, self._monotonic_us = wall_us, self._clock.monotonic_us()

@@ -82,6 +82,7 @@ class Scene:
         self.store, self.pool, self.durable = Store(), Pool(), 99
         self.failures: list[str] = []
         self.saves: list[Superblock] = []
+        self.reads: list[Callable[[Any], None]] = []
         self.cache = EntryCache(ZERO, 1 << 20)
         writer: Any = SimpleNamespace(durable=lambda log: OpId(1, self.durable), submit_job=lambda work, done: None)
         results: Any = SimpleNamespace(dump=lambda: b"")
@@ -93,7 +94,7 @@ class Scene:
             schemas=(),
             timestamp=0,
             cache=self.cache,
-            reader=None,  # type: ignore[arg-type]
+            reader=SimpleNamespace(read=self._read),  # type: ignore[arg-type]
             writer=writer,
             pool=self.pool,
             metrics=SimpleNamespace(count=lambda name, amount=1: None),  # type: ignore[arg-type]
@@ -120,6 +121,9 @@ class Scene:
         self.store.applied = op_id
         self.store.held += 1
         self.flusher.consider()
+
+    def _read(self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[Any], None]) -> None:
+        self.reads.append(done)
 
     def _save(self, block: Superblock) -> None:
         if self.saving_fails:
@@ -233,3 +237,20 @@ def test_a_store_is_closed_behind_what_is_in_hand_and_nothing_follows(scene: Sce
     assert scene.commit(9) == 2
     assert not scene.flusher.flush() or not scene.pool.waiting
     assert scene.store.flushes == 1
+
+
+def test_entries_that_are_read_back_too_late_are_not_applied(scene: Scene) -> None:
+    entry = Entry(OpId(1, 1), EntryKind.NOOP, 1, bytes(2 << 20))
+    scene.cache.append((entry,), None)
+    scene.cache.evict(1)
+    scene.cache.append((Entry(OpId(1, 2), EntryKind.NOOP, 2, b""),), None)
+    scene.applier.commit_to(2)
+    ended: list[None] = []
+    scene.applier.stop(ended.append)
+    scene.pool.work()
+    assert ended == [None]
+    assert len(scene.reads) == 1
+    for done in scene.reads:
+        done([entry])
+    assert scene.applier.applied == ZERO
+    assert scene.failures == []
