@@ -18,7 +18,7 @@ _ZEROS = bytes(1 << 20)
 class Spare:
     """One reserved file without contents or meaning yet.
 
-    The WAL thread asks for it, takes it or gives it up; a worker makes it. Whichever of worker and giving up comes last
+    The log asks for it, takes it or gives it up; a worker makes it. Whichever of worker and giving up comes last
     removes the file.
 
     Attributes:

@@ -178,7 +178,7 @@ def _run_all(completions: list[Completion]) -> None:
 
 
 class EngineReader:
-    """``LogReader`` on a pool: reads that may block run beside the WAL thread."""
+    """``LogReader`` on a pool: reads that may block run beside commits."""
 
     def __init__(self, engine: WalEngine, pool: BlockingPool) -> None:
         self._engine = engine

@@ -1,7 +1,7 @@
 """Contract of a write-ahead log engine (contract version 1).
 
 Scope: node. One instance serves every log of a node, each a ``LogId(tablet, generation)``. The kernel owns group
-commit: it reserves order, bounds the queue, groups over logs, and gives ``commit`` the group from its one WAL thread.
+commit: it reserves order, bounds the queue, groups over logs, and gives each group to ``begin`` or ``commit``.
 
 Ordering and durability
     1. ``commit(group, sync=True)`` returns only when all it reports ``Durable`` is on disk, with its files' names.

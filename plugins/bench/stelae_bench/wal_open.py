@@ -1,4 +1,4 @@
-"""Our log engines, opened and driven as a node does it: its machine, its WAL thread, its writer."""
+"""Our log engines, opened and driven as a node does it: its machine, its driver, its writer."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from stelae_wal_segmented.segment import Segment
 
 
 class KeptFiles:
-    """What one log keeps. Belongs to the WAL thread.
+    """What one log keeps. One caller at a time: see ``stelae.spi.wal``.
 
     Args:
         count_max: so many at a time; 0 for none.

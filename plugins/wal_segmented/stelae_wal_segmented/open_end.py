@@ -47,7 +47,7 @@ class Setting:
 
 
 class OpenEnd:
-    """Writer and spare segment of one log. Belongs to the WAL thread.
+    """Writer and spare segment of one log. One caller at a time: see ``stelae.spi.wal``.
 
     Args:
         lock: held while the chain changes.

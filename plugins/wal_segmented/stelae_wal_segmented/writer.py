@@ -18,7 +18,7 @@ from stelae_wal_segmented.segment import Segment
 
 
 class SegmentWriter:
-    """Appends groups to one segment. Belongs to the WAL thread.
+    """Appends groups to one segment. One caller at a time: see ``stelae.spi.wal``.
 
     In space that was used before each group is synced, wanted or not, before the next one is written: recovery
     tells a group that a crash tore by what stood there before it, and another one behind it would have changed that.

@@ -1,6 +1,6 @@
 """What the engine knows: every log, every segment, and the indexes that are in memory.
 
-Changed by the WAL thread alone, under ``lock``, which readers take to look things up. It is never
+Changed by one caller at a time, under ``lock``, which readers take to look things up. It is never
 held over a read or a write of a file. (A reader changes two things: it adds an index that it has
 loaded, and it notes damage that it met.)"""
 

@@ -34,7 +34,7 @@ _ENTRY = int(Kind.ENTRY)
 
 
 class Committer:
-    """Writes groups to the tail. Belongs to the WAL thread.
+    """Writes groups to the tail. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
         groups, entries, entry_bytes: how much was committed since the start; bytes with their records.

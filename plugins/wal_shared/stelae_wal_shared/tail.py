@@ -32,7 +32,7 @@ HEAD_SHARE = 8
 
 
 class Tail:
-    """Belongs to the WAL thread.
+    """One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
         writer: what takes records now; ``None`` while no segment is open.

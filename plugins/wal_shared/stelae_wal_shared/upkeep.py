@@ -38,7 +38,7 @@ class Share(NamedTuple):
 
 
 class Upkeep:
-    """Belongs to the WAL thread.
+    """One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
         moved_entries, moved_bytes: written once more since the start; bytes with their records.

@@ -16,7 +16,7 @@ RESERVE_BYTES_MIN = 512
 
 
 class Writer:
-    """Appends groups to a segment. Belongs to the WAL thread.
+    """Appends groups to a segment. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
         segment: what is written to; its ``end`` is what readers may see.
