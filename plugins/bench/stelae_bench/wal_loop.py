@@ -1,7 +1,8 @@
 """A closed loop of appends through the kernel's log writer: with each answer the next one leaves.
 
 The loop calls the writer as the kernel's executor does: what the answers of one turn of the event loop
-set free leaves at the turn's end, in one reservation for each log, as the entries of one Ready do."""
+set free leaves at the turn's end, in one reservation for each log, as the entries of one Ready do. The
+entries that leave next are made while those before them are written, and logs are collected as they grow."""
 
 from __future__ import annotations
 
@@ -27,6 +28,9 @@ _WRITE = EntryKind.WRITE
 Defer: TypeAlias = Callable[[Callable[[], None]], None]
 """Runs a call at the end of this turn of the loop; as ``Turns.defer``."""
 
+Collect: TypeAlias = Callable[[LogId, int], None]
+"""Has a log collected up to an index, beside the appends."""
+
 
 class AppendLoop:
     """Appends entries to logs, each of which has so many under way; one run at a time.
@@ -38,14 +42,29 @@ class AppendLoop:
         writer: where to; every log is open in it.
         logs: which logs.
         defer: the turns of the loop.
+        collect: called for every log each time that ``collect_bytes`` of payload for each of them were acknowledged,
+            with the highest index of it that certainly was.
         last: index of the last entry of each.
     """
 
-    def __init__(self, writer: LogWriter, logs: Sequence[LogId], defer: Defer, last: int = 0) -> None:
+    def __init__(
+        self,
+        writer: LogWriter,
+        logs: Sequence[LogId],
+        defer: Defer,
+        collect: Collect,
+        collect_bytes: int,
+        last: int = 0,
+    ) -> None:
         self._writer = writer
         self._defer = defer
+        self._collect = collect
+        self._collect_bytes = collect_bytes * len(logs)
+        self._collect_at = math.inf
+        self._in_flight = 0
         self._last = dict.fromkeys(logs, last)
         self._due: dict[LogId, tuple[int, float]] = {}
+        self._made: dict[LogId, tuple[Entry, ...]] = {}
         self._held: deque[tuple[LogId, int, float]] = deque()
         self._finished: asyncio.Future[None] | None = None
         self._bodies = Bodies(0, 0)
@@ -69,8 +88,10 @@ class AppendLoop:
             ``latencies_us`` (one for each acknowledged entry) and ``problems``.
         """
         self.latencies_us, self.problems = [], []
+        self._made.clear()
         self._finished = asyncio.get_running_loop().create_future()
-        self._bodies, self._left = bodies, entries_max
+        self._bodies, self._left, self._in_flight = bodies, entries_max, in_flight
+        self._collect_at = self._entries_between_collections()
         self._entry_bytes = bodies.entry_bytes + ENTRY_OVERHEAD_BYTES
         began = self._ended = time.perf_counter()
         self._until = began + seconds
@@ -100,8 +121,24 @@ class AppendLoop:
 
     def _leave(self) -> None:
         due, self._due = self._due, {}
+        if len(self.latencies_us) >= self._collect_at:
+            self._collect_at += self._entries_between_collections()
+            for log, last in self._last.items():
+                self._collect(log, last - self._in_flight)
         for log, (count, began) in due.items():
             self._append(log, count, began)
+        asyncio.get_running_loop().call_soon(self._make_next, due)
+
+    def _make_next(self, left: dict[LogId, tuple[int, float]]) -> None:
+        """While those are written, make the entries that their answers will set free."""
+        for log, (count, _) in left.items():
+            self._made[log] = self._entries(log, count)
+
+    def _entries(self, log: LogId, count: int) -> tuple[Entry, ...]:
+        body, first = self._bodies.one, self._last[log] + 1
+        if count == 1:
+            return (Entry(OpId(TERM, first), _WRITE, first, body(first)),)
+        return tuple([Entry(OpId(TERM, at), _WRITE, at, body(at)) for at in range(first, first + count)])
 
     def _append(self, log: LogId, count: int, began: float) -> None:
         writer = self._writer
@@ -110,14 +147,20 @@ class AppendLoop:
                 writer.when_room(self._go_on)
             self._held.append((log, count, began))
             return
-        body, first = self._bodies.one, self._last[log] + 1
-        self._last[log] = last = first + count - 1
-        if count == 1:
-            entries: tuple[Entry, ...] = (Entry(OpId(TERM, first), _WRITE, first, body(first)),)
-        else:
-            entries = tuple([Entry(OpId(TERM, at), _WRITE, at, body(at)) for at in range(first, last + 1)])
+        entries = self._made.pop(log, ())
+        if len(entries) != count:
+            entries = self._entries(log, count)
+        self._last[log] += count
         slot = writer.reserve(log, count * self._entry_bytes)
         writer.append_async(slot, entries, done=partial(self._answered, log, count, began))
+
+    def collected(self, result: object) -> None:
+        """Take the outcome of a collection."""
+        if isinstance(result, BaseException):
+            self.problems.append(f"a collection failed: {result}")
+
+    def _entries_between_collections(self) -> float:
+        return self._collect_bytes / max(1, self._bodies.entry_bytes)
 
     def _go_on(self, _room: None) -> None:
         held, self._held = self._held, deque()

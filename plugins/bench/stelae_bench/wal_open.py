@@ -22,8 +22,9 @@ from stelae_bench.wal_loop import AppendLoop
 from stelae_bench.wal_samples import Sample
 
 PAYLOAD_BYTES_MAX = 64 << 20
-"""Beyond it logs are collected between two slots, as those of a node are that collects as it goes: often enough that a
-large segment may get the space of the one before, and that a run needs little disk."""
+"""So much is acknowledged of a log between two collections, as a node's logs are collected after each flush: beside
+appends, and what remains of all logs together between two slots. So a large segment may get the space of the one
+before, and a run needs little disk."""
 
 CLOSE_TIMEOUT_S = 30.0
 """For the last groups; a thread that has failed never says that it is done."""
@@ -144,7 +145,7 @@ class OpenLogs:
         self._driver = desk.machine.drive_log(cast(WalEngine, self._recorder), desk.apply, LogSettings())
         for log in self.logs:
             self.writer.open_log(log, ZERO)
-        self._loop = AppendLoop(self.writer, self.logs, desk.turns.defer)
+        self._loop = AppendLoop(self.writer, self.logs, desk.turns.defer, self._collect, PAYLOAD_BYTES_MAX)
         self._payload_bytes = 0
 
     @property
@@ -191,6 +192,10 @@ class OpenLogs:
         finally:
             self._driver.stop()
             self._engine.close()
+
+    def _collect(self, log: LogId, upto: int) -> None:
+        self._payload_bytes -= PAYLOAD_BYTES_MAX
+        self.writer.submit_job(partial(_collect, log, upto), self._loop.collected)
 
     async def _job(self, work: Callable[[WalEngine], object]) -> None:
         done = asyncio.get_running_loop().create_future()

@@ -61,8 +61,7 @@ class CrcQueued:
         return Begun((write,), finish)
 
     def collect(self, _log: LogId, _upto: int) -> None:
-        """Remove the file."""
-        self._raw.tidy()
+        """Nothing: a file goes when the next one is made."""
 
     def close(self) -> None:
         """Remove the file."""

@@ -13,13 +13,11 @@ The table is durable before the segment has a name, and its checksum stands in t
 
 A digest is the upper half of a sum of the sector's 64 words, each times an odd number of its own, modulo 2**64: equal
 sectors at one place agree, others do but once in two thousand million. It tells tears from changes and guards against
-nobody; what is an entry is said by checksums. ``pyarrow`` computes it for many sectors at once and without the
-interpreter's lock: 40 ms for 64 MiB, where a CRC for each of 131 072 sectors keeps every other thread waiting."""
+nobody; what is an entry is said by checksums. ``numpy`` computes it for many sectors at once and without the
+interpreter's lock: 7 ms for 64 MiB, where a CRC for each of 131 072 sectors keeps every other thread waiting for 32."""
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
@@ -30,16 +28,17 @@ from crc32c import crc32c
 from stelae.spi.services import File
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import numpy as np
+    import numpy.typing as npt
 
 SECTOR_BYTES = 512
 """What a disk writes whole."""
-PIECE_BYTES = 2 << 20
-"""So much is read and digested at once: with smaller pieces other threads wait for the interpreter's lock more often,
-which took 64 entries of 4 KiB in flight from 2 240 groups a second to 1 740 at 256 KiB."""
+PIECE_BYTES = 512 << 10
+"""So much is read and digested at once."""
 DIGEST_BYTES = 4
 
 _WORDS = SECTOR_BYTES // 8
+_UPPER_HALF = 32
 _TAIL_MARK = 0x2E71_B45D_98C3_6A0F
 
 
@@ -132,43 +131,17 @@ def tail_behind(end: int, nonce: int) -> bytes:
 
 
 def digests_of(data: bytes) -> bytes:
-    """The digest of each sector of ``data``, which has whole ones, at most ``PIECE_BYTES`` of them at a time."""
-    return b"".join(_digests_of(data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES))
+    """The digest of each sector of ``data``, which has whole ones."""
+    import numpy as np
 
-
-def _digests_of(data: bytes) -> bytes:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    words = pa.Array.from_buffers(pa.uint64(), len(data) // 8, [None, pa.py_buffer(_little(data))])
-    sums = pc.cumulative_sum(pc.multiply(words, _factors()[: len(words)]))
-    ends = pc.list_element(pa.FixedSizeListArray.from_arrays(sums, _WORDS), _WORDS - 1)
-    starts = pa.concat_arrays([pa.array([0], pa.uint64()), ends[:-1]])
-    upper = pc.shift_right(pc.subtract(ends, starts), pa.scalar(32, pa.uint64())).cast(pa.uint32())
-    return _packed(upper)
+    words = np.frombuffer(data, "<u8").reshape(-1, _WORDS)
+    return ((words @ _factors()) >> _UPPER_HALF).astype("<u4").tobytes()
 
 
 @cache
-def _factors() -> pa.Array:
-    """An odd number for each word of a sector, for all sectors of a piece."""
-    import pyarrow as pa
+def _factors() -> npt.NDArray[np.uint64]:
+    """An odd number for each word of a sector."""
+    import numpy as np
 
     words = (blake2b(word.to_bytes(2, "little"), digest_size=8).digest() for word in range(_WORDS))
-    odd = [int.from_bytes(word, "little") | 1 for word in words]
-    return pa.array(odd * (PIECE_BYTES // SECTOR_BYTES), pa.uint64())
-
-
-def _little(data: bytes) -> bytes:
-    """The same words in the order of this machine."""
-    if sys.byteorder == "little":
-        return data
-    words = array("Q", data)
-    words.byteswap()
-    return words.tobytes()
-
-
-def _packed(digests: pa.Array) -> bytes:
-    packed = array("I", bytes(digests.buffers()[1])[: len(digests) * DIGEST_BYTES])
-    if sys.byteorder != "little":
-        packed.byteswap()
-    return packed.tobytes()
+    return np.array([int.from_bytes(word, "little") | 1 for word in words], np.uint64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import pytest
@@ -20,6 +20,8 @@ from stelae_bench.wal_loop import AppendLoop
 from stelae_bench.wal_open import Recorder
 
 LOGS = [LogId(TabletId(f"t{number}"), 1) for number in range(3)]
+ENTRY_BYTES = 100
+COLLECT_ENTRIES = 100
 
 
 class Engine:
@@ -29,6 +31,11 @@ class Engine:
         self.entries: dict[LogId, list[Entry]] = {log: [] for log in LOGS}
         self._groups_left = full_at
         self.answers = 0
+        self.collected: dict[LogId, list[int]] = {log: [] for log in LOGS}
+
+    def collect(self, log: LogId, upto: int) -> None:
+        assert upto <= self.entries[log][-1].op_id.index, "nothing goes that was not acknowledged"
+        self.collected[log].append(upto)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         assert sync
@@ -67,8 +74,12 @@ def run(
         )
         for log in LOGS:
             writer.open_log(log, ZERO)
-        appends = AppendLoop(writer, LOGS, lambda call: cast(None, loop.call_soon(call)))
-        took_s = await appends.run(Bodies(100, 1), in_flight, math.inf, entries)
+
+        def defer(call: Callable[[], None]) -> None:
+            loop.call_soon(call)
+
+        appends = AppendLoop(writer, LOGS, defer, engine.collect, COLLECT_ENTRIES * ENTRY_BYTES)
+        took_s = await appends.run(Bodies(ENTRY_BYTES, 1), in_flight, math.inf, entries)
         return appends, recorder.groups, took_s
 
     return asyncio.run(asyncio.wait_for(go(), 20))
@@ -95,6 +106,13 @@ def test_what_the_answers_of_one_turn_set_free_is_one_reservation_for_each_log()
     engine = Engine()
     run(engine, in_flight=5, entries=1500)
     assert engine.answers == 1500 / 5
+
+
+def test_logs_are_collected_as_they_grow_and_never_beyond_what_was_acknowledged() -> None:
+    engine = Engine()
+    run(engine, in_flight=5, entries=1500)
+    expected = [number * COLLECT_ENTRIES - 5 for number in range(1, 1500 // len(LOGS) // COLLECT_ENTRIES)]
+    assert engine.collected == dict.fromkeys(LOGS, expected), "behind the last answers nothing leaves"
 
 
 def test_an_append_without_room_waits_and_is_not_lost() -> None:

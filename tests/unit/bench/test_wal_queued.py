@@ -32,8 +32,9 @@ def test_one_write_holds_the_bodies_of_all_logs_of_a_group(tmp_path: Path) -> No
         place += RawCrc.header_bytes + len(body)
         assert written[:place].endswith(body)
     queued.collect(one, 2)
-    assert list((tmp_path / "raw").iterdir()) == []
+    assert list((tmp_path / "raw").iterdir()) == [file], "it goes when the next one is made"
     queued.close()
+    assert list((tmp_path / "raw").iterdir()) == []
 
 
 def test_it_is_measured_as_an_engine_is(tmp_path: Path) -> None:
