@@ -13,7 +13,7 @@ from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae.testing.conformance.wal_basics import ALWAYS_SYNCED
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.kept import KeptFiles, UsedFile
+from stelae_wal_segmented.kept import Kept, KeptFiles, UsedFile
 from stelae_wal_segmented.names import parse
 from stelae_wal_segmented.open_end import OpenEnd
 from stelae_wal_segmented.segment import Chain
@@ -33,9 +33,9 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeptFiles, "take", _take)
 
 
-def _take(self: Any) -> str | None:
+def _take(self: Any) -> Kept | None:
     try:
-        return _left_over(self._files, self._directory, 8192 + 100)
+        return Kept(_left_over(self._files, self._directory, 8192 + 100), None)
     except StorageError:
         return None  # No disk refuses what is there already.
 
@@ -60,7 +60,7 @@ def _fresh(self: Any, chain: Chain, first_sequence: int, last: OpId, hint: int) 
     sequence = chain.segments[-1].header.sequence + 1 if chain.segments else first_sequence
     size = setting.config.segment_bytes_first
     path = self._unborn_path()
-    used = UsedFile(setting.files, _left_over(setting.files, self._directory, size + 100), path, size)
+    used = UsedFile(setting.files, Kept(_left_over(setting.files, self._directory, size + 100), None), path, size)
     file = used.make(lambda: True)
     self._rolls = 0
     self.writer = self._adopt(chain, file, path, sequence, last, hint, used.space.end, used.space)

@@ -72,7 +72,7 @@ def shows_what_has_begun(engine_type: type[WalEngine]) -> Callable[..., Begun | 
 
     def change(begun: Begun) -> Begun:
         outcomes = begun.finish([None] * len(begun.writes))
-        return Begun(begun.writes, lambda failures: outcomes)
+        return begun._replace(finish=lambda failures: outcomes)
 
     return _with_begun(engine_type, change)
 
@@ -80,7 +80,7 @@ def shows_what_has_begun(engine_type: type[WalEngine]) -> Callable[..., Begun | 
 def forgets_the_failure(engine_type: type[WalEngine]) -> Callable[..., Begun | None]:
     """A ``finish`` that takes every write for durable."""
     return _with_begun(
-        engine_type, lambda begun: Begun(begun.writes, lambda failures: begun.finish([None] * len(failures)))
+        engine_type, lambda begun: begun._replace(finish=lambda failures: begun.finish([None] * len(failures)))
     )
 
 
@@ -94,7 +94,7 @@ class _Unsynced(Write):
 
 def begins_without_sync(engine_type: type[WalEngine]) -> Callable[..., Begun | None]:
     """A ``begin`` whose writes are not made durable."""
-    return _with_begun(engine_type, lambda begun: Begun([_Unsynced(*one) for one in begun.writes], begun.finish))
+    return _with_begun(engine_type, lambda begun: begun._replace(writes=[_Unsynced(*one) for one in begun.writes]))
 
 
 def begins_what_does_not_fit(engine_type: type[WalEngine]) -> Callable[..., Begun | None]:

@@ -16,7 +16,7 @@ from stelae.spi.consensus import TabletConfig
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.wal import Begun, Durable, Failed
+from stelae.spi.wal import Durable, Failed
 from stelae.spi.write import Answer, OpResult, RowCode, RowError, WriteReply
 
 Original = Callable[..., Any]
@@ -277,7 +277,7 @@ def finish_before_it_is_written(original: Original, self: Any, group: Any) -> An
     if begun is None:
         return None
     outcomes = begun.finish([None] * len(begun.writes))
-    return Begun(begun.writes, lambda failures: outcomes)
+    return begun._replace(finish=lambda failures: outcomes)
 
 
 def forget_the_base(original: Original, self: Any, **changes: Any) -> Any:

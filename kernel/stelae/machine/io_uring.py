@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from stelae.machine import uncached
+from stelae.machine.uncached import Lent
+
 SETUP: Final = 425
 ENTER: Final = 426
 """Numbers of the system calls, the same for all processors."""
@@ -27,7 +30,10 @@ ORDERED: Final = ("x86_64", "AMD64")
 
 OP_WRITE: Final = 23
 ASYNC: Final = 1 << 4
-"""Left to a worker at once: else a file system may wait for the disk within the call."""
+"""Left to a worker at once: else a file system may wait for the disk within the call, where it writes its cache."""
+
+PAST_CACHE: Final = 0 if uncached.is_begun_without_waiting(platform.release()) else ASYNC
+"""For writes past the cache: they need no worker, where the system keeps what it promises about them."""
 
 RWF_DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
 SLOTS_AT: Final = 0x10000000
@@ -58,7 +64,8 @@ class IoUring:
             raise OSError(errno.ENOSYS, f"on {platform.machine()} an answer could be seen before what it says")
         params = ctypes.create_string_buffer(_PARAMS.size)
         self._fd = _system(SETUP, entries, ctypes.addressof(params), 0, 0)
-        self._under_way: dict[int, bytes] = {}  # What is written has to stay where it is until the system says so.
+        # What is written has to stay where it is until the system says so.
+        self._under_way: dict[int, bytes | Lent] = {}
         try:
             self._map(_PARAMS.unpack(params.raw))
         except BaseException:
@@ -89,16 +96,21 @@ class IoUring:
         """How many writes have no answer yet."""
         return len(self._under_way)
 
-    def write(self, writes: Sequence[tuple[int, int, bytes, int]]) -> int:
+    def write(self, writes: Sequence[tuple[int, int, bytes | Lent, int]]) -> int:
         """Begin durable writes: for each a token that none under way has, the file descriptor, bytes and offset.
+
+        Bytes that an arena has lent go past the cache, through a descriptor that is for this (``PAST_CACHE``).
 
         Returns:
             how many of them, from the first on, were begun: all, unless the system is short of something."""
         words, tail = self._words, self._words[self._sent_tail]
         for number, (token, fd, data, offset) in enumerate(writes):
             at = ((tail + number) & self._sent_mask) * _WRITE.size
-            address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
-            _WRITE.pack_into(self._slots, at, OP_WRITE, ASYNC, 0, fd, offset, address, len(data), RWF_DSYNC, token)
+            if isinstance(data, Lent):
+                flags, size, address = PAST_CACHE, data.size, data.address
+            else:
+                flags, size, address = ASYNC, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+            _WRITE.pack_into(self._slots, at, OP_WRITE, flags, 0, fd, offset, address, size, RWF_DSYNC, token)
             self._under_way[token] = data
         words[self._sent_tail] = (tail + len(writes)) & _WORD
         begun = 0

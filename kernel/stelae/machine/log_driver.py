@@ -105,7 +105,10 @@ class EngineDriver:
         if sum([slot.size_bytes for slots in group.slots.values() for slot in slots]) > BYTES_MAX:
             return False
         begun = self._engine.begin(group.appends)
-        return begun is not None and self._ring.begin(begun.writes, self._written(group, begun))
+        if begun is None or not self._ring.begin(begun.writes, self._written(group, begun)):
+            return False
+        begun.meanwhile()
+        return True
 
     def _written(self, group: Group, begun: Begun) -> Callable[[Failures], None]:
         """What is to be done when its writes are over."""
@@ -121,8 +124,8 @@ class EngineDriver:
                 completions = self.writer.complete(group, begun.finish(failures))
             took_us = self._now_us() - began_us
             _run_all(completions)
-            self._note(group, took_us)
             self._turns.defer_after(self._go_on)
+            self._turns.defer_after(lambda: self._note(group, took_us))
 
         return lambda failures: self._turns.defer(lambda: written(failures))
 
@@ -165,7 +168,7 @@ class EngineDriver:
         self._note(work, took_us)
 
     def _note(self, work: Work, took_us: int) -> None:
-        """Count a group when its callers have been told: nobody waits for a figure."""
+        """Count a group when its callers have been told and the next one has begun: nobody waits for a figure."""
         if isinstance(work, Group):
             self._committed_us(took_us)
             self._committed_entries(sum([len(append.entries) for append in work.appends.values()]))

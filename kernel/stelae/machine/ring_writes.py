@@ -11,11 +11,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 from stelae.host.ports import BlockingPool
 from stelae.machine.files import RealFile, write_error
 from stelae.machine.io_uring import IoUring
+from stelae.machine.uncached import Arena, Lent
 from stelae.spi.errors import StorageError
 from stelae.spi.wal import Write
 
@@ -24,6 +25,10 @@ ENTRIES = 1024
 
 BYTES_MAX = 1 << 20
 """Of one write: larger ones are copied for longer than a thread takes to wake."""
+
+ARENA_BYTES = 2 * BYTES_MAX
+"""Of memory for writes past the cache: for a group of the most bytes, and the ends of what 256 tablets have in it. What
+finds no room goes through the cache."""
 
 WAIT_S = 0.001
 """Between two looks at what is under way, when a node stops."""
@@ -54,8 +59,9 @@ class RingWrites:
         self._ring = ring
         self._loop = loop
         self._pool = pool
+        self._arena = Arena(ARENA_BYTES)
         self._tokens = itertools.count(1)
-        self._waiting: dict[int, tuple[_Batch, int]] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._again: set[object] = set()
         self._over = False
         self._turn = threading.Lock()  # Held while answers are dealt with, for ``wait`` to come before or behind.
@@ -79,21 +85,31 @@ class RingWrites:
             false: nothing was begun, as they are of other files, too many or too long."""
         if len(writes) + self._ring.under_way > self._ring.entries:
             return False
-        calls: list[tuple[int, int, bytes, int]] = []
+        files, sizes = [], []
         for write in writes:
-            if not isinstance(write.file, RealFile) or sum(map(len, write.buffers)) > BYTES_MAX:
+            sizes.append(sum(map(len, write.buffers)))
+            if not isinstance(write.file, RealFile) or sizes[-1] > BYTES_MAX:
                 return False
-            calls.append((next(self._tokens), write.file.fileno(), b"".join(write.buffers), write.offset))
+            files.append(write.file)
+        calls = [(next(self._tokens), *self._call(*one)) for one in zip(writes, files, strict=True)]
         begun = self._ring.write(calls)
-        if not begun:
-            return False
-        batch = _Batch(writes, [len(call[2]) for call in calls], done)
-        for at, call in enumerate(calls):
-            if at < begun:
-                self._waiting[call[0]] = batch, at
-            else:
+        batch = _Batch(writes, sizes, done) if begun else None
+        for at, (token, _, data, _) in enumerate(calls):
+            if batch is not None and at < begun:
+                self._waiting[token] = _Waiting(batch, at, files[at], data)
+                continue
+            if isinstance(data, Lent):
+                data.arena.give_back()
+            if batch is not None:
                 self._make_again(batch, at)
-        return True
+        return batch is not None
+
+    def _call(self, write: Write, file: RealFile) -> tuple[int, bytes | Lent, int]:
+        """How a write is made: past the cache if it may be and can be."""
+        data = b"".join(write.buffers)
+        fd = file.uncached_fileno() if write.whole_blocks else -1
+        lent = self._arena.lend(data) if fd >= 0 else None
+        return (file.fileno(), data, write.offset) if lent is None else (fd, lent, write.offset)
 
     def wait(self) -> None:
         """Block until no write is under way, and let none be made again; nobody begins one from now on. Any thread,
@@ -119,7 +135,11 @@ class RingWrites:
 
     def _take(self) -> None:
         for token, result in self._ring.answers():
-            batch, at = self._waiting.pop(token)
+            batch, at, file, data = self._waiting.pop(token)
+            if isinstance(data, Lent):
+                data.arena.give_back()
+                if result in (-errno.EINVAL, -errno.EOPNOTSUPP):  # Its sectors are larger, or it has no such writes.
+                    file.never_uncached()
             if result == batch.sizes[at]:
                 batch.settle(at, None)
             elif result >= 0 or -result in _ONCE_MORE:
@@ -146,6 +166,15 @@ class RingWrites:
         except BaseException:
             self._again.discard(this)
             raise
+
+
+class _Waiting(NamedTuple):
+    """A write without an answer: which one of a batch, its file, and the bytes as the system has them."""
+
+    batch: "_Batch"
+    at: int
+    file: RealFile
+    data: bytes | Lent
 
 
 class _Batch:

@@ -210,6 +210,7 @@ class VirtualLogDriver:
     def _begin(self, group: Group, begun: Begun, span_us: int) -> None:
         def write() -> None:
             failures = [one.failure() for one in begun.writes]
+            begun.meanwhile()
             self._process.schedule(span_us - span_us // 2, "wal.done", lambda: finish(failures))
 
         def finish(failures: list[StorageError | None]) -> None:

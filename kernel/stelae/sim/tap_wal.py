@@ -89,7 +89,7 @@ class WalTap(WalEngine):
             self._committed(group, outcomes)
             return outcomes
 
-        return Begun(begun.writes, finish)
+        return begun._replace(finish=finish)
 
     def _committed(self, group: Mapping[LogId, Append], outcomes: Mapping[LogId, Outcome]) -> None:
         for log, outcome in outcomes.items():

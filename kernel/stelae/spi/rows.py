@@ -80,9 +80,8 @@ class RowBatch:
 
     @classmethod
     def from_equal_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
-        """Build a batch from rows, each with one value per column of the layout, in its order.
-
-        ``SchemaMismatch``, which does not say of which row: another width, or a value that does not fit."""
+        """Build a batch from rows, each with one value per column of the layout, in its order. ``SchemaMismatch``,
+        which does not say of which row: another width, or a value that does not fit."""
         try:
             columns = [*zip(*rows, strict=True)] if rows else [()] * len(layout.columns)
         except ValueError as error:
@@ -161,9 +160,8 @@ class RowBatch:
         return [*zip(*map(self.values, range(len(self.layout.columns))), strict=True)]
 
     def select(self, layout: Layout) -> "RowBatch":
-        """Return the batch under another layout, columns matched by id.
-
-        Absent ones get their default, else nulls: the caller knows that one of the two is allowed."""
+        """Return the batch under another layout, columns matched by id. Absent ones get their default, else nulls: the
+        caller knows that one of the two is allowed."""
         if layout is self.layout or layout == self.layout:
             return self
         mine = dict(zip(self.layout.ids, self.arrow.columns, strict=True))

@@ -18,9 +18,9 @@ Ordering and durability
 
 Threads
     ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and ``close`` may
-    block; ``begin``, and ``finish`` where all is durable, may not: the event loop calls them. Of all these one is
-    called at a time, and none between a ``begin`` and its ``finish``. ``op_id_at``, ``read``, ``logs``, ``snapshot``
-    and ``stats`` may be called from any thread at any time, and see durable entries only."""
+    block; ``begin``, ``meanwhile``, and ``finish`` where all is durable, may not: the event loop calls them. Of all
+    these one is called at a time, and none else between a ``begin`` and its ``finish``. ``op_id_at``, ``read``,
+    ``logs``, ``snapshot`` and ``stats`` may be called from any thread at any time, and see durable entries only."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +70,7 @@ class Write(NamedTuple):
     file: File
     buffers: Sequence[Buffer]
     offset: int
+    whole_blocks: bool = False  #: Of 4096 bytes, of a file that is written like this: may go past the system's cache.
 
     def failure(self) -> StorageError | None:
         """Make it, blocking; what it failed with."""
@@ -86,10 +87,13 @@ class Begun(NamedTuple):
 
     writes: Sequence[Write]
     finish: Callable[[Sequence[StorageError | None]], dict[LogId, Outcome]]
+    meanwhile: Callable[[], None] = lambda: None  #: Called once between, best while the disk writes: nobody waits.
 
     def perform(self) -> dict[LogId, Outcome]:
         """Make the writes, blocking, and finish."""
-        return self.finish([write.failure() for write in self.writes])
+        failures = [write.failure() for write in self.writes]
+        self.meanwhile()
+        return self.finish(failures)
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,8 +160,7 @@ class WalEngine(Engine):
 
     @abstractmethod
     def create(self, log: LogId, base: OpId) -> None:
-        """Create an empty log that begins after ``base``; durable on return. ``CallerError``: the log exists.
-        ``StorageError``: nothing was created."""
+        """Create an empty log behind ``base``, durably. ``CallerError``: it exists; ``StorageError``: it does not."""
 
     @abstractmethod
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
@@ -177,8 +180,7 @@ class WalEngine(Engine):
 
     @abstractmethod
     def op_id_at(self, log: LogId, index: int) -> OpId:
-        """Return the op id at ``index``, from ``base.index`` to ``last.index``; scans nothing. ``Compacted``: below the
-        base. ``CallerError``: past the last entry."""
+        """The op id at ``index``; scans nothing. ``Compacted``: below the base. ``CallerError``: past the end."""
 
     @abstractmethod
     def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
@@ -188,8 +190,7 @@ class WalEngine(Engine):
 
     @abstractmethod
     def collect(self, log: LogId, upto: int) -> OpId:
-        """Allow every entry with index at or below ``upto`` to be removed; return the new base. The engine may keep
-        more than it must (whole segments only); the base is durable first."""
+        """Let entries up to ``upto`` go; return the new base, durable before any goes. Whole files may stay longer."""
 
     @abstractmethod
     def drop(self, log: LogId) -> None:

@@ -63,7 +63,7 @@ class Recorder:
             self._note(group, began)
             return outcomes
 
-        return Begun(begun.writes, finish)
+        return begun._replace(finish=finish)
 
     def _note(self, group: Mapping[LogId, Append], began: float) -> None:
         self.commits_us.append((time.perf_counter() - began) * 1e6)

@@ -11,13 +11,13 @@ from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageEr
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
-from stelae.spi.wal import Append, Begun, Failed, LogState, Outcome, WalEngine, WalSnapshot, Write
+from stelae.spi.wal import Append, Begun, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_wal_segmented.aside import open_aside
 from stelae_wal_segmented.base import Base, create_base
 from stelae_wal_segmented.compression import compressor_of
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.fan_out import FanOut, Piece
-from stelae_wal_segmented.log import Finish, TabletLog
+from stelae_wal_segmented.log import BegunAppend, TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
 from stelae_wal_segmented.names import base_name
 from stelae_wal_segmented.open_end import Setting
@@ -111,22 +111,24 @@ class SegmentedWal(WalEngine):
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
         """Begin a commit, one write for each log, if all of them are warm and none has to roll."""
-        writes: list[Write] = []
-        finishes: list[Finish] = []
+        appends: list[BegunAppend] = []
         for name, append in group.items():
             log = self._logs.get(name)
             begun = log.begin(append) if log is not None else None
             if begun is None:
                 return None
-            writes.append(begun[0])
-            finishes.append(begun[1])
+            appends.append(begun)
+
+        def meanwhile() -> None:
+            for begun in appends:
+                begun.meanwhile()
 
         def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
             self._count(group)
-            found = zip(group, finishes, failures, strict=True)
-            return {name: finish(failure) for name, finish, failure in found}
+            found = zip(group, appends, failures, strict=True)
+            return {name: begun.finish(failure) for name, begun, failure in found}
 
-        return Begun(writes, finish) if writes else None
+        return Begun([begun.write for begun in appends], finish, meanwhile) if appends else None
 
     def _count(self, group: Mapping[LogId, Append]) -> None:
         self._groups += 1

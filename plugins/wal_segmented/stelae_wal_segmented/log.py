@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple
 
 from stelae.log_support.appends import check_append
 from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError, SyncFailed
@@ -21,8 +21,14 @@ from stelae_wal_segmented.recovery import Recovered, recover_log
 from stelae_wal_segmented.segment import Chain
 from stelae_wal_segmented.writer import SegmentWriter
 
-Finish: TypeAlias = Callable[[StorageError | None], Outcome]
-"""What an append came to, once its write has failed with this or is durable."""
+
+class BegunAppend(NamedTuple):
+    """An append of which one write is left: what can be done beside it, and what it came to once that has failed with
+    this or is durable."""
+
+    write: Write
+    meanwhile: Callable[[], None]
+    finish: Callable[[StorageError | None], Outcome]
 
 
 class TabletLog:
@@ -123,7 +129,7 @@ class TabletLog:
             return self._fail(error)
         return self._written(writer, append, group, sync=sync)
 
-    def begin(self, append: Append) -> tuple[Write, Finish] | None:
+    def begin(self, append: Append) -> BegunAppend | None:
         """Begin one append of a commit with ``sync`` that one write is all of; see ``WalEngine.begin``."""
         writer = self.end.hot_writer()
         if writer is None or writer.segment.header.sequence > self.base.newest_sequence:
@@ -135,13 +141,15 @@ class TabletLog:
         except CallerError:
             return None
 
+        write = writer.write_of(group)
+
         def finish(failure: StorageError | None) -> Outcome:
             if failure is not None:
                 return self._fail(failure)
-            writer.wrote(group)
+            writer.wrote(group, write)
             return self._written(writer, append, group, sync=True)
 
-        return writer.write_of(group), finish
+        return BegunAppend(write, lambda: writer.note(group, write), finish)
 
     def _encode(self, writer: SegmentWriter, append: Append) -> EncodedGroup:
         return writer.encode(append.entries, replace_from=append.replace_from, commit_hint=append.commit_hint)

@@ -17,7 +17,7 @@ it has no entries.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stelae.log_support.spare import Spare, discard, make_file
 from stelae.spi.errors import StorageError
@@ -27,12 +27,18 @@ from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.format import NEW_SPACE, SegmentHeader
 from stelae_wal_segmented.index import SegmentIndex, TermRuns
-from stelae_wal_segmented.kept import KeptFiles, UsedFile
+from stelae_wal_segmented.kept import Kept, KeptFiles, UsedFile
 from stelae_wal_segmented.marker import NonceSource
 from stelae_wal_segmented.names import segment_name, unborn_name
-from stelae_wal_segmented.sectors import SECTOR_BYTES, UsedSpace
+from stelae_wal_segmented.sectors import SECTOR_BYTES, NotedPool, UsedSpace
 from stelae_wal_segmented.segment import Chain, Segment, load_footer
 from stelae_wal_segmented.writer import SegmentWriter
+
+NOTED_MAX = 4
+"""Of so many segments of a log it is remembered what was written, half a megabyte for 64: a log that is collected as it
+goes has no more, and of another the file is read before its space is used again."""
+NOTED_BYTES_MAX = 32 << 20
+"""Of memory for that, for all logs of an engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class Setting:
     config: SegmentedConfig
     nonces: NonceSource
     compressor: Compressor | None = None
+    noted: NotedPool = field(default_factory=lambda: NotedPool(NOTED_BYTES_MAX))
 
 
 class OpenEnd:
@@ -121,6 +128,8 @@ class OpenEnd:
         A segment that recovery left open is closed too: its index is in memory until then, and the
         next start would scan it again."""
         self.drop_spare()
+        for segment in chain.segments:
+            segment.noted = None
         writer, self.writer = self.writer, None
         if writer is None and chain.segments and not chain.segments[-1].closed:
             segment = chain.segments[-1]
@@ -238,7 +247,7 @@ class OpenEnd:
             # No worker may ever have begun with it.
             used.remove()
 
-    def _next_space(self, size: int, kept: str | None) -> Spare:
+    def _next_space(self, size: int, kept: Kept | None) -> Spare:
         files, path = self._setting.files, self._unborn_path()
         if kept is None:
             return Spare(files, path, size, prewritten=self._setting.config.prewritten(size))
@@ -291,11 +300,15 @@ class OpenEnd:
             raise
         index = SegmentIndex(last.index + 1, header.data_start, hint)
         segment = Segment(name, header, index)
+        if space.sectors:
+            segment.noted = self._setting.noted.make(header.data_start, size)
         writer = self._writer(files.open(name, writable=True), segment, index, size)
         with self._lock:
             if before is not None:
                 before.closed = True
             chain.add(segment, TermRuns())
+            for old in chain.segments[-NOTED_MAX - 1 : -NOTED_MAX]:
+                old.noted = None
         return writer
 
     def _header(self, before: Segment | None, sequence: int, last: OpId, hint: int, space: UsedSpace) -> SegmentHeader:

@@ -114,7 +114,8 @@ class _Window:
     def was_never_reached(self, end: int) -> bool:
         """Say whether the write of what ends there, in space that was used before, did not come to its end.
 
-        It would have written all of the next sector (see ``tail_behind``), also where that makes the file longer."""
+        It would have written all of the next sector (see ``tail_behind``), also where that makes the file longer. Where
+        the write before had filled its block with zeros, those tell, as in new space."""
         if self.before is None:
             return False
         at = -(-end // SECTOR_BYTES) * SECTOR_BYTES

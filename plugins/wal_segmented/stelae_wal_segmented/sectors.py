@@ -18,21 +18,25 @@ interpreter's lock: 7 ms for 64 MiB, where a CRC for each of 131 072 sectors kee
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 from crc32c import crc32c
 
-from stelae.spi.services import File
+from stelae.spi.services import Buffer, File
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 SECTOR_BYTES = 512
-"""What a disk writes whole."""
+"""The least that a disk writes whole."""
+BLOCK_BYTES = 4096
+"""The most, and a page of the system's cache: what is written past that is written in these (see ``used_end``)."""
 PIECE_BYTES = 512 << 10
 """So much is read and digested at once."""
 DIGEST_BYTES = 4
@@ -130,7 +134,67 @@ def tail_behind(end: int, nonce: int) -> bytes:
     return bytes(-end % SECTOR_BYTES) + tail_sector(nonce)
 
 
-def digests_of(data: bytes) -> bytes:
+class Noted:
+    """Digests of what is written to a file, taken while that is at hand: nobody need read it for them later.
+
+    From ``start``, a boundary of sectors, on without a gap; what stands behind one is not noted, nor what begins
+    within a sector.
+
+    Attributes:
+        bytes_max: what it takes in memory for a file of ``size`` bytes.
+    """
+
+    __slots__ = ("__weakref__", "_digests", "bytes_max", "start")
+
+    def __init__(self, start: int, size: int) -> None:
+        self.start = start
+        self.bytes_max = (size - start) // SECTOR_BYTES * DIGEST_BYTES
+        self._digests = bytearray()
+
+    @property
+    def end(self) -> int:
+        """Where the sectors end that are noted."""
+        return self.start + len(self._digests) // DIGEST_BYTES * SECTOR_BYTES
+
+    def note(self, data: Buffer, at: int) -> None:
+        """Note the whole sectors of ``data``, which stand at ``at``, in place of what was noted of them before."""
+        sectors = len(data) // SECTOR_BYTES
+        if sectors and self.start <= at <= self.end and at % SECTOR_BYTES == 0:
+            place = (at - self.start) // SECTOR_BYTES * DIGEST_BYTES
+            digests = digests_of(memoryview(data)[: sectors * SECTOR_BYTES])
+            self._digests[place : place + len(digests)] = digests
+
+    def between(self, start: int, end: int) -> bytes:
+        """The digests from one boundary of sectors on, as far as they are noted and not beyond another."""
+        if start < self.start:
+            return b""
+        first, stop = ((at - self.start) // SECTOR_BYTES * DIGEST_BYTES for at in (start, max(start, end)))
+        return bytes(self._digests[first:stop])
+
+
+class NotedPool:
+    """Makes ``Noted`` for all logs of an engine, as long as what they take in memory together is within a bound.
+
+    Args:
+        bytes_max: the bound.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._made: WeakSet[Noted] = WeakSet()
+        self._lock = threading.Lock()
+
+    def make(self, start: int, size: int) -> Noted | None:
+        """One for a file of that size whose data begin there; ``None`` if there is no more memory for it."""
+        noted = Noted(start, size)
+        with self._lock:
+            if sum([one.bytes_max for one in self._made]) + noted.bytes_max > self._bytes_max:
+                return None
+            self._made.add(noted)
+        return noted
+
+
+def digests_of(data: Buffer) -> bytes:
     """The digest of each sector of ``data``, which has whole ones."""
     import numpy as np
 

@@ -15,6 +15,7 @@ from stelae_wal_segmented.group import EncodedGroup, encode_group
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.sectors import tail_behind
 from stelae_wal_segmented.segment import Segment
+from stelae_wal_segmented.used_end import UsedEnd
 
 
 class SegmentWriter:
@@ -64,16 +65,17 @@ class SegmentWriter:
         self.target = target
         self.prepare_from = prepare_from
         self.lazy = False
-        self._used = segment.header.space.sectors > 0
+        used, nonce = segment.header.space.sectors > 0, segment.header.nonce
+        self._used = UsedEnd(file, nonce, segment.noted) if used else None
         self._allocated = _preallocate(file, target)
 
     def encode(self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int) -> EncodedGroup:
-        """Make one group for the end, with what has to follow it there; nothing is written.
+        """Make one group for the end; nothing is written.
 
         Raises:
             TooLarge: an entry is above the maximum.
         """
-        group = encode_group(
+        return encode_group(
             entries,
             nonce=self.segment.header.nonce,
             at=self.end,
@@ -82,17 +84,23 @@ class SegmentWriter:
             commit_hint=commit_hint,
             compressor=self._compressor,
         )
-        if self._used:
-            group.buffers.append(tail_behind(self.end + group.size, self.segment.header.nonce))
-        return group
 
     def write_of(self, group: EncodedGroup) -> Write:
-        """The durable write of a group at the end, where all before it is durable; ``wrote`` follows it."""
+        """The durable write of a group at the end, where all before it is durable; ``note`` and ``wrote`` follow it."""
+        if self._used is not None:
+            return self._used.write_of(group.buffers, self.end, group.size)
         return Write(self._file, joined(group.buffers), self.end)
 
-    def wrote(self, group: EncodedGroup) -> None:
+    def note(self, group: EncodedGroup, write: Write) -> None:
+        """Note what the write of a group leaves at the end, for whoever uses the space next."""
+        if self._used is not None:
+            self._used.note(write, self.end + group.size)
+
+    def wrote(self, group: EncodedGroup, write: Write) -> None:
         """The group stands at the end, durably."""
         self.end = self.synced = self.end + group.size
+        if self._used is not None:
+            self._used.wrote(write, self.end)
 
     def write(self, group: EncodedGroup, *, sync: bool) -> None:
         """Write a group at the end; durable on return when ``sync`` or where ``synced`` says so, else not yet.
@@ -100,10 +108,15 @@ class SegmentWriter:
         Raises:
             Full, SyncFailed: see ``File.pwritev``. ``end`` and ``synced`` stand where they were.
         """
+        write = self.write_of(group)
+        if self._used is not None:
+            self._file.pwritev(write.buffers, write.offset, dsync=True)
+            self.note(group, write)
+            self.wrote(group, write)
+            return
         alone = self.synced == self.end
-        sync = sync or self._used
         self.lazy = self.lazy or not sync
-        self._file.pwritev(joined(group.buffers), self.end, dsync=sync and alone)
+        self._file.pwritev(write.buffers, self.end, dsync=sync and alone)
         end = self.end + group.size
         if sync:
             if not alone:
@@ -139,7 +152,7 @@ class SegmentWriter:
         footer = encode_footer(self.index, self.segment.header.nonce)
         length = self.end + len(footer)
         try:
-            if self._used:
+            if self._used is not None:
                 # What stood there before has to be there whole, until the footer is.
                 self._file.pwritev([footer, tail_behind(length, self.segment.header.nonce)], self.end, dsync=True)
                 self._file.truncate(length)

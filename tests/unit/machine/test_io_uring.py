@@ -15,6 +15,7 @@ import pytest
 
 from stelae.machine import io_uring
 from stelae.machine.io_uring import IoUring
+from stelae.machine.uncached import Arena, is_begun_without_waiting
 from stelae.testing.rings import ring_of_this_system
 
 
@@ -72,6 +73,52 @@ def test_writes_are_synchronous_and_left_to_a_worker(ring: IoUring, file: int) -
     assert (slot[3], slot[4], slot[6], slot[8]) == (file, 4096, 4, 5)
     assert slot[7] == os.RWF_DSYNC != 0
     take(ring, 1)
+
+
+def test_writes_past_the_cache_are_synchronous_too(ring: IoUring, file: int) -> None:
+    lent = Arena(4096).lend(b"past" * 1024)
+    assert lent is not None
+    ring.write([(6, file, lent, 8192)])
+    slot = io_uring._WRITE.unpack_from(ring._slots, 0)
+    assert slot[:2] == (io_uring.OP_WRITE, io_uring.PAST_CACHE)
+    assert (slot[3], slot[4], slot[5], slot[6], slot[8]) == (file, 8192, lent.address, 4096, 6)
+    assert slot[7] == os.RWF_DSYNC != 0
+    take(ring, 1)
+    assert os.pread(file, 5000, 8192) == b"past" * 1024
+
+
+@pytest.mark.parametrize(
+    ("release", "begun"),
+    [
+        ("6.18.44-x", True),
+        ("6.13.0", True),
+        ("7.0", True),
+        ("6.12.99", False),
+        ("5.15.0-91-generic", False),
+        ("", False),
+    ],
+)
+def test_only_a_newer_system_begins_them_without_a_worker(release: str, begun: bool) -> None:
+    assert is_begun_without_waiting(release) is begun
+
+
+def test_memory_that_is_lent_stays_until_it_is_written(ring: IoUring, file: int) -> None:
+    arena = Arena(4096)
+    gone = weakref.ref(arena)
+    ring.write([(1, file, arena.lend(bytes(4096)), 0)])
+    del arena
+    gc.collect()
+    assert gone() is not None
+    take(ring, 1)
+    gc.collect()
+    assert gone() is None
+    arena = Arena(4096)
+    gone = weakref.ref(arena)
+    ring.write([(2, file, arena.lend(bytes(4096)), 0)])
+    del arena
+    ring.close()
+    gc.collect()
+    assert gone() is not None, "nobody may ever have this memory again"
 
 
 def test_what_the_system_does_not_take_was_not_begun(ring: IoUring, file: int, monkeypatch: pytest.MonkeyPatch) -> None:

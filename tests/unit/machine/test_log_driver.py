@@ -55,7 +55,11 @@ class Engine:
                 raise self.raises
             return self._outcomes(group, next((one for one in failures if one is not None), None))
 
-        return Begun([Write(None, [b"data"], 0)], finish)  # type: ignore[arg-type]
+        def meanwhile() -> None:
+            assert threading.get_ident() == self._loop_thread and self.busy
+            self.calls.append("meanwhile")
+
+        return Begun([Write(None, [b"data"], 0)], finish, meanwhile)  # type: ignore[arg-type]
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         assert sync and threading.get_ident() != self._loop_thread
@@ -186,7 +190,7 @@ def test_what_can_be_begun_needs_no_thread() -> None:
             await scene.settle(round_ * 3 + 3)
         await scene.stop()
         assert scene.told == list(range(1, 10))
-        assert scene.engine.calls == ["begin", "finish"] * 6
+        assert scene.engine.calls == ["begin", "meanwhile", "finish"] * 6
         assert ring.closed
 
     run(check, ring)
@@ -210,7 +214,7 @@ def test_what_cannot_be_begun_is_committed_by_the_thread_and_the_next_is_begun_a
             await scene.settle(share + 1)
         await scene.stop()
         assert scene.told == [1, 2, 3, 4, 5, 6]
-        ways = [call for call in scene.engine.calls if call != "begin"]
+        ways = [call for call in scene.engine.calls if call not in ("begin", "meanwhile")]
         assert ways == ["commit", "finish"] * 3
         assert scene.defects == []
 
@@ -228,7 +232,7 @@ def test_what_takes_long_to_encode_is_left_to_the_thread() -> None:
         ring.answer()
         await scene.settle(2)
         await scene.stop()
-        assert scene.engine.calls == ["commit", "begin", "finish"]
+        assert scene.engine.calls == ["commit", "begin", "meanwhile", "finish"]
 
     run(check, ring)
 
@@ -250,7 +254,7 @@ def test_a_job_waits_for_what_is_under_way_and_what_follows_for_the_job() -> Non
         await scene.settle(3)
         await scene.stop()
         assert scene.told == [1, "done", 2]
-        assert scene.engine.calls == ["begin", "finish", "job", "begin", "finish"]
+        assert scene.engine.calls == ["begin", "meanwhile", "finish", "job", "begin", "meanwhile", "finish"]
 
     run(check, ring)
 
@@ -268,7 +272,7 @@ def test_a_failure_is_dealt_with_off_the_loop_and_the_engine_goes_on() -> None:
         scene.job()
         await scene.settle(3)
         await scene.stop()
-        assert scene.engine.calls == ["begin", "finish failed", "job"]
+        assert scene.engine.calls == ["begin", "meanwhile", "finish failed", "job"]
 
     run(check, ring)
 
@@ -300,7 +304,7 @@ def test_what_is_under_way_when_a_node_crashes_is_waited_for_and_not_finished() 
         ring.answer()
         scene.append()
         await asyncio.sleep(0.02)
-        assert scene.engine.calls == ["begin"]
+        assert scene.engine.calls == ["begin", "meanwhile"]
         assert scene.told == []
         scene.machine.stop()
 
@@ -330,6 +334,8 @@ SHARED = SharedConfig(segment_bytes_first=8192, segment_bytes_max=32768, prewrit
 class Writers:
     """Random appends and jobs on many logs of one engine; what was acknowledged is remembered."""
 
+    cool_share = 0.1
+
     def __init__(self, driver: EngineDriver, logs: Sequence[LogId], seed: int) -> None:
         self.rng = random.Random(seed)
         self.driver = driver
@@ -337,10 +343,10 @@ class Writers:
         self.durable = dict.fromkeys(logs, 0)
         self.problems: list[object] = []
         self.left = 0
+        for log in logs:
+            driver.writer.open_log(log, ZERO)
 
     async def run(self, count: int) -> None:
-        for log in self.last:
-            self.driver.writer.open_log(log, ZERO)
         self.left = count
         for _ in range(count):
             self._step()
@@ -352,7 +358,7 @@ class Writers:
 
     def _step(self) -> None:
         log = self.rng.choice(list(self.last))
-        if self.rng.random() < 0.1:
+        if self.rng.random() < self.cool_share:
             self.driver.writer.submit_job(lambda engine: engine.cool(log), self._job_done)
             return
         first, count = self.last[log] + 1, self.rng.randint(1, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import threading
@@ -12,12 +13,15 @@ from typing import Any
 
 import pytest
 
-from stelae.machine import ring_writes
+from stelae.machine import files, ring_writes
 from stelae.machine.files import RealFile, RealFiles
-from stelae.machine.ring_writes import BYTES_MAX, Failures, RingWrites
+from stelae.machine.ring_writes import ARENA_BYTES, BYTES_MAX, Failures, RingWrites
+from stelae.machine.uncached import Lent
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.wal import Write
+
+SECTOR = 512
 
 
 class FakeRing:
@@ -28,14 +32,14 @@ class FakeRing:
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
         self._answers: list[tuple[int, int]] = []
-        self.calls: list[tuple[int, int, bytes, int]] = []
+        self.calls: list[tuple[int, int, bytes | Lent, int]] = []
         self.room = 99
         self.under_way = 0
 
     def fileno(self) -> int:
         return self._reading
 
-    def write(self, writes: Sequence[tuple[int, int, bytes, int]]) -> int:
+    def write(self, writes: Sequence[tuple[int, int, bytes | Lent, int]]) -> int:
         begun = writes[: self.room]
         self.calls += begun
         self.under_way += len(begun)
@@ -105,6 +109,9 @@ class Scene:
                 return
             await asyncio.sleep(0.01)
         raise AssertionError("nobody took the answers")
+
+    def write_blocks(self, number: int, letter: bytes = b"s", count: int = 1) -> Write:
+        return Write(self.files[number], [letter * SECTOR, letter * SECTOR * (count - 1)], SECTOR, whole_blocks=True)
 
 
 def run(directory: Path, check: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
@@ -297,5 +304,119 @@ def test_a_closed_file_is_not_written(tmp_path: Path) -> None:
         file.close()
         with pytest.raises(ValueError, match="is closed"):
             scene.begin(scene.write(0))
+
+    run(tmp_path, check)
+
+
+# -- past the system's cache -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file can be opened for such writes."""
+    monkeypatch.setattr(files, "open_uncached", os.dup)
+
+
+def lent_of(scene: Scene, position: int) -> Lent:
+    data = scene.ring.calls[position][2]
+    assert isinstance(data, Lent)
+    return data
+
+
+def contents(lent: Lent) -> bytes:
+    return ctypes.string_at(lent.address, lent.size)
+
+
+@pytest.mark.usefixtures("uncached")
+def test_whole_sectors_go_past_the_cache_and_others_do_not(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        assert scene.begin(scene.write_blocks(0), scene.write(1), scene.write_blocks(2, b"t", 3))
+        assert contents(lent_of(scene, 0)) == b"s" * SECTOR
+        assert scene.ring.calls[1][1:] == (scene.files[1].fileno(), b"data", 10)
+        assert contents(lent_of(scene, 2)) == b"t" * 3 * SECTOR
+        assert scene.ring.calls[2][1] == scene.files[2].uncached_fileno() != scene.files[2].fileno()
+        await scene.answer(SECTOR, 4, 3 * SECTOR)
+        assert scene.told == [[None, None, None]]
+
+    run(tmp_path, check)
+
+
+def test_where_a_file_has_no_such_writes_they_go_as_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "open_uncached", lambda _fd: -1)
+
+    async def check(scene: Scene) -> None:
+        assert scene.begin(scene.write_blocks(0))
+        assert scene.ring.calls[0][1:] == (scene.files[0].fileno(), b"s" * SECTOR, SECTOR)
+        await scene.answer(SECTOR)
+        assert scene.told == [[None]]
+
+    run(tmp_path, check)
+
+
+@pytest.mark.usefixtures("uncached")
+def test_what_the_system_does_not_take_is_made_again_and_not_tried_that_way_any_more(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        assert scene.begin(scene.write_blocks(0))
+        await scene.answer(-errno.EINVAL)
+        scene.pool.work()
+        assert scene.told == [[None]]
+        assert scene.files[0].pread(2 * SECTOR, 0) == bytes(SECTOR) + b"s" * SECTOR
+        assert scene.begin(scene.write_blocks(0, b"t"), scene.write_blocks(1))
+        assert scene.ring.calls[1][1:] == (scene.files[0].fileno(), b"t" * SECTOR, SECTOR)
+        assert contents(lent_of(scene, 2)) == b"s" * SECTOR, "another file may be elsewhere"
+
+    run(tmp_path, check)
+
+
+@pytest.mark.parametrize("result", [-errno.EAGAIN, SECTOR, 0])
+@pytest.mark.usefixtures("uncached")
+def test_one_that_was_not_whole_is_made_again_by_a_thread(tmp_path: Path, result: int) -> None:
+    async def check(scene: Scene) -> None:
+        assert scene.begin(scene.write_blocks(0, b"u", 2))
+        await scene.answer(result)
+        scene.pool.work()
+        assert scene.told == [[None]]
+        assert scene.files[0].pread(3 * SECTOR, 0) == bytes(SECTOR) + b"u" * 2 * SECTOR
+        assert scene.files[0].uncached_fileno() >= 0
+
+    run(tmp_path, check)
+
+
+@pytest.mark.usefixtures("uncached")
+def test_memory_is_free_again_when_all_is_over_and_what_finds_none_goes_as_others_do(tmp_path: Path) -> None:
+    sectors = BYTES_MAX // SECTOR
+
+    async def check(scene: Scene) -> None:
+        for _ in range(3):
+            scene.ring.calls.clear()
+            writes = [scene.write_blocks(number, b"v", sectors) for number in range(3)]
+            assert ARENA_BYTES == 2 * BYTES_MAX
+            assert scene.begin(*writes)
+            assert [isinstance(call[2], Lent) for call in scene.ring.calls] == [True, True, False]
+            assert lent_of(scene, 0).address == lent_of(scene, 1).address - BYTES_MAX
+            await scene.answer(BYTES_MAX, BYTES_MAX, BYTES_MAX)
+        assert scene.told == [[None] * 3] * 3
+
+    run(tmp_path, check)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+@pytest.mark.usefixtures("uncached")
+def test_memory_of_what_the_ring_did_not_take_is_free_again(tmp_path: Path, room: int) -> None:
+    async def check(scene: Scene) -> None:
+        for _ in range(5):
+            scene.ring.calls.clear()
+            scene.ring.room = room
+            half = BYTES_MAX // SECTOR
+            begun = scene.begin(scene.write_blocks(0, b"w", half), scene.write_blocks(1, b"x", half))
+            assert begun is (room > 0)
+            if room:
+                assert contents(lent_of(scene, 0)) == b"w" * BYTES_MAX
+                await scene.answer(BYTES_MAX)
+                scene.pool.work()
+        scene.ring.room = 99
+        scene.ring.calls.clear()
+        assert scene.begin(scene.write_blocks(0, b"y", BYTES_MAX // SECTOR))
+        assert contents(lent_of(scene, 0)) == b"y" * BYTES_MAX
 
     run(tmp_path, check)

@@ -15,7 +15,7 @@ from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, entries
 from stelae_wal_segmented import SegmentedConfig, reader
-from stelae_wal_segmented.kept import UsedFile
+from stelae_wal_segmented.kept import Kept, UsedFile
 from stelae_wal_segmented.reader import Piece
 from stelae_wal_segmented.writer import SegmentWriter
 from tests.unit.wal_segmented.scenes import PLACE
@@ -235,7 +235,9 @@ def test_a_worker_that_begins_when_the_file_was_given_up_says_so_and_leaves_noth
     file = harness.disk.create("/node/g1-000000000001.old")
     file.pwritev([bytes(SEGMENT_BYTES)], 0)
     file.close()
-    used = UsedFile(harness.disk, "/node/g1-000000000001.old", "/node/g1-0000000000000001.new", SEGMENT_BYTES)
+    used = UsedFile(
+        harness.disk, Kept("/node/g1-000000000001.old", None), "/node/g1-0000000000000001.new", SEGMENT_BYTES
+    )
     used.remove()
     with pytest.raises(StorageError, match="a kept file is not there any more"):
         used.make(lambda: True)

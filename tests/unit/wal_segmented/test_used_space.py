@@ -12,7 +12,7 @@ from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
-from stelae_wal_segmented import SegmentedWal
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.decisions import Found
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
@@ -20,7 +20,7 @@ from stelae_wal_segmented.format import (
     SEGMENT_HEADER_BYTES,
     decode_segment_header,
 )
-from stelae_wal_segmented.sectors import DIGEST_BYTES, PIECE_BYTES, SECTOR_BYTES, digests_of, space_within
+from stelae_wal_segmented.sectors import BLOCK_BYTES, DIGEST_BYTES, PIECE_BYTES, SECTOR_BYTES, digests_of, space_within
 from tests.unit.wal_segmented.scenes import assert_opens_with
 from tests.unit.wal_segmented.used import CONFIG, SEGMENT_BYTES, harness_of, in_used_space, is_used, newest, recovered
 
@@ -59,23 +59,29 @@ class Writing:
 
     Args:
         count, size_bytes: entries of the group, and bytes of each.
-        begin: offset of the group, if it matters; another one is written up to there.
+        begin: offset of the group, if it matters; others are written up to there, one for each offset before.
         end: where it ends, if it matters.
         blank: zeros stood behind it before.
     """
 
     def __init__(
-        self, count: int, size_bytes: int, begin: int | None = None, end: int | None = None, *, blank: bool = False
+        self,
+        count: int,
+        size_bytes: int,
+        *begin: int,
+        end: int | None = None,
+        blank: bool = False,
+        config: SegmentedConfig = CONFIG,
     ) -> None:
-        self.harness = harness_of()
+        self.harness = harness_of(config)
         engine, self.model = in_used_space(self.harness, blank=blank)
         self.path = newest(self.harness)
         self.begin = recovered(self.harness).chain.segments[-1].end
-        if begin is not None:
-            filler = entries(self.model.last.index + 1, 1, size_bytes=begin - self.begin - OVERHEAD_BYTES)
+        for offset in begin:
+            filler = entries(self.model.last.index + 1, 1, size_bytes=offset - self.begin - OVERHEAD_BYTES)
             commit(engine, Append(entries=filler))
             self.model = self.model.append(Append(entries=filler))
-            self.begin = begin
+            self.begin = offset
         if end is not None:
             size_bytes = (end - self.begin - GROUP_HEADER_BYTES) // count - ENTRY_HEADER_BYTES
         self.last = Append(entries=entries(self.model.last.index + 1, count, size_bytes=size_bytes))
@@ -131,15 +137,32 @@ def test_a_changed_byte_in_the_last_group_is_damage_as_in_new_space(shape: str, 
 @pytest.mark.parametrize("begin", [0, 1, 40, 460, 511])
 def test_both_hold_wherever_in_a_sector_a_group_begins(begin: int) -> None:
     for size_bytes in (0, 100, 700):
-        writing = Writing(1, size_bytes, begin=4 * SECTOR_BYTES + begin)
+        writing = Writing(1, size_bytes, 4 * SECTOR_BYTES + begin)
         assert writing.begin % SECTOR_BYTES == begin
+        check_cuts(writing)
+        check_flips(writing)
+
+
+LARGER = SegmentedConfig(segment_bytes_first=32768, segment_bytes_max=32768, prewrite_bytes_min=32768)
+
+
+@pytest.mark.parametrize("sector", [0, 1, 5, 6, 7])
+@pytest.mark.parametrize("begin", [0, 40, 480])
+def test_both_hold_behind_a_group_that_filled_its_block_with_zeros(sector: int, begin: int) -> None:
+    """Once the first block of a write is known, writes end with a block: zeros stand there, and not what did before."""
+    for size_bytes in (0, 400, 1500, 5000):
+        at = 2 * BLOCK_BYTES + sector * SECTOR_BYTES + begin
+        writing = Writing(1, size_bytes, BLOCK_BYTES + 1000, at, config=LARGER)
+        behind = -(-at // SECTOR_BYTES) * SECTOR_BYTES + SECTOR_BYTES
+        filled = writing.before[behind : -(-behind // BLOCK_BYTES) * BLOCK_BYTES]
+        assert not filled.strip(b"\0")
         check_cuts(writing)
         check_flips(writing)
 
 
 @pytest.mark.parametrize("end", [-1025, -1024, -513, -512, -511, -100, -1, 0, 1, 511, 512, 600])
 def test_both_hold_where_the_used_space_ends(end: int) -> None:
-    writing = Writing(1, 0, begin=SEGMENT_BYTES - 2500, end=SEGMENT_BYTES + end)
+    writing = Writing(1, 0, SEGMENT_BYTES - 2500, end=SEGMENT_BYTES + end)
     assert writing.end == SEGMENT_BYTES + end
     check_cuts(writing)
     check_flips(writing)

@@ -21,8 +21,8 @@ CONFIG = SegmentedConfig(
 """All segments are of one length, and their space is used again."""
 
 
-def harness_of(config: SegmentedConfig = CONFIG) -> VirtualHarness:
-    return VirtualHarness(SegmentedWal, config)
+def harness_of(config: SegmentedConfig = CONFIG, *, engine_type: type[SegmentedWal] = SegmentedWal) -> VirtualHarness:
+    return VirtualHarness(engine_type, config)
 
 
 def started(harness: VirtualHarness) -> WalEngine:

@@ -81,9 +81,10 @@ def scenes(harness: WalHarness) -> Iterator[Scene]:
 
 def fail(scene: Scene, error: StorageError, written: int) -> None:
     """The first ``written`` bytes of each write arrive, and all of them fail."""
-    for file, buffers, offset in scene.begun.writes:
-        if data := b"".join(buffers)[:written]:
-            file.pwritev([data], offset)
+    for write in scene.begun.writes:
+        if data := b"".join(write.buffers)[:written]:
+            write.file.pwritev([data], write.offset)
+    scene.begun.meanwhile()
     outcomes = scene.begun.finish([error] * len(scene.begun.writes))
     for log in (LOG, OTHER):
         outcome = outcomes[log]
@@ -99,6 +100,7 @@ class WalBegun:
         for scene in scenes(harness):
             scene.check(scene.model)
             assert [write.failure() for write in scene.begun.writes] == [None] * len(scene.begun.writes)
+            scene.begun.meanwhile()
             scene.check(scene.model)
             outcomes = scene.begun.finish([None] * len(scene.begun.writes))
             assert outcomes == dict.fromkeys((LOG, OTHER), Durable(scene.after.last))

@@ -1,0 +1,189 @@
+"""Writes past the system's cache: where they are made, from which memory, and that the log is the same with them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stelae.host.settings import LogSettings
+from stelae.machine import files, uncached
+from stelae.machine.event_loop import new_event_loop
+from stelae.machine.files import RealFiles
+from stelae.machine.io_uring import IoUring
+from stelae.machine.real import RealMachine
+from stelae.machine.uncached import Arena, is_suited, open_uncached
+from stelae.spi.ids import ZERO, LogId, TabletId
+from stelae.spi.services import EngineServices
+from stelae.spi.wal import WalEngine
+from stelae.testing.rings import ring_of_this_system
+from stelae.testing.wal_harness import fake_services
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from tests.unit.machine.test_io_uring import take
+from tests.unit.machine.test_log_driver import Writers, entry_at
+
+SECTOR = 512
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+23 22 0:21 / /proc rw - proc proc rw
+24 22 0:26 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw
+25 22 8:1 / /a\\040dir rw master:2 - xfs /dev/sda1 rw
+26 22 0:40 / /merged rw - overlay overlay rw,lowerdir=/x - ext4 y
+27 22 254:0 /sub /elsewhere rw - ext4 /dev/vda rw
+28 22 8:2 / /one rw - ext4 /dev/sdb rw
+29 22 8:2 / /two rw - fuseblk /dev/sdb rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "suited"),
+    [("254:0", True), ("8:1", True), ("0:21", False), ("0:26", False), ("0:40", False), ("8:2", False), ("9:9", False)],
+)
+def test_only_some_file_systems_are_written_past_the_cache(device: str, suited: bool) -> None:
+    assert is_suited(MOUNTS, device) is suited
+
+
+def test_a_file_is_opened_once_more_for_it_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RealFiles().create(str(tmp_path / "file"))
+    fd = file.uncached_fileno()
+    assert file.uncached_fileno() == fd
+    if fd >= 0:
+        assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
+        assert os.fstat(fd).st_ino == os.fstat(file.fileno()).st_ino
+    file.never_uncached()
+    assert file.uncached_fileno() == -1
+    monkeypatch.setattr(uncached, "_is_suited", lambda _device: False)
+    assert open_uncached(file.fileno()) == -1
+    monkeypatch.setattr(uncached, "_is_suited", lambda _device: True)
+    monkeypatch.setattr(os, "O_DIRECT", os.O_DIRECTORY)
+    assert open_uncached(file.fileno()) == -1, "what the system refuses is not an error"
+    file.close()
+
+
+def test_a_closed_file_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "open_uncached", os.dup)
+    file = RealFiles().create(str(tmp_path / "file"))
+    fd = file.uncached_fileno()
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+    assert file.uncached_fileno() == -1
+
+
+def test_memory_is_lent_in_whole_pages_and_sectors_until_all_is_over() -> None:
+    arena = Arena(4 * SECTOR)
+    one, two = arena.lend(bytes(SECTOR)), arena.lend(bytes(2 * SECTOR))
+    assert one is not None and two is not None
+    assert (one.address % mmap.PAGESIZE, two.address - one.address, two.size) == (0, SECTOR, 2 * SECTOR)
+    assert arena.lend(bytes(2 * SECTOR)) is None, "there is room for one more sector"
+    arena.give_back()
+    third = arena.lend(bytes(SECTOR))
+    assert third is not None and third.address == two.address + two.size, "the second one is still under way"
+    arena.give_back()
+    arena.give_back()
+    again = arena.lend(bytes(4 * SECTOR))
+    assert again is not None and again.address == one.address
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_is_lent_is_written_where_it_belongs(tmp_path: Path, direct: bool) -> None:
+    ring: IoUring = ring_of_this_system(8)
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.write(fd, bytes(16 * SECTOR))
+    os.fsync(fd)
+    writing = open_uncached(fd) if direct else -1
+    arena = Arena(16 * SECTOR)
+    calls = []
+    for at in range(8):
+        lent = arena.lend(bytes([65 + at]) * SECTOR)
+        assert lent is not None
+        calls.append((at, writing if writing >= 0 else fd, lent, 2 * at * SECTOR))
+    assert ring.write(calls) == 8
+    assert take(ring, 8) == dict.fromkeys(range(8), SECTOR)
+    for at in range(8):
+        assert os.pread(fd, 2 * SECTOR, 2 * at * SECTOR) == bytes([65 + at]) * SECTOR + bytes(SECTOR)
+    for one in {fd, writing} - {-1}:
+        os.close(one)
+    ring.close()
+
+
+SEGMENT_BYTES = 64 << 10
+USED = SegmentedConfig(
+    segment_bytes_first=SEGMENT_BYTES, segment_bytes_max=SEGMENT_BYTES, prewrite_bytes_min=SEGMENT_BYTES
+)
+
+
+class Collecting(Writers):
+    """Lets logs go as they grow, and cools none."""
+
+    cool_share = 0.0
+
+    async def collect(self) -> None:
+        for log, upto in self.durable.items():
+            self.left += 1
+            self.driver.writer.submit_job(lambda engine, log=log, upto=upto: engine.collect(log, upto), self._collected)
+        async with asyncio.timeout(60):
+            while self.left:
+                await asyncio.sleep(0.001)
+
+    def _collected(self, result: object) -> None:
+        self._job_done(result if isinstance(result, Exception) else None)
+
+
+def _through_the_cache(fd: int) -> int:
+    return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("opens", [open_uncached, _through_the_cache, lambda _fd: -1])
+def test_a_log_in_used_space_is_the_same_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: Callable[[int], int]
+) -> None:
+    monkeypatch.setattr(files, "open_uncached", opens)
+    lent: list[object] = []
+    lend = Arena.lend
+    monkeypatch.setattr(Arena, "lend", lambda arena, data: lent.append(lend(arena, data)) or lent[-1])
+    logs = [LogId(TabletId(f"t{number}"), 1) for number in range(3)]
+    reused: list[float] = []
+
+    async def write() -> None:
+        machine = RealMachine()
+        defects: list[BaseException] = []
+        machine.start(defects.append)
+        workers = machine.pool("background", 2)
+        services = EngineServices(machine.files, machine.clock, machine.metrics, workers)
+        engine: WalEngine = SegmentedWal.open(str(tmp_path / "wals"), USED, services)
+        for log in logs:
+            engine.create(log, ZERO)
+        driver = machine.drive_log(engine, workers, LogSettings())
+        writers = Collecting(driver, logs, 7)
+        for _ in range(40):
+            await writers.run(100)
+            await writers.collect()
+        closed = asyncio.get_running_loop().create_future()
+        driver.writer.close(closed.set_result)
+        await closed
+        driver.stop()
+        reused.append(engine.stats()["segments_reused"])
+        engine.close()
+        machine.stop()
+        assert (defects, writers.problems) == ([], [])
+        assert writers.durable == writers.last
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(write())
+    assert reused[0] > 5
+    if opens is _through_the_cache:
+        assert len(lent) > 50
+    engine = SegmentedWal.open(str(tmp_path / "wals"), USED, fake_services(RealFiles()))
+    for log in logs:
+        state = engine.logs()[log]
+        assert state.damage is None and state.last.index > 500
+        first = state.base.index + 1
+        held = engine.read(log, first, state.last.index + 1, 1 << 30)
+        assert held == [entry_at(log, index) for index in range(first, state.last.index + 1)]
+    engine.close()
