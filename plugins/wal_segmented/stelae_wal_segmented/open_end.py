@@ -201,11 +201,13 @@ class OpenEnd:
         file.sync()
         return index
 
-    def _writer(self, file: File, segment: Segment, index: SegmentIndex, target: int) -> SegmentWriter:
+    def _writer(
+        self, file: File, segment: Segment, index: SegmentIndex, target: int, *, zeros: bool = False
+    ) -> SegmentWriter:
         config = self._setting.config
         early = config.prewritten(config.segment_bytes(self._rolls + 1))
         prepare_from = target // 2 if early else -(-3 * target // 4)
-        return SegmentWriter(file, segment, index, target, prepare_from, self._setting.compressor)
+        return SegmentWriter(file, segment, index, target, prepare_from, self._setting.compressor, zeros=zeros)
 
     def _unborn_path(self) -> str:
         nonce = self._setting.nonces.draw(f"{self._log}/new")
@@ -267,7 +269,8 @@ class OpenEnd:
         self._rolls += 1
         sequence = writer.segment.header.sequence + 1
         if used is None:
-            self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, spare.size)
+            zeros = self._setting.config.prewritten(spare.size)
+            self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, spare.size, zeros=zeros)
         else:
             self.reused += 1
             self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, used.space.end, used.space)
@@ -283,6 +286,8 @@ class OpenEnd:
         hint: int,
         size: int,
         space: UsedSpace = NEW_SPACE,
+        *,
+        zeros: bool = False,
     ) -> SegmentWriter:
         """Steps 2 and 3 of the module's description."""
         files = self._setting.files
@@ -300,9 +305,9 @@ class OpenEnd:
             raise
         index = SegmentIndex(last.index + 1, header.data_start, hint)
         segment = Segment(name, header, index)
-        if space.sectors:
+        if space.sectors or zeros:
             segment.noted = self._setting.noted.make(header.data_start, size)
-        writer = self._writer(files.open(name, writable=True), segment, index, size)
+        writer = self._writer(files.open(name, writable=True), segment, index, size, zeros=zeros)
         with self._lock:
             if before is not None:
                 before.closed = True

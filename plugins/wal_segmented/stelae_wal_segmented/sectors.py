@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 512
 """The least that a disk writes whole."""
 BLOCK_BYTES = 4096
-"""The most, and a page of the system's cache: what is written past that is written in these (see ``used_end``)."""
+"""The most, and a page of the system's cache: what is written past that is written in these (see ``block_end``)."""
 PIECE_BYTES = 512 << 10
 """So much is read and digested at once."""
 DIGEST_BYTES = 4
@@ -137,17 +137,21 @@ def tail_behind(end: int, nonce: int) -> bytes:
 class Noted:
     """Digests of what is written to a file, taken while that is at hand: nobody need read it for them later.
 
-    From ``start``, a boundary of sectors, on without a gap; what stands behind one is not noted, nor what begins
-    within a sector.
+    Without a gap; what stands behind one is not noted.
+
+    Args:
+        data_start: where the data begin; what is noted begins with the next sector.
+        size: of the file.
 
     Attributes:
-        bytes_max: what it takes in memory for a file of ``size`` bytes.
+        start: a boundary of sectors.
+        bytes_max: what it takes in memory, once the file is full.
     """
 
     __slots__ = ("__weakref__", "_digests", "bytes_max", "start")
 
-    def __init__(self, start: int, size: int) -> None:
-        self.start = start
+    def __init__(self, data_start: int, size: int) -> None:
+        self.start = start = data_start + -data_start % SECTOR_BYTES
         self.bytes_max = (size - start) // SECTOR_BYTES * DIGEST_BYTES
         self._digests = bytearray()
 
@@ -158,10 +162,11 @@ class Noted:
 
     def note(self, data: Buffer, at: int) -> None:
         """Note the whole sectors of ``data``, which stand at ``at``, in place of what was noted of them before."""
-        sectors = len(data) // SECTOR_BYTES
-        if sectors and self.start <= at <= self.end and at % SECTOR_BYTES == 0:
+        skipped = -at % SECTOR_BYTES
+        sectors, at = (len(data) - skipped) // SECTOR_BYTES, at + skipped
+        if sectors > 0 and self.start <= at <= self.end:
             place = (at - self.start) // SECTOR_BYTES * DIGEST_BYTES
-            digests = digests_of(memoryview(data)[: sectors * SECTOR_BYTES])
+            digests = digests_of(memoryview(data)[skipped : skipped + sectors * SECTOR_BYTES])
             self._digests[place : place + len(digests)] = digests
 
     def between(self, start: int, end: int) -> bytes:
@@ -184,9 +189,9 @@ class NotedPool:
         self._made: WeakSet[Noted] = WeakSet()
         self._lock = threading.Lock()
 
-    def make(self, start: int, size: int) -> Noted | None:
+    def make(self, data_start: int, size: int) -> Noted | None:
         """One for a file of that size whose data begin there; ``None`` if there is no more memory for it."""
-        noted = Noted(start, size)
+        noted = Noted(data_start, size)
         with self._lock:
             if sum([one.bytes_max for one in self._made]) + noted.bytes_max > self._bytes_max:
                 return None

@@ -9,13 +9,13 @@ from stelae.spi.errors import Full
 from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae.spi.wal import Write
+from stelae_wal_segmented.block_end import BlockEnd
 from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.sectors import tail_behind
 from stelae_wal_segmented.segment import Segment
-from stelae_wal_segmented.used_end import UsedEnd
 
 
 class SegmentWriter:
@@ -23,6 +23,9 @@ class SegmentWriter:
 
     In space that was used before each group is synced, wanted or not, before the next one is written: recovery
     tells a group that a crash tore by what stood there before it, and another one behind it would have changed that.
+
+    Args:
+        zeros: all of its space was written with zeros.
 
     Attributes:
         segment: what is written to.
@@ -36,6 +39,7 @@ class SegmentWriter:
 
     __slots__ = (
         "_allocated",
+        "_blocks",
         "_compressor",
         "_file",
         "_used",
@@ -56,6 +60,8 @@ class SegmentWriter:
         target: int,
         prepare_from: int,
         compressor: Compressor | None = None,
+        *,
+        zeros: bool = False,
     ) -> None:
         self._file = file
         self._compressor = compressor
@@ -65,8 +71,9 @@ class SegmentWriter:
         self.target = target
         self.prepare_from = prepare_from
         self.lazy = False
-        used, nonce = segment.header.space.sectors > 0, segment.header.nonce
-        self._used = UsedEnd(file, nonce, segment.noted) if used else None
+        self._used = segment.header.space.sectors > 0
+        nonce = segment.header.nonce if self._used else None
+        self._blocks = BlockEnd(file, nonce, segment.noted) if self._used or zeros else None
         self._allocated = _preallocate(file, target)
 
     def encode(self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int) -> EncodedGroup:
@@ -87,20 +94,20 @@ class SegmentWriter:
 
     def write_of(self, group: EncodedGroup) -> Write:
         """The durable write of a group at the end, where all before it is durable; ``note`` and ``wrote`` follow it."""
-        if self._used is not None:
-            return self._used.write_of(group.buffers, self.end, group.size)
+        if self._blocks is not None:
+            return self._blocks.write_of(group.buffers, self.end, group.size)
         return Write(self._file, joined(group.buffers), self.end)
 
     def note(self, group: EncodedGroup, write: Write) -> None:
         """Note what the write of a group leaves at the end, for whoever uses the space next."""
-        if self._used is not None:
-            self._used.note(write, self.end + group.size)
+        if self._blocks is not None:
+            self._blocks.note(write, self.end + group.size)
 
     def wrote(self, group: EncodedGroup, write: Write) -> None:
         """The group stands at the end, durably."""
         self.end = self.synced = self.end + group.size
-        if self._used is not None:
-            self._used.wrote(write, self.end)
+        if self._blocks is not None:
+            self._blocks.wrote(write, self.end)
 
     def write(self, group: EncodedGroup, *, sync: bool) -> None:
         """Write a group at the end; durable on return when ``sync`` or where ``synced`` says so, else not yet.
@@ -108,20 +115,19 @@ class SegmentWriter:
         Raises:
             Full, SyncFailed: see ``File.pwritev``. ``end`` and ``synced`` stand where they were.
         """
-        write = self.write_of(group)
-        if self._used is not None:
-            self._file.pwritev(write.buffers, write.offset, dsync=True)
-            self.note(group, write)
-            self.wrote(group, write)
-            return
         alone = self.synced == self.end
+        sync = sync or self._used
         self.lazy = self.lazy or not sync
-        self._file.pwritev(write.buffers, self.end, dsync=sync and alone)
+        write = self.write_of(group)
+        self._file.pwritev(write.buffers, write.offset, dsync=sync and alone)
         end = self.end + group.size
         if sync:
             if not alone:
                 self._file.sync(data_only=end <= self._allocated)
             self.synced = end
+        self.note(group, write)
+        if self._blocks is not None:
+            self._blocks.wrote(write, end)
         self.end = end
 
     def sync(self) -> None:
@@ -152,7 +158,7 @@ class SegmentWriter:
         footer = encode_footer(self.index, self.segment.header.nonce)
         length = self.end + len(footer)
         try:
-            if self._used is not None:
+            if self._used:
                 # What stood there before has to be there whole, until the footer is.
                 self._file.pwritev([footer, tail_behind(length, self.segment.header.nonce)], self.end, dsync=True)
                 self._file.truncate(length)
