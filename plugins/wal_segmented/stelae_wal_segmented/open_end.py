@@ -17,6 +17,7 @@ it has no entries.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stelae.log_support.spare import Spare, discard, make_file
@@ -312,8 +313,7 @@ class OpenEnd:
             if before is not None:
                 before.closed = True
             chain.add(segment, TermRuns())
-            for old in chain.segments[-NOTED_MAX - 1 : -NOTED_MAX]:
-                old.noted = None
+        _forget_all_but_the_last(chain.segments)
         return writer
 
     def _header(self, before: Segment | None, sequence: int, last: OpId, hint: int, space: UsedSpace) -> SegmentHeader:
@@ -327,3 +327,9 @@ class OpenEnd:
             commit_hint=hint,
             space=space,
         )
+
+
+def _forget_all_but_the_last(segments: Sequence[Segment]) -> None:
+    """Remember of ``NOTED_MAX`` segments what was written."""
+    for old in segments[:-NOTED_MAX]:
+        old.noted = None
