@@ -191,6 +191,7 @@ class NotedPool:
 
     def make(self, data_start: int, size: int) -> Noted | None:
         """One for a file of that size whose data begin there; ``None`` if there is no more memory for it."""
+        _factors()  # It may have to import: here a thread waits for that, and where it is noted the event loop would.
         noted = Noted(data_start, size)
         with self._lock:
             if sum([one.bytes_max for one in self._made]) + noted.bytes_max > self._bytes_max:

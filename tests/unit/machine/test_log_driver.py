@@ -381,6 +381,42 @@ class Writers:
             self.problems.append(result)
 
 
+def write_for_real(
+    place: Path,
+    engine_type: type[WalEngine],
+    config: Any,
+    settings: LogSettings,
+    logs: Sequence[LogId],
+    write: Callable[[EngineDriver], Coroutine[Any, Any, Writers]],
+) -> dict[str, float]:
+    """Have logs written on real files, and close them: nothing goes wrong. Returns the engine's figures."""
+
+    async def whole() -> dict[str, float]:
+        machine = RealMachine()
+        defects: list[BaseException] = []
+        machine.start(defects.append)
+        workers = machine.pool("background", 2)
+        services = EngineServices(machine.files, machine.clock, machine.metrics, workers)
+        engine = engine_type.open(str(place / "wals"), config, services)
+        for log in logs:
+            engine.create(log, ZERO)
+        driver = machine.drive_log(engine, workers, settings)
+        writers = await write(driver)
+        closed = asyncio.get_running_loop().create_future()
+        driver.writer.close(closed.set_result)
+        await closed
+        driver.stop()
+        figures = engine.stats()
+        engine.close()
+        machine.stop()
+        assert (defects, writers.problems) == ([], [])
+        assert writers.durable == writers.last
+        return figures
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(whole())
+
+
 def entry_at(log: LogId, index: int) -> Entry:
     """What stands there."""
     return Entry(OpId(1, index), EntryKind.WRITE, index, f"{log}/{index};".encode() * (index % 60))
@@ -393,29 +429,12 @@ def test_all_that_was_acknowledged_is_there_again(
 ) -> None:
     logs = [LogId(TabletId(f"t{number}"), 1) for number in range(6)]
 
-    async def write() -> None:
-        machine = RealMachine()
-        defects: list[BaseException] = []
-        machine.start(defects.append)
-        workers = machine.pool("background", 2)
-        services = EngineServices(machine.files, machine.clock, machine.metrics, workers)
-        engine = engine_type.open(str(tmp_path / "wals"), config, services)
-        for log in logs:
-            engine.create(log, ZERO)
-        driver = machine.drive_log(engine, workers, LogSettings(io_uring=io_uring))
+    async def write(driver: EngineDriver) -> Writers:
         writers = Writers(driver, logs, 7)
         await writers.run(600)
-        closed = asyncio.get_running_loop().create_future()
-        driver.writer.close(closed.set_result)
-        await closed
-        driver.stop()
-        engine.close()
-        machine.stop()
-        assert (defects, writers.problems) == ([], [])
-        assert writers.durable == writers.last
+        return writers
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(write())
+    write_for_real(tmp_path, engine_type, config, LogSettings(io_uring=io_uring), logs, write)
     engine = engine_type.open(str(tmp_path / "wals"), config, fake_services(RealFiles()))
     for log in logs:
         last = engine.logs()[log].last.index

@@ -13,19 +13,16 @@ import pytest
 
 from stelae.host.settings import LogSettings
 from stelae.machine import files, uncached
-from stelae.machine.event_loop import new_event_loop
 from stelae.machine.files import RealFiles
 from stelae.machine.io_uring import IoUring
-from stelae.machine.real import RealMachine
+from stelae.machine.log_driver import EngineDriver
 from stelae.machine.uncached import Arena, is_suited, open_uncached
-from stelae.spi.ids import ZERO, LogId, TabletId
-from stelae.spi.services import EngineServices
-from stelae.spi.wal import WalEngine
+from stelae.spi.ids import LogId, TabletId
 from stelae.testing.rings import ring_of_this_system
 from stelae.testing.wal_harness import fake_services
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from tests.unit.machine.test_io_uring import take
-from tests.unit.machine.test_log_driver import Writers, entry_at
+from tests.unit.machine.test_log_driver import Writers, entry_at, write_for_real
 
 SECTOR = 512
 MOUNTS = """\
@@ -148,35 +145,16 @@ def test_a_log_in_used_space_is_the_same_with_them(
     lend = Arena.lend
     monkeypatch.setattr(Arena, "lend", lambda arena, data: lent.append(lend(arena, data)) or lent[-1])
     logs = [LogId(TabletId(f"t{number}"), 1) for number in range(3)]
-    reused: list[float] = []
 
-    async def write() -> None:
-        machine = RealMachine()
-        defects: list[BaseException] = []
-        machine.start(defects.append)
-        workers = machine.pool("background", 2)
-        services = EngineServices(machine.files, machine.clock, machine.metrics, workers)
-        engine: WalEngine = SegmentedWal.open(str(tmp_path / "wals"), USED, services)
-        for log in logs:
-            engine.create(log, ZERO)
-        driver = machine.drive_log(engine, workers, LogSettings())
+    async def write(driver: EngineDriver) -> Writers:
         writers = Collecting(driver, logs, 7)
         for _ in range(40):
             await writers.run(100)
             await writers.collect()
-        closed = asyncio.get_running_loop().create_future()
-        driver.writer.close(closed.set_result)
-        await closed
-        driver.stop()
-        reused.append(engine.stats()["segments_reused"])
-        engine.close()
-        machine.stop()
-        assert (defects, writers.problems) == ([], [])
-        assert writers.durable == writers.last
+        return writers
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(write())
-    assert reused[0] > 5
+    figures = write_for_real(tmp_path, SegmentedWal, USED, LogSettings(), logs, write)
+    assert figures["segments_reused"] > 5
     if opens is _through_the_cache:
         assert len(lent) > 50
     engine = SegmentedWal.open(str(tmp_path / "wals"), USED, fake_services(RealFiles()))

@@ -40,6 +40,17 @@ def fill_and_repair(harness: VirtualHarness, engine: WalEngine) -> None:
 # -- who reads over a repair -----------------------------------------------------------------------
 
 
+def with_kept_files() -> tuple[VirtualHarness, WalEngine]:
+    """A log of which two files are kept."""
+    harness = harness_of()
+    engine = started(harness)
+    roll(engine, 5)
+    append(engine, 1)
+    collected(engine)
+    assert len(kept(harness)) == 2
+    return harness, engine
+
+
 @pytest.mark.parametrize("config", [CONFIG, GROWING])
 def test_a_view_reads_what_it_saw_although_the_log_was_repaired_and_collected(config: SegmentedConfig) -> None:
     """The segments that the repair had read anew once counted nobody."""
@@ -169,12 +180,7 @@ def test_a_kept_file_that_becomes_no_segment_goes(
 
 @pytest.mark.parametrize("end", ["cool", "full disk"])
 def test_a_kept_file_that_waits_for_a_worker_goes_when_it_is_given_up(end: str) -> None:
-    harness = harness_of()
-    engine = started(harness)
-    roll(engine, 5)
-    append(engine, 1)
-    collected(engine)
-    assert len(kept(harness)) == 2
+    harness, engine = with_kept_files()
     harness.workers.at_once = False
     while engine.stats()["segments_kept"] == 2:
         append(engine, 1)
@@ -190,11 +196,7 @@ def test_a_kept_file_that_waits_for_a_worker_goes_when_it_is_given_up(end: str) 
 
 
 def test_a_used_file_goes_when_the_segment_before_it_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = harness_of()
-    engine = started(harness)
-    roll(engine, 5)
-    append(engine, 1)
-    collected(engine)
+    harness, engine = with_kept_files()
     while engine.stats()["segments_kept"] == 2:
         append(engine, 1)
     assert nameless(harness)
@@ -213,12 +215,7 @@ def test_a_used_file_goes_when_the_segment_before_it_cannot_be_closed(monkeypatc
 
 
 def test_a_damaged_log_gives_its_kept_files_back_when_it_is_cooled() -> None:
-    harness = harness_of()
-    engine = started(harness)
-    roll(engine, 5)
-    append(engine, 1)
-    collected(engine)
-    assert len(kept(harness)) == 2
+    harness, engine = with_kept_files()
     state = engine.logs()[LOG]
     harness.disk.damage(newest(harness), 400)
     with pytest.raises(Corrupt):
