@@ -16,7 +16,7 @@ from stelae.machine import files, uncached
 from stelae.machine.files import RealFiles
 from stelae.machine.io_uring import IoUring
 from stelae.machine.log_driver import EngineDriver
-from stelae.machine.uncached import Arena, is_suited, open_uncached
+from stelae.machine.uncached import HUGE_PAGE_BYTES, Arena, is_suited, open_uncached
 from stelae.spi.ids import LogId, TabletId
 from stelae.testing.rings import ring_of_this_system
 from stelae.testing.wal_harness import fake_services
@@ -72,11 +72,15 @@ def test_a_closed_file_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.M
     assert file.uncached_fileno() == -1
 
 
-def test_memory_is_lent_in_whole_pages_and_sectors_until_all_is_over() -> None:
+@pytest.mark.parametrize("advice", [mmap.MADV_HUGEPAGE, 12_345])
+def test_memory_is_lent_in_whole_pages_and_sectors_until_all_is_over(
+    monkeypatch: pytest.MonkeyPatch, advice: int
+) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", advice)  # A system without huge pages refuses it.
     arena = Arena(4 * SECTOR)
     one, two = arena.lend(bytes(SECTOR)), arena.lend(bytes(2 * SECTOR))
     assert one is not None and two is not None
-    assert (one.address % mmap.PAGESIZE, two.address - one.address, two.size) == (0, SECTOR, 2 * SECTOR)
+    assert (one.address % HUGE_PAGE_BYTES, two.address - one.address, two.size) == (0, SECTOR, 2 * SECTOR)
     assert arena.lend(bytes(2 * SECTOR)) is None, "there is room for one more sector"
     arena.give_back()
     third = arena.lend(bytes(SECTOR))
