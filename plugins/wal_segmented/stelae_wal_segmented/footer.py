@@ -20,7 +20,6 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import lt
 
@@ -62,8 +61,9 @@ def encode_footer(index: SegmentIndex, nonce: int) -> bytes:
     size = _size_of(count, len(index.runs))
     head = _HEAD.pack(mark, size)
     parts = [head, _CRC.pack(crc32c(head, salt))]
-    for position in range(0, count, PAGE_ENTRIES):
-        page = _packed(index.window(index.first + position, index.next))
+    offsets = _packed(index.offsets + array("Q", (index.end,)))
+    for begin in range(0, 8 * count, 8 * PAGE_ENTRIES):
+        page = offsets[begin : begin + 8 * (PAGE_ENTRIES + 1)]
         parts += [page, _CRC.pack(crc32c(page, salt))]
     trailer = _TRAILER.pack(
         mark, size, index.end, index.first, count, len(index.runs), index.commit_hint, crc32c(runs, salt)
@@ -193,11 +193,11 @@ def _decode_runs(data: bytes, trailer: Trailer, nonce: int) -> TermRuns | None:
     return TermRuns(runs)
 
 
-def _packed(offsets: Sequence[int]) -> bytes:
-    packed = array("Q", offsets)
+def _packed(offsets: array[int]) -> bytes:
+    """The bytes of an array that nobody needs afterwards."""
     if sys.byteorder != "little":
-        packed.byteswap()
-    return packed.tobytes()
+        offsets.byteswap()
+    return offsets.tobytes()
 
 
 def _unpacked(data: bytes) -> array[int]:
