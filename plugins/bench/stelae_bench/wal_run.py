@@ -33,12 +33,14 @@ from stelae_bench.wal_report import WalReport
 from stelae_bench.wal_samples import Sample, round_of
 
 WARM_UP_S = 0.05
-GROW_BYTES = 128 << 20
+GROW_BYTES = 192 << 20
 """Written to the one log of each engine before the first round: by then its segments have their full length, and the
 space of collected ones is used again, as in a log that has run for a while. On a slow disk less, see ``GROW_S``."""
 GROW_S = 1.0
 GROW_ENTRY_BYTES = 64 << 10
-GROW_IN_FLIGHT = 16
+GROW_IN_FLIGHT = 8
+"""Groups of half a megabyte: of one above a megabyte `segmented` does not note what it wrote, and reads the file later,
+beside what is measured."""
 Note = Callable[[str], None]
 
 
