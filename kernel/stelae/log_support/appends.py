@@ -19,10 +19,11 @@ def check_append(state: LogState, append: Append) -> str | None:
     elif not append.entries:
         return "nothing to append and nothing to replace"
     term = state.last.term if append.replace_from is None else state.base.term
-    for offset, entry in enumerate(append.entries):
-        if entry.op_id.index != start + offset:
-            return f"entry {entry.op_id} is not at the expected index {start + offset}"
-        if entry.op_id.term < term:
+    for expected, entry in enumerate(append.entries, start):
+        entry_term, index = entry.op_id
+        if index != expected:
+            return f"entry {entry.op_id} is not at the expected index {expected}"
+        if entry_term < term:
             return f"entry {entry.op_id} goes back from term {term}"
-        term = entry.op_id.term
+        term = entry_term
     return None
