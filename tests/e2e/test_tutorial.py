@@ -66,7 +66,7 @@ def end_all_of(shell: subprocess.Popen[str]) -> None:
     shell.wait()
 
 
-def logs(directory: Path) -> str:
+def logs(directory: Path, pattern: str = "node*/log") -> str:
     """The last lines of each node's log."""
-    found = sorted(directory.glob("node*/log"))
-    return "\n".join(f"{p}:\n{p.read_text()[-800:]}" for p in found)
+    found = sorted(directory.glob(pattern))
+    return "\n".join(f"{p}:\n{p.read_text()[-3000:]}" for p in found)

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_bench_cluster import wait_until_gone
-from tests.e2e.test_tutorial import BLOCK, end_all_of
+from tests.e2e.test_tutorial import BLOCK, end_all_of, logs
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs/tutorial/write-your-own-wal-engine.md"
 TIMEOUT_S = 240
@@ -171,7 +171,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     )
     try:
         printed, remarks = shell.communicate(timeout=TIMEOUT_S)
-        assert shell.returncode == 0, f"{printed[-4000:]}\n{remarks[-4000:]}"
+        if shell.returncode:
+            # A demo that fails keeps its nodes' logs, in a folder that is removed here.
+            pytest.fail(f"{printed[-4000:]}\n{remarks[-4000:]}\n{logs(environment.folder, 'tmp/*/*/node.log')}")
         yield Run(environment, place / "work/stelae-wal-timeline", outputs_of(printed, commands))
     finally:
         end_all_of(shell)
