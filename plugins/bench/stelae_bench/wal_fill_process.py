@@ -52,7 +52,7 @@ def main() -> None:
 async def _fill(task: Task) -> Filled:
     with Desk() as desk:
         engine = Registry.installed().engine(EngineKind.WAL, task.engine)
-        logs = OpenLogs(desk, engine, Path(task.directory), 1)
+        logs = OpenLogs(desk, engine, Path(task.directory), 1, collect_bytes=math.inf)
         sample = await logs.measure(Bodies(ENTRY_BYTES, task.seed), IN_FLIGHT, math.inf, entries_max=task.entries)
     if sample.problems:
         raise StorageError("; ".join(sample.problems))

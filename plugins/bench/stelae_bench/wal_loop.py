@@ -53,7 +53,7 @@ class AppendLoop:
         logs: Sequence[LogId],
         defer: Defer,
         collect: Collect,
-        collect_bytes: int,
+        collect_bytes: float,
         last: int = 0,
     ) -> None:
         self._writer = writer

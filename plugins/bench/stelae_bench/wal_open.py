@@ -133,9 +133,18 @@ class OpenLogs:
     Args:
         engine: its class.
         directory: where; must not exist.
+        collect_bytes: what is collected whenever so much was acknowledged of each log; ``math.inf``: nothing.
     """
 
-    def __init__(self, desk: Desk, engine: type[WalEngine], directory: Path, tablets: int) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        engine: type[WalEngine],
+        directory: Path,
+        tablets: int,
+        *,
+        collect_bytes: float = PAYLOAD_BYTES_MAX,
+    ) -> None:
         self.name = engine.name
         self.logs = [LogId(TabletId(f"t{number:04}"), 1) for number in range(tablets)]
         self._engine = desk.open(engine, directory)
@@ -145,8 +154,9 @@ class OpenLogs:
         self._driver = desk.machine.drive_log(cast(WalEngine, self._recorder), desk.apply, LogSettings())
         for log in self.logs:
             self.writer.open_log(log, ZERO)
-        self._loop = AppendLoop(self.writer, self.logs, desk.turns.defer, self._collect, PAYLOAD_BYTES_MAX)
-        self._payload_bytes = 0
+        self._loop = AppendLoop(self.writer, self.logs, desk.turns.defer, self._collect, collect_bytes)
+        self._collect_bytes = collect_bytes
+        self._payload_bytes = 0.0
 
     @property
     def writer(self) -> LogWriter:
@@ -178,8 +188,8 @@ class OpenLogs:
 
     async def tidy(self) -> None:
         """Collect everything once much has been written."""
-        if self._payload_bytes > PAYLOAD_BYTES_MAX:
-            self._payload_bytes = 0
+        if self._payload_bytes > self._collect_bytes:
+            self._payload_bytes = 0.0
             for log, last in self._loop.last.items():
                 await self._job(partial(_collect, log, last))
 
@@ -194,7 +204,7 @@ class OpenLogs:
             self._engine.close()
 
     def _collect(self, log: LogId, upto: int) -> None:
-        self._payload_bytes -= PAYLOAD_BYTES_MAX
+        self._payload_bytes -= self._collect_bytes
         self.writer.submit_job(partial(_collect, log, upto), self._loop.collected)
 
     async def _job(self, work: Callable[[WalEngine], object]) -> None:

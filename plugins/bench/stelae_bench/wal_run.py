@@ -20,6 +20,7 @@ from typing import cast
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.machine.event_loop import new_event_loop
+from stelae.spi.errors import StelaeError
 from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
@@ -100,7 +101,10 @@ class _Run:
                 self._open(desk, logs)
                 await self._measure()
             if not self._settings.quick and self._report.ok:
-                await self._lives(desk)
+                try:
+                    await self._lives(desk)
+                except (StelaeError, OSError) as error:  # What the rounds have found took half an hour, and stands.
+                    self._report.problems.append(f"reads, restarts and collection were not measured: {error}")
         return self._report
 
     def _choose(self) -> None:
@@ -197,6 +201,5 @@ class _Run:
             self._note(f"reads, restarts and collection, round {number} of {self._settings.rounds}")
             for engine in self._rng.sample(self._engines, len(self._engines)):
                 directory = self._folder / f"life-{engine.name}"
-                self._report.lives[engine.name].append(
-                    await measure_life(desk, engine, directory, self._settings.restart_bytes, self._settings.seed)
-                )
+                life = await measure_life(desk, engine, directory, self._settings.restart_bytes, self._settings.seed)
+                self._report.lives[engine.name].append(life)

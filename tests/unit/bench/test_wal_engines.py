@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
 
 from stelae.config.registry import Registry, UnknownEngine
+from stelae.spi.errors import CallerError
 from stelae.spi.extras import MissingExtra
+from stelae_bench import wal_run
 from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, Settings
 from stelae_bench.wal_command import _names
 from stelae_bench.wal_plot import draw
@@ -55,6 +58,20 @@ def test_with_no_engine_left_the_missing_package_is_the_error(monkeypatch: pytes
     monkeypatch.setattr(Registry, "engine", missing)
     with pytest.raises(MissingExtra):
         run(settings("lmdb"), lambda _: None)
+
+
+def test_what_the_rounds_found_stands_when_a_large_log_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half an hour of rounds was lost with it."""
+
+    async def broken(*_: object) -> None:
+        raise CallerError("planted")
+
+    monkeypatch.setattr(Settings, "cases", property(lambda _: [ONE]))
+    monkeypatch.setattr(wal_run, "measure_life", broken)
+    report = run(replace(settings("segmented"), quick=False), lambda _: None)
+    assert len(report.rounds["segmented", ONE]) == 5
+    assert report.problems == ["reads, restarts and collection were not measured: planted"] and not report.ok
+    assert report.document()["logs"] == []
 
 
 def test_engines_of_others_stand_before_the_bare_loops_in_rows_tables_and_picture(tmp_path: Path) -> None:
