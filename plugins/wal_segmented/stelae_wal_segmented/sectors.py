@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 SECTOR_BYTES = 512
 """The least that a disk writes whole."""
-BLOCK_BYTES = 4096
-"""The most, and a page of the system's cache: what is written past that is written in these (see ``block_end``)."""
 PIECE_BYTES = 512 << 10
 """So much is read and digested at once."""
 DIGEST_BYTES = 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stelae.log_support.block_end import BlockEnd
 from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full
 from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae.spi.wal import Write
-from stelae_wal_segmented.block_end import BlockEnd
 from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
@@ -72,8 +72,7 @@ class SegmentWriter:
         self.prepare_from = prepare_from
         self.lazy = False
         self._used = segment.header.space.sectors > 0
-        nonce = segment.header.nonce if self._used else None
-        self._blocks = BlockEnd(file, nonce, segment.noted) if self._used or zeros else None
+        self._blocks = BlockEnd(file) if self._used or zeros else None
         self._allocated = _preallocate(file, target)
 
     def encode(self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int) -> EncodedGroup:
@@ -95,13 +94,17 @@ class SegmentWriter:
     def write_of(self, group: EncodedGroup) -> Write:
         """The durable write of a group at the end, where all before it is durable; ``note`` and ``wrote`` follow it."""
         if self._blocks is not None:
-            return self._blocks.write_of(group.buffers, self.end, group.size)
+            end = self.end + group.size
+            tail = tail_behind(end, self.segment.header.nonce) if self._used else b""
+            return self._blocks.write_of(group.buffers, self.end, group.size, tail)
         return Write(self._file, joined(group.buffers), self.end)
 
     def note(self, group: EncodedGroup, write: Write) -> None:
-        """Note what the write of a group leaves at the end, for whoever uses the space next."""
-        if self._blocks is not None:
-            self._blocks.note(write, self.end + group.size)
+        """Note what the write of a group leaves at the end, for whoever uses the space next: but for the sector that
+        the next write begins with, and for groups that are written from where their bodies are."""
+        noted = self.segment.noted
+        if self._blocks is not None and noted is not None and len(write.buffers) == 1:
+            noted.note(memoryview(write.buffers[0])[: self.end + group.size - write.offset], write.offset)
 
     def wrote(self, group: EncodedGroup, write: Write) -> None:
         """The group stands at the end, durably."""

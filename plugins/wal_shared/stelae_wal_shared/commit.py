@@ -66,18 +66,19 @@ class Committer:
         if writer is None:
             return None
         records = _group_of(writer, accepted)
+        write = writer.write_of(records.buffers(), records.size)
 
         def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
             self.groups += 1
             (failure,) = failures
             if failure is None:
-                writer.wrote(records.size)
+                writer.wrote(write, records.size)
                 self._wrote(writer, records, accepted, size, True, outcomes)
             else:
                 self._fail(accepted, failure, outcomes)
             return outcomes
 
-        return Begun((writer.write_of(records.buffers()),), finish)
+        return Begun((write,), finish)
 
     def fail_all(self, error: StorageError | OSError, logs: list[TabletLog]) -> SyncFailed:
         """After a failed write or sync: let these logs and every un-synced one fail for good."""

@@ -173,9 +173,9 @@ class Tail:
             discard(self._book.files, file, spare.path)
             raise
         self._rolls += 1
-        return self._adopt(file, spare.path, spare.size)
+        return self._adopt(file, spare.path, spare.size, zeros=self._config.prewritten(spare.size))
 
-    def _adopt(self, file: File, path: str, size: int) -> Writer:
+    def _adopt(self, file: File, path: str, size: int, *, zeros: bool = False) -> Writer:
         """Steps 2 and 3 of the module's description."""
         book = self._book
         number = book.newest + 1
@@ -201,7 +201,8 @@ class Tail:
         segment.index = SegmentIndex()
         book.add(segment)
         early = self._config.prewritten(self._config.segment_bytes(self._rolls + 1))
-        self.writer = Writer(file, segment, target, target // 2 if early else -(-3 * target // 4))
+        prepare_from = target // 2 if early else -(-3 * target // 4)
+        self.writer = Writer(file, segment, target, prepare_from, zeros=zeros and target == size)
         with suppress(StorageError):
             self._marker.note_newest(number)
         return self.writer

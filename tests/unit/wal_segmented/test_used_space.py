@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from stelae.log_support.block_end import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
@@ -20,7 +21,7 @@ from stelae_wal_segmented.format import (
     SEGMENT_HEADER_BYTES,
     decode_segment_header,
 )
-from stelae_wal_segmented.sectors import BLOCK_BYTES, DIGEST_BYTES, PIECE_BYTES, SECTOR_BYTES, digests_of, space_within
+from stelae_wal_segmented.sectors import DIGEST_BYTES, PIECE_BYTES, SECTOR_BYTES, digests_of, space_within
 from tests.unit.wal_segmented.scenes import assert_opens_with
 from tests.unit.wal_segmented.used import CONFIG, SEGMENT_BYTES, harness_of, in_used_space, is_used, newest, recovered
 

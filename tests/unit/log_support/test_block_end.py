@@ -7,43 +7,42 @@ from typing import Any
 
 import pytest
 
+from stelae.log_support import block_end
+from stelae.log_support.block_end import BLOCK_BYTES, BlockEnd
 from stelae.spi.wal import Write
-from stelae_wal_segmented import block_end
-from stelae_wal_segmented.block_end import BlockEnd
-from stelae_wal_segmented.sectors import BLOCK_BYTES, SECTOR_BYTES, Noted, digests_of, tail_behind
 
-NONCE = 0x1234_5678_9ABC_DEF0
 FILE: Any = object()
 """Nothing is done to it here."""
 
+TAIL_BYTES_MAX = 1023
+
 
 class Space:
-    """What stands in a file, written as ``BlockEnd`` says."""
+    """What stands in a file, written as ``BlockEnd`` says; with ``used``, something stands behind the data."""
 
-    def __init__(self, start: int, nonce: int | None) -> None:
+    def __init__(self, start: int, *, used: bool) -> None:
         self.start = self.end = start
-        self.nonce = nonce
-        self.noted = Noted(start, 1 << 20)
-        self.data = bytearray(random.Random(9).randbytes(1 << 20) if nonce else 1 << 20)
-        self.blocks = BlockEnd(FILE, nonce, self.noted)
+        self.used = used
+        self.data = bytearray(random.Random(9).randbytes(1 << 20) if used else 1 << 20)
+        self.blocks = BlockEnd(FILE)
         self.groups = b""
         self.whole = 0
 
     def append(self, buffers: list[bytes]) -> Write:
         group = b"".join(buffers)
-        write = self.blocks.write_of(buffers, self.end, len(group))
-        written, end = b"".join(write.buffers), self.end + len(group)
+        end = self.end + len(group)
+        tail = b"t" * (1 + end % TAIL_BYTES_MAX) if self.used else b""
+        write = self.blocks.write_of(buffers, self.end, len(group), tail)
+        written = b"".join(write.buffers)
         before = bytes(self.data[write.offset : self.end])
         self.data[write.offset : write.offset + len(written)] = written
         assert self.data[write.offset : self.end] == before, "what was there stays"
         if write.whole_blocks:
             self.whole += 1
             assert (write.offset % BLOCK_BYTES, len(written) % BLOCK_BYTES) == (0, 0)
-            assert len(written) - len(group) < 2 * BLOCK_BYTES + 2 * SECTOR_BYTES
-        tail = b"" if self.nonce is None else tail_behind(end, self.nonce)
+            assert len(written) - len(group) < 2 * BLOCK_BYTES + TAIL_BYTES_MAX
         behind = self.data[end : write.offset + len(written)]
         assert behind.startswith(tail) and not behind[len(tail) :].strip(b"\0")
-        self.blocks.note(write, end)
         self.blocks.wrote(write, end)
         self.groups += group
         self.end = end
@@ -51,31 +50,28 @@ class Space:
 
     def check(self) -> None:
         assert self.data[self.start : self.end] == self.groups
-        noted = self.noted.between(self.noted.start, self.noted.end)
-        assert noted == digests_of(bytes(self.data[self.noted.start : self.noted.end]))
 
 
-@pytest.mark.parametrize("nonce", [None, NONCE])
+@pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("start", [164, 512, 4096, 8192 + 512])
-def test_groups_stand_one_behind_the_other(start: int, nonce: int | None) -> None:
+def test_groups_stand_one_behind_the_other(start: int, used: bool) -> None:
     rng = random.Random(start)
     for _ in range(60):
-        space = Space(start, nonce)
+        space = Space(start, used=used)
         sizes = rng.choice([(1, 50), (1, 700), (1, 3000), (4000, 20_000)])
         for _ in range(25):
             space.append([rng.randbytes(rng.randint(*sizes)) for _ in range(rng.randint(1, 3))])
         space.check()
-        assert space.noted.end == space.end - space.end % SECTOR_BYTES, "all but the sector that is written again"
         if space.end > start + 2 * BLOCK_BYTES:
             assert space.whole > 0
 
 
-@pytest.mark.parametrize("nonce", [None, NONCE])
-def test_large_groups_are_written_from_where_they_are(nonce: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("used", [False, True])
+def test_large_groups_are_written_from_where_they_are(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_end, "JOINED_BYTES_MAX", 5000)
     rng = random.Random(4)
     for _ in range(60):
-        space = Space(512, nonce)
+        space = Space(512, used=used)
         for _ in range(20):
             buffers = [rng.randbytes(rng.randint(1, 4000)) for _ in range(rng.randint(2, 4))]
             write = space.append(buffers)
@@ -86,7 +82,7 @@ def test_large_groups_are_written_from_where_they_are(nonce: int | None, monkeyp
 
 
 def test_after_a_start_writes_begin_where_the_data_end_until_a_block_is_known() -> None:
-    space = Space(3 * BLOCK_BYTES + 1000, NONCE)
+    space = Space(3 * BLOCK_BYTES + 1000, used=True)
     first = space.append([b"a" * 100])
     second = space.append([b"b" * 100])
     assert first.offset == second.offset == space.start, "of this block only that is known"
@@ -94,4 +90,13 @@ def test_after_a_start_writes_begin_where_the_data_end_until_a_block_is_known() 
     space.append([b"c" * BLOCK_BYTES])
     last = space.append([b"d"])
     assert (last.whole_blocks, last.offset) == (True, 4 * BLOCK_BYTES)
+    space.check()
+
+
+def test_a_group_of_one_large_buffer_leaves_no_block_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_end, "JOINED_BYTES_MAX", 5000)
+    space = Space(BLOCK_BYTES, used=False)
+    space.append([b"a" * 9000])
+    write = space.append([b"b" * 10])
+    assert (write.offset, write.whole_blocks) == (BLOCK_BYTES + 9000, False)
     space.check()

@@ -1,0 +1,59 @@
+"""The end of an open file in space that was written before: what a write there begins and ends with.
+
+A write there is of whole blocks, so that it may go past the system's cache. It begins with what stands already in the
+first of them, the same bytes once more, and ends with zeros up to the end of the last. Blocks, and not sectors: a disk
+may keep its data in larger pieces than it takes them in. What of such a piece is not written could be lost with it when
+power is, and these are entries that were acknowledged before.
+
+What stands in the first block is known to whoever has written it in this run. Until then writes begin where the data
+end, and go through the cache, which has whole pages. Large groups are not copied for all this: they go through it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stelae.log_support.buffers import joined
+from stelae.spi.services import Buffer, File
+from stelae.spi.wal import Write
+
+BLOCK_BYTES = 4096
+"""The most that a disk keeps in one piece, and a page of the system's cache."""
+
+JOINED_BYTES_MAX = 1 << 20
+"""A group of more is written from where its bodies are."""
+
+
+class BlockEnd:
+    """Makes the writes of one file. One caller at a time: see ``stelae.spi.wal``.
+
+    Args:
+        file: what it is written with. Behind the data it is zeros, or what ``tail`` is for.
+    """
+
+    __slots__ = ("_file", "_head")
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._head = b""
+
+    def write_of(self, buffers: Sequence[Buffer], at: int, size: int, tail: bytes = b"") -> Write:
+        """The durable write of a group of that size at the end; nothing has changed yet.
+
+        Args:
+            tail: what is to follow the group, before the zeros.
+
+        Returns:
+            a write of one buffer, or of the group's own if it is large."""
+        if size > JOINED_BYTES_MAX:
+            return Write(self._file, joined([*buffers, tail]), at)
+        start, end = at - len(self._head), at + size + len(tail)
+        whole_blocks = start % BLOCK_BYTES == 0
+        rest = bytes(-end % BLOCK_BYTES) if whole_blocks else b""
+        return Write(self._file, (b"".join((self._head, *buffers, tail, rest)),), start, whole_blocks=whole_blocks)
+
+    def wrote(self, write: Write, end: int) -> None:
+        """A write was made, and the data end there."""
+        self._head = b""
+        if len(write.buffers) == 1:
+            begin = max(write.offset, end - end % BLOCK_BYTES)
+            self._head = bytes(memoryview(write.buffers[0])[begin - write.offset : end - write.offset])
