@@ -34,7 +34,7 @@ class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
         return HardState(self.term, self.voted_for)
 
 
-CONSENSUS = Kind("consensus-meta", b"STcm", 1, ConsensusRecord)
+CONSENSUS = Kind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(ConsensusRecord))
 
 
 class VoteRegression(StorageError, code="VOTE_REGRESSION"):

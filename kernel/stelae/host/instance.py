@@ -43,8 +43,8 @@ class ClockCeiling(msgspec.Struct, frozen=True):
     ceiling: int
 
 
-INSTANCE = Kind("instance", b"STin", 1, Instance)
-CLOCK = Kind("clock", b"STck", 1, ClockCeiling)
+INSTANCE = Kind("instance", b"STin", 1, msgspec.msgpack.Decoder(Instance))
+CLOCK = Kind("clock", b"STck", 1, msgspec.msgpack.Decoder(ClockCeiling))
 
 _SLOT_BYTES = 4096  #: Pages and physical sectors are written whole: a slot shares neither with the other one.
 _SLOTS = (0, _SLOT_BYTES)

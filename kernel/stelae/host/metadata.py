@@ -50,12 +50,12 @@ NO_CRASH = CrashPoints()
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Record]):
-    """One kind of metadata file: its name for people, magic, format version and record type."""
+    """One kind of metadata file: its name for people, magic, format version and what reads its records."""
 
     name: str
     magic: bytes
     version: int
-    record: type[Record]
+    records: msgspec.msgpack.Decoder[Record]  # Made at import, on one thread: see ``stelae.client.messages``.
 
 
 def encode(kind: Kind[Record], record: Record) -> bytes:
@@ -87,7 +87,7 @@ def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
     if crc != _crc(data):
         raise Corrupt(f"{kind.name} fails its checksum", path=path, offset=_CRC_AT)
     try:
-        return msgspec.msgpack.decode(data[HEADER_BYTES:], type=kind.record)
+        return kind.records.decode(data[HEADER_BYTES:])
     except (ValueError, RecursionError) as error:
         fact = f"{kind.name} body is not readable: {error}"
         raise Corrupt(fact, path=path, offset=HEADER_BYTES) from error

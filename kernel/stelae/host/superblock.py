@@ -71,7 +71,7 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
         return LogId(self.tablet_id, self.generation)
 
 
-SUPERBLOCK = Kind("superblock", b"STsb", 1, Superblock)
+SUPERBLOCK = Kind("superblock", b"STsb", 1, msgspec.msgpack.Decoder(Superblock))
 
 
 class SuperblockFile(TabletFile[Superblock]):

@@ -61,7 +61,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     wal_engine: str = ""
 
 
-ABOUT = Kind("quarantine", b"STqu", 1, About)
+ABOUT = Kind("quarantine", b"STqu", 1, msgspec.msgpack.Decoder(About))
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):

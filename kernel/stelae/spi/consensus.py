@@ -89,10 +89,9 @@ def encode_config(config: TabletConfig) -> bytes:
 def decode_config(entry: Entry) -> TabletConfig:
     """Return the config that a ``CONFIG`` entry carries; ``Corrupt`` if it is none."""
     try:
-        members = msgspec.msgpack.decode(entry.body, type=tuple[Member, ...])
+        return TabletConfig(op_id=entry.op_id, members=_MEMBERS.decode(entry.body))
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"entry {entry.op_id} carries no config: {error}") from error
-    return TabletConfig(op_id=entry.op_id, members=members)
 
 
 class HardState(msgspec.Struct, frozen=True, gc=False):
@@ -235,6 +234,7 @@ class StepDown(msgspec.Struct, frozen=True, gc=False):
     """Give up leadership (a replica that stops or fails); ignored by others."""
 
 
+_MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
 Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | Transfer | StepDown

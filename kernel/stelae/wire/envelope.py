@@ -85,6 +85,7 @@ class _VersionOnly(msgspec.Struct):
 
 
 _decoder: Final = msgspec.json.Decoder(Envelope)
+_version_decoder: Final = msgspec.json.Decoder(_VersionOnly)
 
 
 def decode_envelope(header: bytes) -> Envelope:
@@ -94,7 +95,7 @@ def decode_envelope(header: bytes) -> Envelope:
         envelope = _decoder.decode(header)
     except _UNREADABLE as error:
         with suppress(*_UNREADABLE):
-            _check_version(msgspec.json.decode(header, type=_VersionOnly).protocol_version)
+            _check_version(_version_decoder.decode(header).protocol_version)
         raise Malformed(f"unreadable header: {error}") from error
     _check_version(envelope.protocol_version)
     return envelope

@@ -92,7 +92,7 @@ def read_footer(file: File, nonce: int) -> Contents | None:
     data = file.pread(length, end + LEAD_BYTES)
     if len(data) < length or crc32c(data, salt_of(nonce)) != crc:
         return None
-    return msgspec.msgpack.decode(data, type=Contents)
+    return _DECODER.decode(data)
 
 
 def index_of(contents: Contents) -> SegmentIndex:
@@ -131,3 +131,6 @@ def _unpacked(code: str, data: bytes) -> array[int]:
     if sys.byteorder != "little":
         values.byteswap()
     return values
+
+
+_DECODER = msgspec.msgpack.Decoder(Contents)

@@ -72,7 +72,10 @@ def take_image(directory: str, next_number: int, segments: Iterable[Segment], lo
 
 def read_image(data: bytes) -> Image:
     """Return the image that these bytes are, whose checksum holds."""
-    return msgspec.msgpack.decode(data, type=Image)
+    return _DECODER.decode(data)
+
+
+_DECODER = msgspec.msgpack.Decoder(Image)
 
 
 class Restored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stelae.cli.fs_dump import dump_files
@@ -106,7 +107,7 @@ def test_what_is_no_clock_file_is_refused(content: bytes) -> None:
 
 def test_a_slot_of_a_newer_format_is_refused_although_the_other_can_be_read() -> None:
     disk = node()
-    newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, ClockCeiling)
+    newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, msgspec.msgpack.Decoder(ClockCeiling))
     with_one = encode(newer, ClockCeiling(NEW)).ljust(SLOT_BYTES, b"\0")
     disk.replace(LAYOUT.clock, disk.read_bytes(LAYOUT.clock)[:SLOT_BYTES] + with_one)
     with pytest.raises(FutureVersion):

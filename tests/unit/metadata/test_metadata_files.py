@@ -92,7 +92,7 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 
 def test_a_body_of_another_shape_is_refused_although_its_checksum_holds() -> None:
-    other = Kind("superblock", SUPERBLOCK.magic, SUPERBLOCK.version, ClockCeiling)
+    other = Kind("superblock", SUPERBLOCK.magic, SUPERBLOCK.version, msgspec.msgpack.Decoder(ClockCeiling))
     with pytest.raises(Corrupt, match="not readable"):
         decode(SUPERBLOCK, encode(other, ClockCeiling(1)), "f")
 
@@ -107,9 +107,9 @@ class Named(msgspec.Struct):
 
 @pytest.mark.parametrize("value", [b"\xa2\xff\xff", b"\x91" * 100_000])
 def test_a_body_that_is_no_messagepack_of_ours_is_refused(value: bytes) -> None:
-    data = encode(Kind("name", b"NAME", 1, Raw), Raw(msgspec.Raw(value)))
+    data = encode(Kind("name", b"NAME", 1, msgspec.msgpack.Decoder(Raw)), Raw(msgspec.Raw(value)))
     with pytest.raises(Corrupt, match="not readable"):
-        decode(Kind("name", b"NAME", 1, Named), data, "f")
+        decode(Kind("name", b"NAME", 1, msgspec.msgpack.Decoder(Named)), data, "f")
 
 
 def test_another_kind_of_file_is_foreign() -> None:
@@ -118,7 +118,7 @@ def test_another_kind_of_file_is_foreign() -> None:
 
 
 def test_a_newer_format_is_refused_with_both_versions() -> None:
-    newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, ClockCeiling)
+    newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, msgspec.msgpack.Decoder(ClockCeiling))
     with pytest.raises(FutureVersion, match="format 2 is newer than 1"):
         decode(CLOCK, encode(newer, ClockCeiling(1)), "f")
 
