@@ -28,12 +28,15 @@ class BlockEnd:
 
     Args:
         file: what it is written with. Behind the data it is zeros, or what ``tail`` is for.
+        limit: where that ends. What goes beyond is no write over what is there, for which the file system has more to
+            do than to write it, and goes through the cache.
     """
 
-    __slots__ = ("_file", "_head")
+    __slots__ = ("_file", "_head", "_limit")
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, limit: int) -> None:
         self._file = file
+        self._limit = limit
         self._head = b""
 
     def write_of(self, buffers: Sequence[Buffer], at: int, size: int, tail: bytes = b"") -> Write:
@@ -47,8 +50,10 @@ class BlockEnd:
         if size > JOINED_BYTES_MAX:
             return Write(self._file, joined([*buffers, tail]), at)
         start, end = at - len(self._head), at + size + len(tail)
-        whole_blocks = start % BLOCK_BYTES == 0
-        rest = bytes(-end % BLOCK_BYTES) if whole_blocks else b""
+        rest = bytes(-end % BLOCK_BYTES)
+        whole_blocks = start % BLOCK_BYTES == 0 and end + len(rest) <= self._limit
+        if not whole_blocks:
+            rest = b""
         return Write(self._file, (b"".join((self._head, *buffers, tail, rest)),), start, whole_blocks=whole_blocks)
 
     def wrote(self, write: Write, end: int) -> None:

@@ -141,7 +141,7 @@ class TabletLog:
         except CallerError:
             return None
 
-        write = writer.write_of(group)
+        write = writer.begin(group)
 
         def finish(failure: StorageError | None) -> Outcome:
             if failure is not None:

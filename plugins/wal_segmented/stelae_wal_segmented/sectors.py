@@ -139,7 +139,7 @@ class Noted:
 
     Args:
         data_start: where the data begin; what is noted begins with the next sector.
-        size: of the file.
+        size: of the file; what stands behind it is not noted.
 
     Attributes:
         start: a boundary of sectors.
@@ -162,8 +162,11 @@ class Noted:
         """Note the whole sectors of ``data``, which stand at ``at``, in place of what was noted of them before."""
         skipped = -at % SECTOR_BYTES
         sectors, at = (len(data) - skipped) // SECTOR_BYTES, at + skipped
-        if sectors > 0 and self.start <= at <= self.end:
+        if self.start <= at <= self.end:
             place = (at - self.start) // SECTOR_BYTES * DIGEST_BYTES
+            sectors = min(sectors, (self.bytes_max - place) // DIGEST_BYTES)
+            if sectors <= 0:
+                return
             digests = digests_of(memoryview(data)[skipped : skipped + sectors * SECTOR_BYTES])
             self._digests[place : place + len(digests)] = digests
 

@@ -39,6 +39,7 @@ class SegmentWriter:
 
     __slots__ = (
         "_allocated",
+        "_begun",
         "_blocks",
         "_compressor",
         "_file",
@@ -72,7 +73,8 @@ class SegmentWriter:
         self.prepare_from = prepare_from
         self.lazy = False
         self._used = segment.header.space.sectors > 0
-        self._blocks = BlockEnd(file) if self._used or zeros else None
+        self._begun = False
+        self._blocks = BlockEnd(file, file.size()) if self._used or zeros else None
         self._allocated = _preallocate(file, target)
 
     def encode(self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int) -> EncodedGroup:
@@ -99,6 +101,11 @@ class SegmentWriter:
             return self._blocks.write_of(group.buffers, self.end, group.size, tail)
         return Write(self._file, joined(group.buffers), self.end)
 
+    def begin(self, group: EncodedGroup) -> Write:
+        """As ``write_of``, for a write that others make. What becomes of it may never be known here: see ``seal``."""
+        self._begun = True
+        return self.write_of(group)
+
     def note(self, group: EncodedGroup, write: Write) -> None:
         """Note what the write of a group leaves at the end, for whoever uses the space next: but for the sector that
         the next write begins with, and for groups that are written from where their bodies are."""
@@ -109,6 +116,7 @@ class SegmentWriter:
     def wrote(self, group: EncodedGroup, write: Write) -> None:
         """The group stands at the end, durably."""
         self.end = self.synced = self.end + group.size
+        self._begun = False
         if self._blocks is not None:
             self._blocks.wrote(write, self.end)
 
@@ -121,6 +129,8 @@ class SegmentWriter:
         alone = self.synced == self.end
         sync = sync or self._used
         self.lazy = self.lazy or not sync
+        if not (sync and alone):
+            self._blocks = None  # It would write once more what is not durable, and a tear leave part of that.
         write = self.write_of(group)
         self._file.pwritev(write.buffers, write.offset, dsync=sync and alone)
         end = self.end + group.size
@@ -132,6 +142,7 @@ class SegmentWriter:
         if self._blocks is not None:
             self._blocks.wrote(write, end)
         self.end = end
+        self._begun = False
 
     def sync(self) -> None:
         """Make every group durable. Cheap while the segment is within its preallocated length."""
@@ -144,6 +155,7 @@ class SegmentWriter:
         self._file.truncate(self.synced)
         self._file.sync()
         self.end = self.synced
+        self._begun = False
 
     def park(self) -> None:
         """Give back preallocated space and the handle; the segment stays open for entries."""
@@ -156,6 +168,9 @@ class SegmentWriter:
         """Close the segment for good; true if it got a footer, which a full disk may prevent.
 
         A segment without a footer is closed by the header of its successor."""
+        if self._begun:
+            # A group may stand there of which nobody waited to hear: a footer that is torn over it would not look torn.
+            self.forget_unsynced()
         # A footer may survive a crash that what it vouches for does not.
         self.sync()
         footer = encode_footer(self.index, self.segment.header.nonce)

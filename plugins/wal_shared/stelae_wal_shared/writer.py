@@ -34,7 +34,7 @@ class Writer:
 
     def __init__(self, file: File, segment: Segment, target: int, prepare_from: int, *, zeros: bool = False) -> None:
         self._file = file
-        self._blocks = BlockEnd(file) if zeros else None
+        self._blocks = BlockEnd(file, file.size()) if zeros else None
         self.segment = segment
         self.end = self.synced = segment.end
         self.target = target
@@ -54,6 +54,8 @@ class Writer:
             Full, SyncFailed: see ``File.pwritev``; ``end`` and ``synced`` stand where they were.
         """
         alone = self.synced == self.end
+        if not (sync and alone):
+            self._blocks = None  # It would write once more what is not durable, and a tear leave part of that.
         write = self.write_of(buffers, size)
         self._file.pwritev(write.buffers, write.offset, dsync=sync and alone)
         end = self.end + size

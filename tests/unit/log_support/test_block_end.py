@@ -20,11 +20,12 @@ TAIL_BYTES_MAX = 1023
 class Space:
     """What stands in a file, written as ``BlockEnd`` says; with ``used``, something stands behind the data."""
 
-    def __init__(self, start: int, *, used: bool) -> None:
+    def __init__(self, start: int, *, used: bool, limit: int = 1 << 20) -> None:
         self.start = self.end = start
         self.used = used
         self.data = bytearray(random.Random(9).randbytes(1 << 20) if used else 1 << 20)
-        self.blocks = BlockEnd(FILE)
+        self.limit = limit
+        self.blocks = BlockEnd(FILE, limit)
         self.groups = b""
         self.whole = 0
 
@@ -41,6 +42,7 @@ class Space:
             self.whole += 1
             assert (write.offset % BLOCK_BYTES, len(written) % BLOCK_BYTES) == (0, 0)
             assert len(written) - len(group) < 2 * BLOCK_BYTES + TAIL_BYTES_MAX
+            assert write.offset + len(written) <= self.limit, "beyond it nothing is written over"
         behind = self.data[end : write.offset + len(written)]
         assert behind.startswith(tail) and not behind[len(tail) :].strip(b"\0")
         self.blocks.wrote(write, end)
@@ -64,6 +66,14 @@ def test_groups_stand_one_behind_the_other(start: int, used: bool) -> None:
         space.check()
         if space.end > start + 2 * BLOCK_BYTES:
             assert space.whole > 0
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_what_goes_beyond_the_space_that_was_written_before_goes_through_the_cache(used: bool) -> None:
+    space = Space(BLOCK_BYTES, used=used, limit=8 * BLOCK_BYTES)
+    whole = [space.append([b"x" * BLOCK_BYTES]).whole_blocks for _ in range(12)]
+    assert any(whole) and not all(whole) and whole == sorted(whole, reverse=True)
+    space.check()
 
 
 @pytest.mark.parametrize("used", [False, True])
