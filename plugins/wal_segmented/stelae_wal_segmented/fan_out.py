@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from stelae.spi.services import Workers
@@ -55,8 +56,8 @@ class FanOut:
             wanted = min(self._helpers_max - self._helpers, len(pieces) - 1)
             self._helpers += wanted
         for _ in range(wanted):
-            self._workers.submit(self._help, self._left)
-        self._help()
+            self._workers.submit(partial(self._help, helper=True), self._answered)
+        self._help(helper=False)
         with self._lock:
             while self._in_hand:
                 self._settled.wait()
@@ -64,11 +65,13 @@ class FanOut:
         if broken is not None:
             raise broken
 
-    def _help(self) -> None:
-        """Do pieces until none is waiting, on any thread."""
+    def _help(self, *, helper: bool) -> None:
+        """Do pieces until none is waiting, on any thread. A helper counts until then, and no longer: the next group may
+        come before the pool has said that its call is over."""
         while True:
             with self._lock:
                 if not self._waiting:
+                    self._helpers -= helper
                     return
                 piece = self._waiting.popleft()
                 self._in_hand += 1
@@ -85,7 +88,8 @@ class FanOut:
                 if not self._in_hand:
                     self._settled.notify()
 
-    def _left(self, _result: object) -> None:
-        """A worker is free again, or never came: the pool took no more work."""
-        with self._lock:
-            self._helpers -= 1
+    def _answered(self, result: object) -> None:
+        """A helper has left, or never came: the pool took no more work."""
+        if isinstance(result, BaseException):
+            with self._lock:
+                self._helpers -= 1
