@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,28 +54,30 @@ def dump(
     """Print the entries of the log: op id, kind, hybrid timestamp, bytes, and what a write contains.
 
     Entries that were collected are gone: a log begins after its base. A log that is damaged is printed up to there,
-    and the exit code is 1."""
+    and so are those behind it; the exit code is 1."""
     from stelae.convert.showing import entry_document
     from stelae.spi.errors import Corrupt, StorageError
 
     rows: list[dict[str, Any]] = []
-    problem, damaged = "", False
+    problems: list[str] = []
     with _engine(directory, config) as engine:
-        try:
-            for log in _chosen(engine, tablet):
+        for log in _chosen(engine, tablet):
+            try:
                 for entry in _some(engine, log, first, limit - len(rows)):
                     rows.append(entry_document(str(log), entry, bodies=bodies))
-        except StorageError as error:
-            problem, damaged = str(error), isinstance(error, Corrupt)
+            except StorageError as error:
+                what = "is damaged" if isinstance(error, Corrupt) else "cannot be read now"
+                problems.append(f"log {log} {what}: {error}")
     if as_json:
-        print_json({"entries": rows, "problem": problem or None})
+        print_json({"entries": rows, "problems": problems})
     else:
         columns = ("log", "op_id", "kind", "timestamp", "size_bytes", "summary", *(("body",) if bodies else ()))
         print_table([name.upper() for name in columns], [[row[name] for name in columns] for row in rows])
     if len(rows) == limit:
         note(f"stopped at {limit} entries; go on with --from, or raise --limit")
-    if problem:
-        note(f"{'damaged' if damaged else 'cannot be read now'}: {problem}")
+    for problem in problems:
+        note(problem)
+    if problems:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -103,7 +105,10 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
 
 @commands.command("stats")
 def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show how much each log holds, and the engine's own figures. Reads every entry to count its bytes."""
+    """Show how much each log holds, and the engine's own figures. Reads every entry to count its bytes.
+
+    Of a log that is not whole what stands before the fault is counted, and the exit code is 1: `verify` says more."""
+    from stelae.convert.reading import said_of
     from stelae.convert.showing import report_document
 
     with _engine(directory, config) as engine:
@@ -111,7 +116,14 @@ def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
         name, figures = engine.name, engine.stats()
     if as_json:
         print_json({"engine": name, "logs": [report_document(report) for report in reports], "stats": figures})
-        return
+    else:
+        _print_stats(reports, name, figures)
+    if said := said_of(reports):
+        note(f"{said}; `stelae wal verify` names the files")
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _print_stats(reports: Sequence[LogReport], name: str, figures: Mapping[str, float]) -> None:
     rows = [(r.log, r.state.base, r.state.last, r.state.commit_hint, r.entries, r.body_bytes) for r in reports]
     print_table(("LOG", "BASE", "LAST", "COMMIT_HINT", "ENTRIES", "BODY_BYTES"), rows)
     print()

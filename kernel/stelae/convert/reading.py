@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stelae.convert.offline import SILENT, Meter
-from stelae.spi.errors import Corrupt, StelaeError, StorageError
+from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import LogState, WalEngine
@@ -51,9 +51,18 @@ def entry_count(state: LogState) -> int:
 
 
 def batches(engine: WalEngine, log: LogId, first: int, end: int) -> Iterator[list[Entry]]:
-    """Yield the entries ``first <= index < end`` in order; raises as ``WalEngine.read``."""
+    """Yield the entries ``first <= index < end`` in order, all before one that cannot be read; raises as
+    ``WalEngine.read``."""
+    size = BATCH_BYTES
+    failure: StorageError | None = None
     while first < end:
-        found = engine.read(log, first, end, BATCH_BYTES)
+        try:
+            found = engine.read(log, first, end if failure is None else first + 1, size)
+        except StorageError as error:
+            if failure is not None:
+                raise failure from error
+            failure, size = error, 1  # One by one, then, up to the one at fault.
+            continue
         if not found:
             raise Corrupt(f"the engine read nothing from entry {first} on, of those up to {end - 1} that it has")
         yield found
@@ -111,7 +120,6 @@ def _walk(engine: WalEngine, log: LogId, state: LogState, walk: _Walk, meter: Me
             detail = f"it says it holds {state.base} to {state.last} but ends at {walk.last}"
             return Problem(path="", offset=None, last_good=walk.last, detail=detail)
     except StorageError as error:
-        _go_to_the_edge(engine, log, state, walk)
         offset, detail = error.offset, getattr(error, "fact", str(error))
         damage = isinstance(error, Corrupt)
         return Problem(path=error.path, offset=offset, last_good=walk.last, detail=detail, damage=damage)
@@ -124,14 +132,3 @@ def said_of(reports: Sequence[LogReport]) -> str:
     damaged = sum(problem.damage for problem in bad)
     counts = ((damaged, "are damaged"), (len(bad) - damaged, "cannot be read now"))
     return ", ".join(f"{count} of {len(reports)} logs {what}" for count, what in counts if count)
-
-
-def _go_to_the_edge(engine: WalEngine, log: LogId, state: LogState, walk: _Walk) -> None:
-    """A batch could not be read: take its entries one by one, up to the one at fault."""
-    while walk.last.index < state.last.index:
-        try:
-            found = engine.read(log, walk.last.index + 1, walk.last.index + 2, 1)
-        except StelaeError:
-            return
-        if not found or walk.misfit(found[0]) is not None:
-            return

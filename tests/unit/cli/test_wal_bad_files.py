@@ -95,9 +95,14 @@ def test_a_damaged_file_is_told_with_its_path_and_the_last_good_entry(wals: Path
         assert f"{len(bad)} of 3 logs are damaged" in remark
         assert bad["busy/3"]["damage"] and bad["busy/3"]["path"] == str(path)
         code, dumped, remark = invoke("dump", str(wals.parent), "--tablet", "busy")
-        last = dumped["entries"][-1]["op_id"] if dumped["entries"] else None
-        assert code == 1 and str(path) in dumped["problem"] and "damaged: " in remark
-        assert last in (None, bad["busy/3"]["last_good"])
+        (problem,) = dumped["problems"]
+        assert code == 1 and str(path) in problem and problem.startswith("log busy/3 is damaged: ") and problem in remark
+        (counted,) = [log["entries"] for log in found["logs"] if log["log"] == "busy/3"]
+        assert len(dumped["entries"]) == counted, "all that stands before the fault"
+        if counted:
+            assert dumped["entries"][-1]["op_id"] == bad["busy/3"]["last_good"]
+        code, figures, remark = invoke("stats", str(wals.parent))
+        assert code == 1 and len(figures["logs"]) == 3 and f"{len(bad)} of 3 logs are damaged" in remark
 
 
 def test_a_log_whose_engine_runs_elsewhere_is_locked(wals: Path) -> None:
