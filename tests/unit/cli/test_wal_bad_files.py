@@ -96,7 +96,9 @@ def test_a_damaged_file_is_told_with_its_path_and_the_last_good_entry(wals: Path
         assert bad["busy/3"]["damage"] and bad["busy/3"]["path"] == str(path)
         code, dumped, remark = invoke("dump", str(wals.parent), "--tablet", "busy")
         (problem,) = dumped["problems"]
-        assert code == 1 and str(path) in problem and problem.startswith("log busy/3 is damaged: ") and problem in remark
+        assert (
+            code == 1 and str(path) in problem and problem.startswith("log busy/3 is damaged: ") and problem in remark
+        )
         (counted,) = [log["entries"] for log in found["logs"] if log["log"] == "busy/3"]
         assert len(dumped["entries"]) == counted, "all that stands before the fault"
         if counted:

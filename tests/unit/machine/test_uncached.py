@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import mmap
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,6 +63,11 @@ def test_a_file_is_opened_once_more_for_it_or_not_at_all(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "O_DIRECT", os.O_DIRECTORY)
     assert open_uncached(file.fileno()) == -1, "what the system refuses is not an error"
     file.close()
+
+
+def test_a_file_in_memory_is_never_written_past_the_cache() -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:  # On Linux, where alone there are such writes.
+        assert open_uncached(file.fileno()) == -1
 
 
 def test_a_closed_file_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

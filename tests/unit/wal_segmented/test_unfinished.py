@@ -1,4 +1,6 @@
-"""Power is lost over bytes that nobody was told of: what was acknowledged stands, and nothing is called damaged."""
+"""Power is lost over bytes that nobody was told of: what was acknowledged stands, and nothing is called damaged.
+
+And the other way round: a segment with what was acknowledged is missed, once it is gone."""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ import pytest
 
 from stelae.log_support.block_end import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
-from stelae.spi.wal import Append, WalEngine
+from stelae.spi.wal import Append, Durable, Failed, WalEngine
+from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from tests.unit.wal_segmented.used import go_on, recovered, started
+from tests.unit.wal_segmented.used import go_on, harness_of, newest, recovered, started
 
 SEGMENT_BYTES = 64 << 10
 USED = SegmentedConfig(
@@ -90,3 +93,22 @@ def test_what_is_not_durable_is_not_written_once_more(sync: bool) -> None:
             append_to(engine, 1, 1400, sync=sync)
         harness.disk.faults.heal()
         judge(harness, last, 12)
+
+
+def test_a_segment_is_remembered_before_a_group_in_it_is_begun() -> None:
+    """After a repair a fresh segment stands there of which the base file does not know yet."""
+    harness = harness_of()
+    engine = started(harness)
+    append_to(engine, 3, 24)
+    limit_room(harness, 0)
+    full = engine.commit({LOG: Append(entries=entries(4, 1, size_bytes=90_000))}, sync=True)[LOG]
+    assert isinstance(full, Failed)
+    limit_room(harness, None)
+    engine.repair(LOG)
+    group = {LOG: Append(entries=entries(4, 1))}
+    begun = engine.begin(group)
+    outcomes = begun.perform() if begun is not None else engine.commit(group, sync=True)
+    assert isinstance(outcomes[LOG], Durable)
+    harness.crash(engine, Survival.KEPT)
+    harness.disk.remove(newest(harness))
+    assert recovered(harness).damage is not None, "an entry was acknowledged there"
