@@ -163,6 +163,21 @@ class WalBegun:
                     scene.engine.repair(log)
             scene.harness.crash(scene.engine)
 
+    def test_one_write_that_fails_fails_no_log_of_another(self, harness: WalHarness) -> None:
+        for number, scene in enumerate(scenes(harness)):
+            writes, error = scene.begun.writes, SyncFailed("the write failed", path="/node/wals")
+            bad = number % len(writes)
+            failures = [error if at == bad else write.failure() for at, write in enumerate(writes)]
+            scene.begun.meanwhile()
+            outcomes = scene.begun.finish(failures)
+            failed = [log for log, outcome in outcomes.items() if isinstance(outcome, Failed)]
+            assert len(failed) == (1 if len(writes) > 1 else 2)
+            for log in (LOG, OTHER):
+                if log not in failed:
+                    assert outcomes[log] == Durable(scene.after.last)
+                check_holds(scene.engine, scene.model if log in failed else scene.after, log)
+            scene.harness.crash(scene.engine)
+
     def test_what_is_refused_is_not_begun_and_changes_nothing(self, harness: WalHarness) -> None:
         for scene in scenes(harness):
             first = scene.model.last.index + 1
