@@ -54,7 +54,7 @@ def dump(
     """Print the entries of the log: op id, kind, hybrid timestamp, bytes, and what a write contains.
 
     Entries that were collected are gone: a log begins after its base. A log that is damaged is printed up to there,
-    and so are those behind it; the exit code is 1."""
+    and the logs behind it are printed too; the exit code is 1."""
     from stelae.convert.showing import entry_document
     from stelae.spi.errors import Corrupt, StorageError
 

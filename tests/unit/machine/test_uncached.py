@@ -172,7 +172,8 @@ def test_a_log_in_space_that_was_written_before_is_the_same_with_them(
         return writers
 
     figures = write_for_real(tmp_path, kind, config, LogSettings(), logs, write)
-    assert figures.get("segments_reused", 99) > 5
+    if kind is SegmentedWal:
+        assert figures["segments_reused"] > 5
     if opens is _through_the_cache:
         assert len(lent) > 50
     engine = kind.open(str(tmp_path / "wals"), config, fake_services(RealFiles()))
