@@ -114,6 +114,10 @@ def _believes_any_body(data: bytes, start: int, nonce: int, path: str, file_offs
     return group.Entry(header.op_id, group.EntryKind(header.kind), header.timestamp, body)
 
 
+def _takes_any_sector_for_blank(self: Any, *place: Any) -> bool:
+    return True
+
+
 def _cuts_whatever_is_invalid(found: scan.Scan) -> Found:
     return Found.TORN
 
@@ -214,6 +218,10 @@ BUGS = {
     "damage is taken for a tail": Bug(
         recovery, "judge_last", _cuts_whatever_is_invalid,
         Suite.test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing,
+    ),
+    "the last group is taken for a tail": Bug(
+        scan._Window, "has_blank_sector", _takes_any_sector_for_blank,
+        Suite.test_a_flipped_bit_in_the_last_group_of_a_killed_engine_is_reported_or_harms_nothing,
     ),
     "a replacement does not reach below its segment": Bug(
         SegmentIndex, "replace", _voids_only_in_memory,

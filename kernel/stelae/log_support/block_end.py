@@ -27,34 +27,34 @@ class BlockEnd:
     """Makes the writes of one file. One caller at a time: see ``stelae.spi.wal``.
 
     Args:
-        file: what it is written with. Behind the data it is zeros, or what ``tail`` is for.
+        file: what it is written with.
         limit: where that ends. What goes beyond is no write over what is there, for which the file system has more to
             do than to write it, and goes through the cache.
+        unit: a power of two up to a block. Each group is followed by zeros up to a multiple of it, so that nothing else
+            is found there by whoever looks for the next group; 1: zeros are there already.
     """
 
-    __slots__ = ("_file", "_head", "_limit")
+    __slots__ = ("_file", "_head", "_limit", "_unit")
 
-    def __init__(self, file: File, limit: int) -> None:
+    def __init__(self, file: File, limit: int, *, unit: int = 1) -> None:
         self._file = file
         self._limit = limit
+        self._unit = unit
         self._head = b""
 
-    def write_of(self, buffers: Sequence[Buffer], at: int, size: int, tail: bytes = b"") -> Write:
+    def write_of(self, buffers: Sequence[Buffer], at: int, size: int) -> Write:
         """The durable write of a group of that size at the end; nothing has changed yet.
-
-        Args:
-            tail: what is to follow the group, before the zeros.
 
         Returns:
             a write of one buffer, or of the group's own if it is large."""
+        start, end = at - len(self._head), at + size
         if size > JOINED_BYTES_MAX:
-            return Write(self._file, joined([*buffers, tail]), at)
-        start, end = at - len(self._head), at + size + len(tail)
+            return Write(self._file, joined([*buffers, bytes(-end % self._unit)]), at)
         rest = bytes(-end % BLOCK_BYTES)
         whole_blocks = start % BLOCK_BYTES == 0 and end + len(rest) <= self._limit
         if not whole_blocks:
-            rest = b""
-        return Write(self._file, (b"".join((self._head, *buffers, tail, rest)),), start, whole_blocks=whole_blocks)
+            rest = bytes(-end % self._unit)
+        return Write(self._file, (b"".join((self._head, *buffers, rest)),), start, whole_blocks=whole_blocks)
 
     def wrote(self, write: Write, end: int) -> None:
         """A write was made, and the data end there."""

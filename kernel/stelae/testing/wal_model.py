@@ -19,10 +19,16 @@ READ_BYTES = 1 << 30
 
 
 def entry(index: int, term: int = 1, size_bytes: int = 24) -> Entry:
-    """An entry whose body tells index and term, with no zero byte in it."""
+    """An entry whose body tells index and term, and ends in zeros, which say nothing of where an entry ends."""
     stamp = b"<%d.%d>" % (term, index)
-    body = (stamp * (size_bytes // len(stamp) + 1))[:size_bytes]
+    zeros = zeros_at_end(size_bytes)
+    body = (stamp * (size_bytes // len(stamp) + 1))[: size_bytes - zeros] + bytes(zeros)
     return Entry(OpId(term, index), EntryKind.WRITE, 1_000_000 + index, body)
+
+
+def zeros_at_end(size_bytes: int) -> int:
+    """How many zeros the body of an ``entry`` ends with: too few to fill a sector."""
+    return min(size_bytes // 8, 100)
 
 
 def entries(first: int, count: int, term: int = 1, size_bytes: int = 24) -> tuple[Entry, ...]:

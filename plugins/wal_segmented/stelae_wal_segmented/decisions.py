@@ -2,9 +2,9 @@
 
 The rule behind it: bytes that are known to have been durable are never cut away. They are known to
 be so when they stand in a segment that has a footer or a successor, or before a synced offset that
-a group records. All else behind the last valid entry is a tail that a crash left, unless every part
-of it was written: space is zero until it is written, or what stood there in a collected segment, so such
-bytes were whole once, and changed.
+a group records. All else behind the last valid entry is a tail that a crash left, unless all of its group
+was written, which the mark at the end of that tells, and no sector of what is invalid is as it was before:
+such bytes were whole once, and changed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ class Found(Enum):
     UNUSABLE = Row("S", "last; its end cannot be written once more and synced", Verdict.DAMAGE)
     MISSING = Row("T", "the base file names a segment newer than any that is there", Verdict.DAMAGE)
     KEPT = Row("U", "a file of a collected segment, kept to be used again", Verdict.REMOVE)
-    NO_TABLE = Row("V", "last; invalid, in used space, and what stood there before is not known", Verdict.DAMAGE)
 
 
 def judge_last(scan: Scan) -> Found:
@@ -75,8 +74,6 @@ def judge_last(scan: Scan) -> Found:
         return Found.BEFORE_SYNCED
     if scan.stop is Stop.INVALID:
         return Found.CHANGED
-    if scan.stop is Stop.TORN and scan.unknown:
-        return Found.NO_TABLE
     return Found.TORN if scan.stop is Stop.TORN else Found.CLEAN
 
 

@@ -7,13 +7,13 @@
     page     offsets of 512 entries, fewer in the last page (8 bytes each), where the last of
              them ends, CRC32C
     trailer  mark, length, end of data, first index, entries, runs, commit hint,
-             CRC32C of the runs, CRC32C of the trailer
+             CRC32C of the runs, CRC32C of the trailer, end mark
 
 Opening a log reads head, trailer and runs. A reader takes the one page that has the entry: neither
 the time nor the memory of either grows with the number of entries.
 
 The head tells a footer that was torn while it was written from one that was damaged afterwards:
-recovery finds the head where the data end, and knows how long the footer ought to be."""
+recovery finds the head where the data end, and knows how long the footer ought to be, and how it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ from crc32c import crc32c
 
 from stelae.spi.errors import Corrupt
 from stelae.spi.services import File
-from stelae_wal_segmented.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES, footer_mark_of, salt_of
+from stelae_wal_segmented.format import (
+    END_MARK_BYTES,
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    end_mark_of,
+    footer_mark_of,
+    salt_of,
+)
 from stelae_wal_segmented.index import LEADS, PAGE_ENTRIES, SegmentIndex, Summary, TermRuns
 
 _HEAD = struct.Struct("<QQ")
@@ -36,7 +43,7 @@ _RUN = struct.Struct("<QQ")
 _CRC = struct.Struct("<I")
 
 HEAD_BYTES = _HEAD.size + _CRC.size
-TRAILER_BYTES = _TRAILER.size + _CRC.size
+TRAILER_BYTES = _TRAILER.size + _CRC.size + END_MARK_BYTES
 _PAGE_BYTES = 8 * (PAGE_ENTRIES + 1) + _CRC.size
 
 
@@ -68,7 +75,7 @@ def encode_footer(index: SegmentIndex, nonce: int) -> bytes:
     trailer = _TRAILER.pack(
         mark, size, index.end, index.first, count, len(index.runs), index.commit_hint, crc32c(runs, salt)
     )
-    parts += [runs, trailer, _CRC.pack(crc32c(trailer, salt))]
+    parts += [runs, trailer, _CRC.pack(crc32c(trailer, salt)), end_mark_of(nonce)]
     return b"".join(parts)
 
 
@@ -86,7 +93,7 @@ def decode_head(data: bytes, nonce: int) -> int | None:
 
 def decode_trailer(data: bytes, nonce: int) -> Trailer | None:
     """Return the trailer that ``data`` is; ``None`` if it is not one of this segment."""
-    if len(data) != TRAILER_BYTES:
+    if len(data) != TRAILER_BYTES or data[-END_MARK_BYTES:] != end_mark_of(nonce):
         return None
     mark, *fields = _TRAILER.unpack_from(data)
     if mark != footer_mark_of(nonce):

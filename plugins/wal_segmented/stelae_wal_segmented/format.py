@@ -3,7 +3,7 @@
 ::
 
     segment  header | group | group | ... | footer (once closed)
-    group    group header | entry | entry | ...
+    group    group header | entry | entry | ... | end mark
     entry    entry header | body, compressed if the header names a codec
 
 All integers are little-endian. A segment has a 64-bit *nonce* of its own. Its lower half is where every CRC32C of the
@@ -12,10 +12,11 @@ same space can never pass for bytes of this one (durability rule 6).
 
 A group is what one commit wrote. Its header tells the *synced offset*: how far the segment was
 known to be durable when the group was written. Whatever is invalid before the highest synced offset
-found was once durable, so it is damage; only behind it can be a tail that a crash tore.
+found was once durable, so it is damage; only behind it can be a tail that a crash tore. The *end mark* tells
+whether all of a group was written: what it stands behind was, but for sectors that a disk writes in another order.
 
-Format 2 is a segment in space that a collected one has left: a table of what stood there follows the header (see
-``stelae_wal_segmented.sectors``), and the groups begin behind it."""
+A segment in space that a collected one has left has a table of what stood there behind its header (see
+``stelae_wal_segmented.sectors``), and the groups begin behind that."""
 
 from __future__ import annotations
 
@@ -29,24 +30,28 @@ from stelae.spi.errors import BadIdentifier, Corrupt, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId, tablet_id
 from stelae_wal_segmented.sectors import UsedSpace
 
-FORMAT_VERSION = 2
-NEW_SPACE_VERSION = 1
+FORMAT_VERSION = 3
 SEGMENT_MAGIC = b"stelwals"
 
 _SEGMENT = struct.Struct("<8sHHIQQQQQQQQ64sIQ")
-_GROUP = struct.Struct("<QQQQI")
+_GROUP = struct.Struct("<QQQQQI")
 _ENTRY = struct.Struct("<IIQQQBB2x")
 _CRC = struct.Struct("<I")
 
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
-GROUP_HEADER_BYTES = _GROUP.size + _CRC.size
+LAST_BYTE = b"\xe5"
+"""Of a group's header and of a group: where it is zero, what it ends was not written to its end."""
+
+GROUP_HEADER_BYTES = _GROUP.size + _CRC.size + len(LAST_BYTE)
 ENTRY_HEADER_BYTES = _ENTRY.size + _CRC.size
+END_MARK_BYTES = 8
 
 NEW_SPACE = UsedSpace(0, 0, SEGMENT_HEADER_BYTES)
 """Of a segment whose space was zeros."""
 
 _GROUP_MARK = 0x5B9D_1E0C_73A2_F681
 _FOOTER_MARK = 0xC6E4_8A37_0F51_D92B
+_END_MARK = 0x3D17_C05A_B986_E42F
 
 pack_group = _GROUP.pack
 pack_entry = _ENTRY.pack
@@ -65,6 +70,11 @@ def group_mark_of(nonce: int) -> int:
 def footer_mark_of(nonce: int) -> int:
     """First field of the footer of the segment of this nonce."""
     return nonce ^ _FOOTER_MARK
+
+
+def end_mark_of(nonce: int) -> bytes:
+    """Last bytes of every group and of the footer in the segment of this nonce; the very last one is never zero."""
+    return (nonce ^ _END_MARK).to_bytes(8, "little")[:-1] + LAST_BYTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +110,7 @@ class SegmentHeader:
         """Return the header's bytes."""
         raw = _SEGMENT.pack(
             SEGMENT_MAGIC,
-            FORMAT_VERSION if self.space.sectors else NEW_SPACE_VERSION,
+            FORMAT_VERSION,
             SEGMENT_HEADER_BYTES,
             self.space.sectors,
             self.nonce,
@@ -113,7 +123,7 @@ class SegmentHeader:
             self.commit_hint,
             self.log.tablet_id.encode(),
             self.space.crc,
-            self.space.data_start if self.space.sectors else 0,
+            self.space.data_start,
         )
         return raw + _CRC.pack(crc32c(raw))
 
@@ -136,6 +146,9 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
     if fields[1] > FORMAT_VERSION:
         fact = f"segment format {fields[1]} is newer than {FORMAT_VERSION}, the newest known here"
         raise FutureVersion(fact, path=path, offset=8)
+    if fields[1] < FORMAT_VERSION:
+        fact = f"segment format {fields[1]} is of no release; the first one wrote {FORMAT_VERSION}"
+        raise Corrupt(fact, path=path, offset=8)
     return SegmentHeader(
         log=LogId(tablet_of(fields[12], path), fields[5]),
         sequence=fields[6],
@@ -144,7 +157,7 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
         previous_nonce=fields[9],
         previous_end=fields[10],
         commit_hint=fields[11],
-        space=UsedSpace(fields[3], fields[13], fields[14]) if fields[1] > NEW_SPACE_VERSION else NEW_SPACE,
+        space=UsedSpace(fields[3], fields[13], fields[14]),
     )
 
 
@@ -162,30 +175,37 @@ def tablet_of(padded: bytes, path: str) -> TabletId:
 
 @dataclass(frozen=True, slots=True)
 class GroupHeader:
-    """What one commit wrote: see the module. ``replace_from`` is 0 for a plain append."""
+    """What one commit wrote: see the module.
+
+    Attributes:
+        replace_from: 0 for a plain append.
+        size: length of all of the group, this header and the end mark included.
+        count: how many entries there are.
+    """
 
     synced: int
     commit_hint: int
     replace_from: int
+    size: int
     count: int
 
 
 def encode_group_header(group: GroupHeader, nonce: int) -> bytes:
     """Return a group header's bytes."""
-    raw = pack_group(group_mark_of(nonce), group.synced, group.commit_hint, group.replace_from, group.count)
-    return raw + crc32c(raw, salt_of(nonce)).to_bytes(4, "little")
+    raw = pack_group(group_mark_of(nonce), group.synced, group.commit_hint, group.replace_from, group.size, group.count)
+    return raw + crc32c(raw, salt_of(nonce)).to_bytes(4, "little") + LAST_BYTE
 
 
 def decode_group_header(data: bytes, nonce: int) -> GroupHeader | None:
     """Return the group header that ``data`` is; ``None`` if it is not one of this segment."""
     if len(data) < GROUP_HEADER_BYTES:
         return None
-    mark, synced, hint, replace_from, count = _GROUP.unpack_from(data)
-    if mark != group_mark_of(nonce):
+    mark, synced, hint, replace_from, size, count = _GROUP.unpack_from(data)
+    if mark != group_mark_of(nonce) or data[GROUP_HEADER_BYTES - 1 : GROUP_HEADER_BYTES] != LAST_BYTE:
         return None
     if _CRC.unpack_from(data, _GROUP.size)[0] != crc32c(data[: _GROUP.size], salt_of(nonce)):
         return None
-    return GroupHeader(synced, hint, replace_from, count)
+    return GroupHeader(synced, hint, replace_from, size, count)
 
 
 class EntryHeader(NamedTuple):

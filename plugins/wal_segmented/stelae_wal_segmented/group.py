@@ -13,11 +13,13 @@ from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.services import Buffer
 from stelae_wal_segmented.compression import Codec, Compressor, expand
 from stelae_wal_segmented.format import (
+    END_MARK_BYTES,
     ENTRY_HEADER_BYTES,
     GROUP_HEADER_BYTES,
     GroupHeader,
     decode_entry_header,
     encode_group_header,
+    end_mark_of,
     pack_entry,
     salt_of,
 )
@@ -54,8 +56,7 @@ def encode_group(
         TooLarge: an entry is above ``ENTRY_BYTES_MAX``.
     """
     salt = salt_of(nonce)
-    group = GroupHeader(synced, commit_hint, replace_from or 0, len(entries))
-    buffers: list[Buffer] = [encode_group_header(group, nonce)]
+    buffers: list[Buffer] = [b""]
     offsets = []
     offset = at + GROUP_HEADER_BYTES
     codec, pack_crc = Codec.NONE, _CRC.pack  # Names of the loop: it is what a commit computes.
@@ -76,7 +77,10 @@ def encode_group(
         offset += ENTRY_HEADER_BYTES + size
     if offsets:
         offsets[0] |= LEADS
-    return EncodedGroup(buffers, offsets, offset - at)
+    size = offset + END_MARK_BYTES - at
+    buffers[0] = encode_group_header(GroupHeader(synced, commit_hint, replace_from or 0, size, len(entries)), nonce)
+    buffers.append(end_mark_of(nonce))
+    return EncodedGroup(buffers, offsets, size)
 
 
 def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: int) -> Entry:

@@ -4,6 +4,7 @@ nothing else is written into its file if it is collected meanwhile."""
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,11 +15,20 @@ from stelae.spi.ids import OpId
 from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae_wal_segmented.footer import page_start, read_window
-from stelae_wal_segmented.format import GROUP_HEADER_BYTES, decode_group_header
+from stelae_wal_segmented.format import (
+    END_MARK_BYTES,
+    ENTRY_HEADER_BYTES,
+    GROUP_HEADER_BYTES,
+    decode_group_header,
+    end_mark_of,
+)
 from stelae_wal_segmented.group import decode_entry
 from stelae_wal_segmented.index import LEADS, Summary, fitting
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.segment import Segment
+
+_SIZE = struct.Struct("<I")
+"""First field of an entry's header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,25 +152,42 @@ def _verified(log: TabletLog, file: File, piece: Piece) -> Iterator[Entry]:
 
 
 def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
-    """Yield the entries of a piece, checksums verified, those of their groups' headers too.
+    """Yield the entries of a piece, checksums verified, those of their groups' headers too, and the end marks.
 
     Raises:
-        Corrupt: a checksum fails, or another entry stands there.
+        Corrupt: a checksum fails, or something else stands there.
     """
-    start = (piece.offsets[0] & ~LEADS) - GROUP_HEADER_BYTES
+    begin = piece.segment.header.data_start
+    start = max(begin, (piece.offsets[0] & ~LEADS) - GROUP_HEADER_BYTES - END_MARK_BYTES)
     data = file.pread(piece.end - start, start)
     path, nonce = piece.segment.path, piece.segment.header.nonce
     for position, marked in enumerate(piece.offsets):
         offset = marked & ~LEADS
         at = offset - start
-        if marked & LEADS and decode_group_header(data[at - GROUP_HEADER_BYTES : at], nonce) is None:
-            fact = "a group header fails its checksum"
-            raise Corrupt(fact, path=path, offset=offset - GROUP_HEADER_BYTES)
+        if marked & LEADS:
+            header_at = at - GROUP_HEADER_BYTES
+            if header_at + start > begin:
+                _check_end_mark(data, header_at, piece, start)
+            if decode_group_header(data[header_at:at], nonce) is None:
+                raise Corrupt("a group header fails its checksum", path=path, offset=start + header_at)
         entry = decode_entry(data, at, nonce, path, offset)
         if entry.op_id.index != piece.first + position:
             fact = f"entry {entry.op_id} stands where {piece.first + position} belongs"
             raise Corrupt(fact, path=path, offset=offset)
         yield entry
+    if at + ENTRY_HEADER_BYTES + _SIZE.unpack_from(data, at)[0] + END_MARK_BYTES == len(data):
+        _check_end_mark(data, len(data), piece, start)
+
+
+def _check_end_mark(data: bytes, end: int, piece: Piece, start: int) -> None:
+    """Where a group ends in ``data``, which stand at ``start``, its mark does.
+
+    Raises:
+        Corrupt: it does not.
+    """
+    at = end - END_MARK_BYTES
+    if data[at:end] != end_mark_of(piece.segment.header.nonce):
+        raise Corrupt("the end mark of a group has changed", path=piece.segment.path, offset=start + at)
 
 
 def check_collected(log: TabletLog, segment: Segment) -> None:
@@ -186,7 +213,7 @@ def _judge(log: TabletLog, piece: Piece, error: Corrupt) -> None:
         CallerError: the log no longer has that entry.
     """
     at = bisect_left(piece.offsets, error.offset or 0, key=lambda marked: marked & ~LEADS)
-    bad = piece.first + at
+    bad = piece.first + min(at, len(piece.offsets) - 1)
     with log.lock:
         gone = bad > log.last.index
         last_good = log.op_id_at(max(min(bad - 1, log.last.index), log.base.base.index))

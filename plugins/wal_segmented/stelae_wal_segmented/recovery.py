@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, StorageError, SyncFailed
@@ -24,15 +24,17 @@ from stelae_wal_segmented.base import Base, LogUse, read_base, unknown_base
 from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
 from stelae_wal_segmented.footer import read_summary
 from stelae_wal_segmented.format import (
+    END_MARK_BYTES,
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     encode_group_header,
+    end_mark_of,
 )
 from stelae_wal_segmented.index import SegmentIndex, Summary
 from stelae_wal_segmented.names import base_name, segment_name
-from stelae_wal_segmented.scan import Scan, scan_segment
+from stelae_wal_segmented.scan import Scan, Unfinished, scan_segment
 from stelae_wal_segmented.sectors import SECTOR_BYTES
 from stelae_wal_segmented.segment import Chain, Segment
 
@@ -276,27 +278,37 @@ class _Recovery:
         return f"{self.directory}/{segment_name(self.log.generation, sequence)}"
 
 
-def _is_in_two_sectors(at: int) -> bool:
-    """Say whether a group header there reaches over the end of a sector."""
-    return at % SECTOR_BYTES + GROUP_HEADER_BYTES > SECTOR_BYTES
-
-
 def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
     """Make the end of the last segment durable: cut what is behind it, write what is not attested.
 
     Raises:
         StorageError: it cannot be; nothing of the segment's end may be trusted.
     """
-    if scan.unfinished is not None and _is_in_two_sectors(scan.unfinished[0]):
-        # Power that is lost meanwhile could leave half of the header; of a group that was torn none need be kept.
-        scan.index, scan.unfinished = scan_segment(file, header, scan.unfinished[0]).index, None
+    if scan.unfinished is not None and not _finish(file, header, scan.unfinished, scan.index):
+        scan.index = scan_segment(file, header, scan.unfinished.at).index
     end = scan.index.end
     file.truncate(end)
-    if scan.unfinished is not None:
-        at, group = scan.unfinished
-        # Behind a header that says that the group ends there, the rest of it would not pass for a tail.
-        file.sync()
-        file.pwritev([encode_group_header(group, header.nonce)], at)
     for start in range(min(scan.synced, end), end, _PIECE_BYTES):
         file.pwritev([file.pread(min(_PIECE_BYTES, end - start), start)], start)
     file.sync()
+
+
+def _finish(file: File, header: SegmentHeader, unfinished: Unfinished, index: SegmentIndex) -> bool:
+    """Have a group end behind its last valid entry; false where none of it can be kept, nor need be.
+
+    Each step is durable before the next one, and what it leaves is found unfinished in the same way: behind a header
+    that says that the group ends there, the rest of what was torn would not pass for a tail."""
+    mark_at = index.end
+    end = mark_at + END_MARK_BYTES
+    group = replace(unfinished.group, size=end - unfinished.at, count=unfinished.entries)
+    if group != unfinished.group and unfinished.at % SECTOR_BYTES + GROUP_HEADER_BYTES > SECTOR_BYTES:
+        return False  # Power that is lost meanwhile could leave half of the header.
+    try:
+        file.truncate(end)
+        file.sync()
+        file.pwritev([end_mark_of(header.nonce)], mark_at, dsync=True)
+    except Full:
+        return False
+    file.pwritev([encode_group_header(group, header.nonce)], unfinished.at)
+    index.end = end
+    return True

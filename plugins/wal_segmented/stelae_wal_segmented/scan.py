@@ -6,15 +6,17 @@ what that means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from stelae.spi.services import File
 from stelae_wal_segmented.footer import TRAILER_BYTES, decode_footer, decode_head, decode_trailer
 from stelae_wal_segmented.format import (
+    END_MARK_BYTES,
     ENTRY_HEADER_BYTES,
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -23,11 +25,13 @@ from stelae_wal_segmented.format import (
     SegmentHeader,
     decode_entry_header,
     decode_group_header,
+    end_mark_of,
+    footer_mark_of,
     group_mark_of,
     salt_of,
 )
 from stelae_wal_segmented.index import LEADS, SegmentIndex
-from stelae_wal_segmented.sectors import SECTOR_BYTES, Before, read_before, tail_sector
+from stelae_wal_segmented.sectors import SECTOR_BYTES, Before, read_before
 
 _WINDOW_BYTES = 256 << 10
 _ZEROS = bytes(_WINDOW_BYTES)
@@ -43,13 +47,26 @@ class Stop(Enum):
     FOOTER = auto()
     """A whole footer."""
     TORN = auto()
-    """Something invalid, part of which was never written: the file ends in it, its last byte is zero, or a sector of
-    it is zero or what stood there before; in space that was used before the sector behind it counts, too, and the tail
-    of the record before is as good as zeros."""
+    """Something invalid, part of which was never written: the group that it is in has no end mark, or a sector of what
+    is invalid, as far as it is that group's, is zero or what stood there before."""
     INVALID = auto()
-    """Something invalid although all of it was written."""
+    """Something invalid although all of it was written, or that nobody wrote."""
     UNFIT = auto()
     """A valid group that does not fit to what stands before it."""
+
+
+class Unfinished(NamedTuple):
+    """A last group of which only some entries are valid, or all and not the end mark.
+
+    Attributes:
+        at: its offset.
+        group: its header.
+        entries: how many of its are valid.
+    """
+
+    at: int
+    group: GroupHeader
+    entries: int
 
 
 @dataclass(slots=True)
@@ -60,16 +77,13 @@ class Scan:
         index: the valid entries; ``index.end`` is where they end.
         synced: everything before this offset was durable once: groups say so.
         stop: at what the scan ended, and at which offset ``stop_at``.
-        unfinished: offset and header of a last group of which only some entries are valid; the
-            header has the number of those.
-        unknown: the space was used before, and what stood in it is not known."""
+        unfinished: the group at which it ended, where ``index`` has something of that."""
 
     index: SegmentIndex
     synced: int
     stop_at: int
     stop: Stop = Stop.BLANK
-    unfinished: tuple[int, GroupHeader] | None = None
-    unknown: bool = False
+    unfinished: Unfinished | None = None
 
 
 class _Window:
@@ -78,13 +92,13 @@ class _Window:
     Attributes:
         size: where the file ends, for whoever scans it.
         before: what stood in its space before, if that is known and of interest.
-        tail: the sector that marks the end of a record there; zeros in new space.
+        used: something stood there before.
     """
 
     def __init__(self, file: File) -> None:
         self._file = file
         self.before: Before | None = None
-        self.tail = _ZEROS[:SECTOR_BYTES]
+        self.used = False
         self._start = 0
         self._data = b""
         self.size = file.size()
@@ -98,7 +112,7 @@ class _Window:
         return self._data[position : position + size]
 
     def is_blank(self, start: int, end: int) -> bool:
-        """Say whether no record was ever written there: every sector is zero, a tail, or what stood there before."""
+        """Say whether nothing was ever written there: every sector is zero or what stood there before."""
         while start < end:
             stop = min(end, (start // _WINDOW_BYTES + 1) * _WINDOW_BYTES)
             if not self._is_zero(start, stop) and not self._is_old(start, stop):
@@ -106,34 +120,41 @@ class _Window:
             start = stop
         return True
 
-    def is_unwritten(self, start: int, stop: int) -> bool:
-        """Say whether bytes of one sector are as they are before a record is written, where another one may end."""
-        piece, skip = self.get(start, stop - start), start % SECTOR_BYTES
-        return piece in (_ZEROS[: len(piece)], self.tail[skip : skip + len(piece)])
+    def has_blank_sector(self, start: int, end: int, within: tuple[int, int]) -> bool:
+        """Say whether a sector of what stands from ``start`` to ``end`` was never written.
 
-    def was_never_reached(self, end: int) -> bool:
-        """Say whether the write of what ends there, in space that was used before, did not come to its end.
+        Args:
+            within: where the group begins and ends that this is part of: what others have in a sector does not count.
+        """
+        begin, stop = within
+        for sector in range(start // SECTOR_BYTES * SECTOR_BYTES, end, SECTOR_BYTES):
+            if self.is_blank(max(sector, begin), min(sector + SECTOR_BYTES, stop)):
+                return True
+        return False
 
-        It would have written all of the next sector (see ``tail_behind``), also where that makes the file longer. Where
-        the write before had filled its block with zeros, those tell, as in new space."""
-        if self.before is None:
-            return False
-        at = -(-end // SECTOR_BYTES) * SECTOR_BYTES
-        if at + SECTOR_BYTES > min(self.size, self.before.end):
-            return at == self.before.end == self.size
-        return not any(self.before.written(self.get(at, SECTOR_BYTES), at))
+    def find(self, mark: bytes, start: int) -> Iterator[int]:
+        """Offsets from ``start`` on at which a mark stands; what is read meanwhile does no harm."""
+        while start < self.size:
+            piece = self.get(start, min(_WINDOW_BYTES, self.size - start))
+            found = piece.find(mark)
+            while found >= 0:
+                yield start + found
+                found = piece.find(mark, found + 1)
+            if len(piece) < _WINDOW_BYTES:
+                return
+            start += len(piece) - len(mark) + 1
 
     def _is_zero(self, start: int, stop: int) -> bool:
         piece = self.get(start, stop - start)
         return piece == _ZEROS[: len(piece)]
 
     def _is_old(self, start: int, stop: int) -> bool:
-        """Say whether sectors are what stood there before, if that is known, but for those that are zero or a tail."""
+        """Say whether sectors are what stood there before, if that is known, but for those that are zero."""
         at, behind = start // SECTOR_BYTES * SECTOR_BYTES, -(-stop // SECTOR_BYTES) * SECTOR_BYTES
         sectors: Iterable[int] = range(at, behind, SECTOR_BYTES)
         if self.before is not None:
             sectors = self.before.written(self.get(at, behind - at), at)
-        return all(self.is_unwritten(max(start, one), min(stop, one + SECTOR_BYTES)) for one in sectors)
+        return all(self._is_zero(max(start, one), min(stop, one + SECTOR_BYTES)) for one in sectors)
 
 
 def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) -> Scan:
@@ -150,8 +171,7 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
         window.size = min(window.size, limit)
     elif header.space.sectors:
         window.before = read_before(file, SEGMENT_HEADER_BYTES, header.space)
-        window.tail = tail_sector(header.nonce)
-        scan.unknown = window.before is None
+        window.used = True
     while _take_group(window, header.nonce, scan):
         pass
     if limit is not None and scan.index.end == limit:
@@ -162,7 +182,7 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
 
 
 def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
-    """Take in the next group, or the entries that are valid of it; false when the scan ends."""
+    """Take in the next group, or what is valid of it; false when the scan ends."""
     at = scan.index.end
     group = decode_group_header(window.get(at, GROUP_HEADER_BYTES), nonce)
     if group is None:
@@ -170,21 +190,27 @@ def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
         return False
     if not _fits(group, scan.index):
         return _stop(scan, Stop.UNFIT, at)
-    offset, salt = at + GROUP_HEADER_BYTES, salt_of(nonce)
+    offset, salt, mark_at = at + GROUP_HEADER_BYTES, salt_of(nonce), at + group.size - END_MARK_BYTES
     for position in range(group.count):
-        entry, end = _entry_at(window, offset, salt)
+        entry, end = _entry_at(window, offset, min(mark_at, window.size), salt)
         if entry is None:
-            return _stop(scan, _torn_or_invalid(window, offset, end), offset)
+            return _stop(scan, _torn_or_invalid(window, nonce, offset, end, (at, at + group.size)), offset)
         if position == 0 and group.replace_from:
             scan.index.replace(group.replace_from)
         if not _follows(entry, scan.index):
             return _stop(scan, Stop.UNFIT, offset)
         scan.index.add(entry.op_id.term, offset | LEADS if position == 0 else offset)
         scan.index.end = offset = end
-        scan.unfinished = (at, replace(group, count=position + 1))
+        scan.unfinished = Unfinished(at, group, position + 1)
     if group.count == 0:
         scan.index.replace(group.replace_from)
         scan.index.end = offset
+        scan.unfinished = Unfinished(at, group, 0)
+    if offset != mark_at:
+        return _stop(scan, Stop.UNFIT, offset)
+    if not _is_ended(window, nonce, at + group.size):
+        return _stop(scan, Stop.TORN, offset)
+    scan.index.end = at + group.size
     scan.unfinished = None
     scan.index.commit_hint = max(scan.index.commit_hint, group.commit_hint)
     scan.synced = max(scan.synced, group.synced)
@@ -198,6 +224,7 @@ def _stop(scan: Scan, stop: Stop, at: int) -> bool:
 
 
 def _stop_without_group(window: _Window, nonce: int, scan: Scan) -> None:
+    """Say what stands where no group begins: nothing, a footer, or a group or footer that is invalid."""
     at = scan.index.end
     size = decode_head(window.get(at, GROUP_HEADER_BYTES), nonce)
     if size is None and window.is_blank(at, window.size):
@@ -205,12 +232,40 @@ def _stop_without_group(window: _Window, nonce: int, scan: Scan) -> None:
         return
     if size is None:
         size = _size_by_trailer(window, nonce, at)
-    if size is None:
-        _stop(scan, _torn_or_invalid(window, at, at + GROUP_HEADER_BYTES), at)
-    elif at + size <= window.size and decode_footer(window.get(at, size), nonce) is not None:
-        _stop(scan, Stop.FOOTER, at)
+    if size is not None:
+        _stop(scan, _stop_in_footer(window, nonce, at, at + size), at)
+        return
+    found = next(window.find(end_mark_of(nonce), at + GROUP_HEADER_BYTES), None)
+    if found is None:
+        _stop(scan, Stop.TORN if _may_begin(window, nonce, at) else Stop.INVALID, at)
+        return
+    # Without a sync between them, a later group may stand where this one was never written.
+    behind = at + GROUP_HEADER_BYTES
+    if window.get(behind - 1, 1) == b"\0" or window.has_blank_sector(at, behind, (at, found + END_MARK_BYTES)):
+        _stop(scan, Stop.TORN, at)
     else:
-        _stop(scan, _torn_or_invalid(window, at, at + size), at)
+        _stop(scan, Stop.INVALID, at)
+
+
+def _stop_in_footer(window: _Window, nonce: int, at: int, end: int) -> Stop:
+    """Judge a footer: it was written to its end if that is the mark, of which one bit may have changed."""
+    if end > window.size:
+        return Stop.TORN
+    if decode_footer(window.get(at, end - at), nonce) is not None:
+        return Stop.FOOTER
+    found, mark = window.get(end - END_MARK_BYTES, END_MARK_BYTES), end_mark_of(nonce)
+    differing = int.from_bytes(found, "little") ^ int.from_bytes(mark, "little")
+    if differing.bit_count() > 1 or window.has_blank_sector(at, end, (at, end)):
+        return Stop.TORN
+    return Stop.INVALID
+
+
+def _may_begin(window: _Window, nonce: int, at: int) -> bool:
+    """Say whether a crash may have left there what a group or a footer begins with: some bytes of that, or none.
+
+    In space that was used before anything may stand behind a group that was torn in the zeros that follow it."""
+    marks = 0, group_mark_of(nonce), footer_mark_of(nonce)
+    return window.used or window.get(at, 1) in [mark.to_bytes(8, "little")[:1] for mark in marks]
 
 
 def _size_by_trailer(window: _Window, nonce: int, data_end: int) -> int | None:
@@ -222,20 +277,21 @@ def _size_by_trailer(window: _Window, nonce: int, data_end: int) -> int | None:
     return trailer.size
 
 
-def _entry_at(window: _Window, offset: int, salt: int) -> tuple[EntryHeader | None, int]:
-    """Return the entry's header if all of it is valid, and where it ends as far as is known."""
+def _entry_at(window: _Window, offset: int, limit: int, salt: int) -> tuple[EntryHeader | None, int]:
+    """Return the entry's header if all of it is valid and before ``limit``, and where it ends as far as is known."""
     body_at = offset + ENTRY_HEADER_BYTES
-    header = decode_entry_header(window.get(offset, ENTRY_HEADER_BYTES), salt)
+    header = decode_entry_header(window.get(offset, ENTRY_HEADER_BYTES), salt) if body_at <= limit else None
     if header is None:
-        return None, body_at
+        return None, min(body_at, limit)
     end = body_at + header.size
-    if end > window.size or crc32c(window.get(body_at, header.size), salt) != header.body_crc:
-        return None, end
+    if end > limit or crc32c(window.get(body_at, header.size), salt) != header.body_crc:
+        return None, min(end, limit)
     return header, end
 
 
 def _fits(group: GroupHeader, index: SegmentIndex) -> bool:
-    does_something = group.count > 0 or group.replace_from > 0
+    empty = group.size == GROUP_HEADER_BYTES + END_MARK_BYTES
+    does_something = group.count > 0 or (group.replace_from > 0 and empty)
     return does_something and group.synced <= index.end and group.replace_from <= index.next
 
 
@@ -245,35 +301,29 @@ def _follows(entry: EntryHeader, index: SegmentIndex) -> bool:
     return not index.offsets or entry.op_id.term >= index.runs.term_at(index.next - 1)
 
 
-def _torn_or_invalid(window: _Window, start: int, end: int) -> Stop:
-    """Tell a record that was never written as a whole from one that changed afterwards.
+def _is_ended(window: _Window, nonce: int, end: int) -> bool:
+    """Say whether the end mark of a group stands before ``end``."""
+    return end <= window.size and window.get(end - END_MARK_BYTES, END_MARK_BYTES) == end_mark_of(nonce)
 
-    Space is zero, the tail of the record before, or what stood there before, until it is written: so is what a crash
-    left out, by sectors, or from some byte on to the end."""
-    if end > window.size or window.is_unwritten(end - 1, end) or window.was_never_reached(end):
+
+def _torn_or_invalid(window: _Window, nonce: int, start: int, end: int, group: tuple[int, int]) -> Stop:
+    """Tell what was never written as a whole from what changed afterwards.
+
+    A crash leaves out the end of a group, or sectors of it: those are as they were before.
+
+    Args:
+        start, end: where the part of the group stands that is invalid.
+        group: where that begins and ends."""
+    if not _is_ended(window, nonce, group[1]) or window.has_blank_sector(start, end, group):
         return Stop.TORN
-    while start < end:
-        stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
-        if window.is_blank(start, stop):
-            return Stop.TORN
-        start = stop
     return Stop.INVALID
 
 
 def _synced_behind(window: _Window, nonce: int, start: int) -> int:
     """Return the highest synced offset that any group behind ``start`` records."""
-    mark = group_mark_of(nonce).to_bytes(8, "little")
     highest = 0
-    while start < window.size:
-        piece = window.get(start, min(_WINDOW_BYTES, window.size - start))
-        found = piece.find(mark)
-        while found >= 0:
-            group = decode_group_header(window.get(start + found, GROUP_HEADER_BYTES), nonce)
-            if group is not None:
-                highest = max(highest, group.synced)
-            piece = window.get(start, min(_WINDOW_BYTES, window.size - start))
-            found = piece.find(mark, found + 1)
-        if len(piece) < _WINDOW_BYTES:
-            break
-        start += len(piece) - len(mark) + 1
+    for found in window.find(group_mark_of(nonce).to_bytes(8, "little"), start):
+        group = decode_group_header(window.get(found, GROUP_HEADER_BYTES), nonce)
+        if group is not None:
+            highest = max(highest, group.synced)
     return highest

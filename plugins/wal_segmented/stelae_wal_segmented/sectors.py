@@ -2,8 +2,8 @@
 
 Space that is new reads as zeros until it is written, so recovery sees which part of a record never was. In the space of
 a collected segment it reads as that one's data. A table in the new segment says which, so that the same question has
-the same answer there: a sector was never written if it is zero, if it is what stood there before, or if it is one that
-followed a record to mark its end (``tail_behind``).
+the same answer there: a sector was never written if it is zero or what stood there before. So a group there fills its
+last sector with zeros: what the next one finds in that, before it is written, is no part of what stood there before.
 
 ::
 
@@ -41,7 +41,6 @@ DIGEST_BYTES = 4
 
 _WORDS = SECTOR_BYTES // 8
 _UPPER_HALF = 32
-_TAIL_MARK = 0x2E71_B45D_98C3_6A0F
 
 
 class UsedSpace(NamedTuple):
@@ -117,19 +116,6 @@ def read_before(file: File, header_bytes: int, space: UsedSpace) -> Before | Non
     if len(digests) != space.sectors * DIGEST_BYTES or crc32c(digests) != space.crc:
         return None
     return Before(space.data_start, digests)
-
-
-def tail_sector(nonce: int) -> bytes:
-    """A sector that only the segment of this nonce has. Nothing is in it: where it stands, no record was written."""
-    return (nonce ^ _TAIL_MARK).to_bytes(8, "little") + bytes(SECTOR_BYTES - 8)
-
-
-def tail_behind(end: int, nonce: int) -> bytes:
-    """What follows a record in space that was used before, in the same write.
-
-    Zeros up to the end of its last sector; and one sector more, which tells whether all of the record was written: if
-    that still is what stood there before, the write was torn. It is no sector of zeros, which may have stood there."""
-    return bytes(-end % SECTOR_BYTES) + tail_sector(nonce)
 
 
 class Noted:

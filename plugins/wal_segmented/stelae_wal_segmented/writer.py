@@ -14,7 +14,7 @@ from stelae_wal_segmented.compression import Compressor
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
 from stelae_wal_segmented.index import SegmentIndex
-from stelae_wal_segmented.sectors import tail_behind
+from stelae_wal_segmented.sectors import SECTOR_BYTES
 from stelae_wal_segmented.segment import Segment
 
 
@@ -74,7 +74,8 @@ class SegmentWriter:
         self.lazy = False
         self._used = segment.header.space.sectors > 0
         self._begun = False
-        self._blocks = BlockEnd(file, file.size()) if self._used or zeros else None
+        unit = SECTOR_BYTES if self._used else 1
+        self._blocks = BlockEnd(file, file.size(), unit=unit) if self._used or zeros else None
         self._allocated = _preallocate(file, target)
 
     def encode(self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int) -> EncodedGroup:
@@ -96,9 +97,7 @@ class SegmentWriter:
     def write_of(self, group: EncodedGroup) -> Write:
         """The durable write of a group at the end, where all before it is durable; ``note`` and ``wrote`` follow it."""
         if self._blocks is not None:
-            end = self.end + group.size
-            tail = tail_behind(end, self.segment.header.nonce) if self._used else b""
-            return self._blocks.write_of(group.buffers, self.end, group.size, tail)
+            return self._blocks.write_of(group.buffers, self.end, group.size)
         return Write(self._file, joined(group.buffers), self.end)
 
     def begin(self, group: EncodedGroup) -> Write:
@@ -178,7 +177,7 @@ class SegmentWriter:
         try:
             if self._used:
                 # What stood there before has to be there whole, until the footer is.
-                self._file.pwritev([footer, tail_behind(length, self.segment.header.nonce)], self.end, dsync=True)
+                self._file.pwritev([footer, bytes(-length % SECTOR_BYTES)], self.end, dsync=True)
                 self._file.truncate(length)
             else:
                 self._file.truncate(length)

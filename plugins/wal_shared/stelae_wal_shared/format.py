@@ -3,7 +3,8 @@
 ::
 
     segment  head, twice | group | group | ... | footer once closed
-    group    mark, synced offset, length, count, CRC32C | record | record | ...
+    group    group header | record | record | ... | end mark
+    header   mark, synced offset, length, count, CRC32C, a byte that is not zero
     record   fixed part, CRC32C | body
 
 All integers are little-endian. A segment draws a 64-bit *nonce* that no other segment of the node
@@ -11,7 +12,8 @@ has. Its lower half is the value from which every CRC32C of the segment starts, 
 part of the marks: bytes of another segment never pass for bytes of this one (durability rule 6).
 
 A group is one write. Its *synced offset* tells how far the segment was durable before it: what is
-invalid before the highest synced offset was durable once, so it is damage and not a tail.
+invalid before the highest synced offset was durable once, so it is damage and not a tail. Its *end mark*
+tells whether all of it was written.
 
 A record belongs to one log, which it names by its number. Per log, records are counted without a
 gap (``order``): a lost record is noticed at the log's next one. The kinds are in ``Kind``."""
@@ -24,17 +26,22 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _GROUP = struct.Struct("<QQQI")
 _RECORD = struct.Struct("<IIIBBHQQQQQ")
 _CRC = struct.Struct("<I")
 
-GROUP_BYTES = _GROUP.size + _CRC.size
+LAST_BYTE = b"\xe5"
+"""Of a group's header and of a group: where it is zero, what it ends was not written to its end."""
+
+GROUP_BYTES = _GROUP.size + _CRC.size + len(LAST_BYTE)
 RECORD_BYTES = _RECORD.size + _CRC.size
+END_MARK_BYTES = 8
 
 _GROUP_MARK = 0x1F6A_93D4_58BE_C027
 _FOOTER_MARK = 0xA4C1_0B7E_E932_6D58
+_END_MARK = 0x72D8_3EF5_06A9_B14C
 
 RECORD_FIELDS_BYTES = _RECORD.size
 
@@ -54,7 +61,7 @@ class Kind(IntEnum):
 
 
 class GroupHeader(NamedTuple):
-    """What stands before the records of one write; ``size`` is the length of all of it."""
+    """What stands before the records of one write; ``size`` is the length of all of it, with the end mark."""
 
     synced: int
     size: int
@@ -86,6 +93,11 @@ def group_mark_of(nonce: int) -> bytes:
     return (nonce ^ _GROUP_MARK).to_bytes(8, "little")
 
 
+def end_mark_of(nonce: int) -> bytes:
+    """Last bytes of every group in the segment of this nonce; the very last one is no zero, whatever the nonce."""
+    return (nonce ^ _END_MARK).to_bytes(8, "little")[:-1] + LAST_BYTE
+
+
 def footer_mark_of(nonce: int) -> int:
     """First field of the footer of the segment of this nonce."""
     return nonce ^ _FOOTER_MARK
@@ -94,13 +106,13 @@ def footer_mark_of(nonce: int) -> int:
 def encode_group_header(nonce: int, synced: int, size: int, count: int) -> bytes:
     """Return the bytes that stand before ``count`` records; ``size`` includes them."""
     raw = _GROUP.pack(nonce ^ _GROUP_MARK, synced, size, count)
-    return raw + crc32c(raw, nonce & 0xFFFF_FFFF).to_bytes(4, "little")
+    return raw + crc32c(raw, nonce & 0xFFFF_FFFF).to_bytes(4, "little") + LAST_BYTE
 
 
 def decode_group_header(data: bytes, at: int, nonce: int) -> GroupHeader | None:
     """Return the group header at ``data[at]``; ``None`` if there is none of this segment."""
     raw = data[at : at + GROUP_BYTES]
-    if len(raw) < GROUP_BYTES or raw[:8] != group_mark_of(nonce):
+    if len(raw) < GROUP_BYTES or raw[:8] != group_mark_of(nonce) or raw[-1:] != LAST_BYTE:
         return None
     if _CRC.unpack_from(raw, _GROUP.size)[0] != crc32c(raw[: _GROUP.size], salt_of(nonce)):
         return None

@@ -12,12 +12,14 @@ from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.services import Buffer
 from stelae_wal_shared.format import (
+    END_MARK_BYTES,
     GROUP_BYTES,
     RECORD_BYTES,
     RECORD_FIELDS_BYTES,
     Kind,
     decode_record,
     encode_group_header,
+    end_mark_of,
     pack_record,
     salt_of,
     unpack_record_from,
@@ -31,7 +33,7 @@ class Group:
     """Records that one write appends to the segment of ``nonce`` at offset ``at``.
 
     Attributes:
-        size: length in bytes so far, the group's header included.
+        size: length in bytes so far, the group's header and its end mark included.
         offsets: where the records of entries begin, in the order in which they were added.
     """
 
@@ -44,13 +46,13 @@ class Group:
         self._synced = synced
         self._buffers: list[Buffer] = [b""]
         self._others = 0
-        self.size = GROUP_BYTES
+        self.size = GROUP_BYTES + END_MARK_BYTES
         self.offsets: list[int] = []
 
     def add_entries(self, kind: int, log: int, order: int, entries: Sequence[Entry], hint: int) -> None:
         """Add entries of a log whose records are numbered from ``order`` on; ``kind`` is a plain number of ``Kind``."""
         salt, buffers, offsets = self._salt, self._buffers, self.offsets
-        offset = self._at + self.size
+        begin = offset = self._at + self.size - END_MARK_BYTES
         for entry in entries:
             body = entry.body
             size = len(body)
@@ -64,7 +66,7 @@ class Group:
                 buffers.append(body)
             offset += RECORD_BYTES + size
             order += 1
-        self.size = offset - self._at
+        self.size += offset - begin
 
     def add(self, kind: Kind, log: int, order: int, op_id: OpId, hint: int = 0, body: bytes = b"") -> None:
         """Add a record that is no entry."""
@@ -80,7 +82,7 @@ class Group:
         """The group's bytes, complete."""
         records = len(self.offsets) + self._others
         self._buffers[0] = encode_group_header(self._nonce, self._synced, self.size, records)
-        return self._buffers
+        return [*self._buffers, end_mark_of(self._nonce)]
 
 
 def decode_entries(data: bytes, offsets: array[int], nonce: int, log: int, first: int, path: str) -> list[Entry]:

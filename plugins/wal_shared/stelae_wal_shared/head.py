@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from stelae.spi.errors import FutureVersion
+from stelae.spi.errors import Foreign, FutureVersion
 from stelae.spi.services import File
 from stelae_wal_shared.format import FORMAT_VERSION
 
@@ -46,6 +46,7 @@ def read_head(file: File, *, image: bool) -> Head | None:
 
     Raises:
         FutureVersion: a newer release wrote it.
+        Foreign: it is from before the first one.
         StorageError: it cannot be read.
     """
     sectors = file.pread(2 * SECTOR_BYTES, 0)
@@ -58,6 +59,9 @@ def read_head(file: File, *, image: bool) -> Head | None:
         if version > FORMAT_VERSION:
             fact = f"segment format {version} is newer than {FORMAT_VERSION}, the newest known here"
             raise FutureVersion(fact, path=file.path, offset=8)
+        if version < FORMAT_VERSION:
+            fact = f"segment format {version} is of no release; the first one wrote {FORMAT_VERSION}"
+            raise Foreign(fact, path=file.path, offset=8)
         found = _read_image(file, size, image_crc) if image else None
         return Head(number, nonce, 2 * SECTOR_BYTES + 2 * size, found)
     return None

@@ -1,9 +1,10 @@
 """Reading the records of one segment in order: for recovery, and for a segment without a footer.
 
 What is invalid is either damage or a tail. It is damage if it was durable once, which a later group
-tells by its synced offset, or if every part of it was written: space is zero until it is written, so
-such bytes were whole, and changed. A scan names damage and goes on behind it, since what follows
-may be of other logs. All else is a tail that a crash left, and the scan ends before it."""
+tells by its synced offset, or if all of its group was written: the mark at the end of that stands, and no
+sector of what is invalid is zero, as space is until it is written. Such bytes were whole, and changed. A scan
+names damage and goes on behind it, since what follows may be of other logs. All else is a tail that a crash
+left, and the scan ends before it."""
 
 from __future__ import annotations
 
@@ -15,12 +16,15 @@ from crc32c import crc32c
 
 from stelae_wal_shared.footer import is_lead
 from stelae_wal_shared.format import (
+    END_MARK_BYTES,
     GROUP_BYTES,
     RECORD_BYTES,
     Kind,
     Record,
     decode_group_header,
     decode_record,
+    end_mark_of,
+    footer_mark_of,
     group_mark_of,
     salt_of,
 )
@@ -85,6 +89,7 @@ class _Scan:
         self.nonce = nonce
         self.salt = salt_of(nonce)
         self.mark = group_mark_of(nonce)
+        self.end_mark = end_mark_of(nonce)
         self.written = len(data.rstrip(b"\0"))
         self.synced = max(start, synced)
 
@@ -95,7 +100,7 @@ class _Scan:
             if group is not None:
                 self.synced = max(self.synced, group.synced)
                 end = at + group.size
-                torn_at = yield from self._records(at + GROUP_BYTES, group.records, end)
+                torn_at = yield from self._records(at, group.records, end)
                 if torn_at is not None:
                     yield End(self.start + torn_at, Stop.TORN, self.synced)
                     return
@@ -112,8 +117,9 @@ class _Scan:
                 return
             at = behind
 
-    def _records(self, at: int, count: int, end: int) -> Generator[Valid | Invalid, None, int | None]:
+    def _records(self, begin: int, count: int, end: int) -> Generator[Valid | Invalid, None, int | None]:
         """Yield the records of one group; return where a tail begins, if one does."""
+        at = begin + GROUP_BYTES
         for _ in range(count):
             record = decode_record(self.data, at, self.salt)
             if record is not None:
@@ -122,14 +128,16 @@ class _Scan:
                     yield Valid(self.start + at, record, body)
                     at += RECORD_BYTES + record.size
                     continue
-            if not self._was_whole(at, end):
+            behind = at + RECORD_BYTES + (0 if record is None else record.size)
+            if not self._was_whole(at, min(behind, end), begin, end):
                 return at
             what = "a record" if record is None else f"the body of {record.term}.{record.index}"
             yield Invalid(self.start + at, record, f"{what} fails its checksum")
             if record is None:
                 return None
             at += RECORD_BYTES + record.size
-        return None
+        # A file that ends in the mark lacks nothing, but for what was durable behind it.
+        return at if end > len(self.data) and self.start + end >= self.synced else None
 
     def _stop_at(self, at: int) -> Stop | None:
         """Say why records end where no group begins; ``None`` if that is damage."""
@@ -140,21 +148,35 @@ class _Scan:
             return Stop.CLEAN
         if is_lead(self.data, at, self.nonce):
             return Stop.FOOTER
-        return None if self._was_whole(at, at + GROUP_BYTES) else Stop.TORN
+        mark_at = self.data.find(self.end_mark, at + GROUP_BYTES)
+        if mark_at < 0:
+            return Stop.TORN if self._may_begin(at) else None
+        # Without a sync between them, a later group may stand where this one was never written.
+        if self.data[at + GROUP_BYTES - 1] == 0:
+            return Stop.TORN
+        return None if self._was_whole(at, at + GROUP_BYTES, at, mark_at + END_MARK_BYTES) else Stop.TORN
 
-    def _was_whole(self, at: int, end: int) -> bool:
-        """Say whether bytes that are invalid now were valid once."""
+    def _may_begin(self, at: int) -> bool:
+        """Say whether a crash may have left there what a group or a footer begins with: some bytes of that, or none."""
+        footer_mark = footer_mark_of(self.nonce).to_bytes(8, "little")
+        return self.data[at : at + 1] in (b"\0", self.mark[:1], footer_mark[:1])
+
+    def _was_whole(self, at: int, stop: int, begin: int, end: int) -> bool:
+        """Say whether bytes that are invalid now, from ``at`` to ``stop``, were valid once.
+
+        Args:
+            begin, end: where the group begins and ends that they are part of."""
         self._look_behind(at)
         if self.start + at < self.synced:
             return True
-        if end > len(self.data) or self.data[end - 1] == 0:
-            return False
-        while at < end:
-            stop = min(end, at + SECTOR_BYTES - (self.start + at) % SECTOR_BYTES)
-            if not self.data[at:stop].strip(b"\0"):
-                return False
-            at = stop
-        return True
+        was_ended = end <= len(self.data) and self.data[end - END_MARK_BYTES : end] == self.end_mark
+        return was_ended and not self._has_blank_sector(at, stop, begin, end)
+
+    def _has_blank_sector(self, at: int, stop: int, begin: int, end: int) -> bool:
+        """Say whether a sector of what stands from ``at`` to ``stop`` is zero, as far as it is the group's."""
+        first = at - (self.start + at) % SECTOR_BYTES
+        sectors = range(first, stop, SECTOR_BYTES)
+        return any(not self.data[max(one, begin) : min(one + SECTOR_BYTES, end)].strip(b"\0") for one in sectors)
 
     def _look_behind(self, at: int) -> None:
         """Learn how far the segment was durable from every group behind a place."""

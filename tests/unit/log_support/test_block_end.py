@@ -14,7 +14,8 @@ from stelae.spi.wal import Write
 FILE: Any = object()
 """Nothing is done to it here."""
 
-TAIL_BYTES_MAX = 1023
+UNIT_BYTES = 512
+"""What is filled with zeros at least, where something stands behind the data."""
 
 
 class Space:
@@ -25,15 +26,15 @@ class Space:
         self.used = used
         self.data = bytearray(random.Random(9).randbytes(1 << 20) if used else 1 << 20)
         self.limit = limit
-        self.blocks = BlockEnd(FILE, limit)
+        self.unit = UNIT_BYTES if used else 1
+        self.blocks = BlockEnd(FILE, limit, unit=self.unit)
         self.groups = b""
         self.whole = 0
 
     def append(self, buffers: list[bytes]) -> Write:
         group = b"".join(buffers)
         end = self.end + len(group)
-        tail = b"t" * (1 + end % TAIL_BYTES_MAX) if self.used else b""
-        write = self.blocks.write_of(buffers, self.end, len(group), tail)
+        write = self.blocks.write_of(buffers, self.end, len(group))
         written = b"".join(write.buffers)
         before = bytes(self.data[write.offset : self.end])
         self.data[write.offset : write.offset + len(written)] = written
@@ -41,10 +42,10 @@ class Space:
         if write.whole_blocks:
             self.whole += 1
             assert (write.offset % BLOCK_BYTES, len(written) % BLOCK_BYTES) == (0, 0)
-            assert len(written) - len(group) < 2 * BLOCK_BYTES + TAIL_BYTES_MAX
+            assert len(written) - len(group) < 2 * BLOCK_BYTES
             assert write.offset + len(written) <= self.limit, "beyond it nothing is written over"
         behind = self.data[end : write.offset + len(written)]
-        assert behind.startswith(tail) and not behind[len(tail) :].strip(b"\0")
+        assert not behind.strip(b"\0") and (end + len(behind)) % self.unit == 0
         self.blocks.wrote(write, end)
         self.groups += group
         self.end = end

@@ -10,7 +10,13 @@ from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.decisions import Found
 from stelae_wal_segmented.footer import HEAD_BYTES
-from stelae_wal_segmented.format import SegmentHeader, decode_segment_header
+from stelae_wal_segmented.format import (
+    END_MARK_BYTES,
+    ENTRY_HEADER_BYTES,
+    GROUP_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
 from stelae_wal_segmented.names import sequences_of
 from stelae_wal_segmented.recovery import Recovered, recover_log
 
@@ -18,6 +24,9 @@ PLACE = "/node/wals/tablet-a"
 FIRST = f"{PLACE}/g1-000000000001.seg"
 SECOND = f"{PLACE}/g1-000000000002.seg"
 BASE = f"{PLACE}/g1.base"
+
+OVERHEAD_BYTES = GROUP_HEADER_BYTES + ENTRY_HEADER_BYTES + END_MARK_BYTES
+"""Of a group of one entry."""
 
 ALL = entries(1, 60, size_bytes=200)
 """Three segments' worth of entries, five to a group."""

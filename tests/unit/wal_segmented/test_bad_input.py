@@ -26,6 +26,7 @@ from stelae_wal_segmented.format import (
     SEGMENT_HEADER_BYTES,
     GroupHeader,
     encode_group_header,
+    end_mark_of,
     footer_mark_of,
     group_mark_of,
     pack_entry,
@@ -275,9 +276,9 @@ def made_up(harness: VirtualHarness, what: str) -> bytes:
     header = header_of(harness, FIRST)
     salt, mark = salt_of(header.nonce), footer_mark_of(header.nonce)
     if what == "entries of a group":
-        return encode_group_header(GroupHeader(0, 0, 0, (1 << 32) - 1), header.nonce)
+        return encode_group_header(GroupHeader(0, 0, 0, HUGE, (1 << 32) - 1), header.nonce)
     if what == "bytes of an entry":
-        group = encode_group_header(GroupHeader(0, 0, 0, 1), header.nonce)
+        group = encode_group_header(GroupHeader(0, 0, 0, HUGE, 1), header.nonce)
         return group + sealed(pack_entry((1 << 32) - 1, 0, 1, 11, 0, 2, 0), salt)
     if what == "bytes of a footer":
         return sealed(mark.to_bytes(8, "little") + HUGE.to_bytes(8, "little"), salt)
@@ -331,7 +332,7 @@ def test_a_group_mark_in_the_body_of_an_entry_is_no_group() -> None:
     nonce = header_of(harness, FIRST).nonce
     end = data_end_of(harness)
     body = group_mark_of(nonce).to_bytes(8, "little") * 20
-    body += encode_group_header(GroupHeader(1 << 40, 0, 0, 7), nonce) + b"x" * 40
+    body += encode_group_header(GroupHeader(1 << 40, 0, 0, 300, 7), nonce) + end_mark_of(nonce) + b"x" * 40
     commit(engine, Append(entries=(Entry(ALL[10].op_id, ALL[10].kind, 1, body),)))
     harness.crash(engine, Survival.KEPT)
     engine = harness.open()

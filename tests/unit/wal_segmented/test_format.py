@@ -20,6 +20,7 @@ from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.base import Base, LogUse, create_base, read_base, write_base
 from stelae_wal_segmented.footer import decode_footer, decode_head, decode_trailer, encode_footer
 from stelae_wal_segmented.format import (
+    END_MARK_BYTES,
     SEGMENT_HEADER_BYTES,
     GroupHeader,
     SegmentHeader,
@@ -70,7 +71,7 @@ def test_a_group_is_read_back_and_only_with_its_own_nonce(
     encoded = encode_group(held, nonce=nonce, at=100, synced=synced, replace_from=None, commit_hint=hint)
     data = bytes(100) + b"".join(encoded.buffers)
     assert len(data) == 100 + encoded.size
-    assert decode_group_header(data[100:], nonce) == GroupHeader(synced, hint, 0, len(held))
+    assert decode_group_header(data[100:], nonce) == GroupHeader(synced, hint, 0, encoded.size, len(held))
     offsets = [offset & ~LEADS for offset in encoded.offsets]
     assert [offset != marked for offset, marked in zip(offsets, encoded.offsets, strict=True)] == [
         position == 0 for position in range(len(held))
@@ -84,7 +85,7 @@ def test_a_group_is_read_back_and_only_with_its_own_nonce(
 @given(ENTRIES, U64, st.data())
 def test_an_entry_with_any_bit_flipped_is_refused(entry: Entry, nonce: int, data: st.DataObject) -> None:
     encoded = encode_group([entry], nonce=nonce, at=0, synced=0, replace_from=7, commit_hint=0)
-    raw = bytearray(b"".join(encoded.buffers))
+    raw = bytearray(b"".join(encoded.buffers)[:-END_MARK_BYTES])
     start = encoded.offsets[0] & ~LEADS
     bit = data.draw(st.integers(8 * start, 8 * len(raw) - 1))
     raw[bit // 8] ^= 1 << bit % 8

@@ -12,11 +12,12 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries, entry
-from stelae_wal_segmented.format import ENTRY_HEADER_BYTES, GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from stelae_wal_segmented.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from stelae_wal_segmented.recovery import recover_log
 from tests.unit.wal_segmented.scenes import (
     ALL,
     FIRST,
+    OVERHEAD_BYTES,
     PLACE,
     assert_opens_with,
     data_end_of,
@@ -49,7 +50,7 @@ def torn_group(harness: VirtualHarness, at: int) -> bytes:
     """An open segment whose second group, which begins there, lacks a part of its third entry; the group's header."""
     engine = harness.open()
     engine.create(LOG, ZERO)
-    first = entry(1, 1, at - SEGMENT_HEADER_BYTES - GROUP_HEADER_BYTES - ENTRY_HEADER_BYTES)
+    first = entry(1, 1, at - SEGMENT_HEADER_BYTES - OVERHEAD_BYTES)
     commit(engine, Append(entries=(first,)))
     commit(engine, Append(entries=entries(2, 3, size_bytes=200)))
     harness.crash(engine, Survival.KEPT)

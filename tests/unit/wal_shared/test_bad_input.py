@@ -16,6 +16,7 @@ from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
 from stelae_wal_shared import SharedConfig, SharedWal
+from stelae_wal_shared.format import FORMAT_VERSION
 from stelae_wal_shared.head import SECTOR_BYTES, read_head
 from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_version, put, zeroed
 from tests.unit.wal_shared.scenes import PLACE, create_logs, extend, harness_of, log_number, segments
@@ -33,7 +34,11 @@ EVERY = {BUSY, IDLE, LATE}
 
 
 def newer_heads(data: bytes) -> bytes | None:
-    return of_version(2, HEAD_BYTES, copies=2, every=SECTOR_BYTES)(data)
+    return of_version(FORMAT_VERSION + 1, HEAD_BYTES, copies=2, every=SECTOR_BYTES)(data)
+
+
+def older_heads(data: bytes) -> bytes | None:
+    return of_version(FORMAT_VERSION - 1, HEAD_BYTES, copies=2, every=SECTOR_BYTES)(data)
 
 
 CASES: dict[str, tuple[str, Change, str, set[object]]] = {
@@ -59,6 +64,7 @@ CASES: dict[str, tuple[str, Change, str, set[object]]] = {
     "an older segment, of something else": (FIRST, foreign, "P@0", {BUSY, IDLE}),
     "an older segment, a directory in its place": (FIRST, a_directory, "P@0", {BUSY, IDLE}),
     "an older segment, of a newer release": (FIRST, newer_heads, "FutureVersion", set()),
+    "an older segment, from before the first release": (FIRST, older_heads, "Foreign", set()),
     "the newest segment, emptied": (NEWEST, cut_to(0), "E@0", EVERY),
     "the newest segment, cut inside its head": (NEWEST, cut_to(30), "E@0", EVERY),
     "the newest segment, cut inside its image": (NEWEST, cut_to(2 * SECTOR_BYTES + 20), "E@0", EVERY),
@@ -70,6 +76,7 @@ CASES: dict[str, tuple[str, Change, str, set[object]]] = {
     "the newest segment, of something else": (NEWEST, foreign, "E@0", EVERY),
     "the newest segment, a directory in its place": (NEWEST, a_directory, "E@0", EVERY),
     "the newest segment, of a newer release": (NEWEST, newer_heads, "FutureVersion", set()),
+    "the newest segment, from before the first release": (NEWEST, older_heads, "Foreign", set()),
 }
 
 

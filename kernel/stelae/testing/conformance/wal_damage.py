@@ -23,6 +23,16 @@ def flips(size: int) -> Iterator[tuple[int, int]]:
         yield offset, 1 << (offset % 8)
 
 
+LAST_GROUPS = (
+    Append(entries=(entry(6, 2, 0),)),
+    Append(entries=entries(6, 3, term=2, size_bytes=40)),
+    Append(entries=(entry(6, 2, 900), entry(7, 2, 700))),
+    Append(entries=(entry(4, 3, 30),), replace_from=4),
+    Append(entries=(), replace_from=3),
+)
+"""Of a log with entries up to 5 of term 1."""
+
+
 class WalDamage(WalCrashes):
     """Checks on flipped bits and cut files; on a virtual disk, because there are so many."""
 
@@ -56,6 +66,26 @@ class WalDamage(WalCrashes):
         for path, contents in harness.tree().items():
             for offset, mask in flips(first_difference(before.get(path, b""), contents)):
                 reported += _flip(harness, path, offset, mask, model)
+        assert reported > 500
+
+    def test_a_flipped_bit_in_the_last_group_of_a_killed_engine_is_reported_or_harms_nothing(
+        self, harness: VirtualHarness
+    ) -> None:
+        """It was acknowledged, and nothing behind it says so."""
+        reported = 0
+        for number, last in enumerate(LAST_GROUPS):
+            earlier = Model(ZERO, [*entries(1, 3), entry(4, 1, 0), entry(5, 1, 600)])
+            twin = harness.fork(number)
+            engine = twin.open()
+            engine.create(LOG, ZERO)
+            commit(engine, Append(entries=tuple(earlier.held[:3])))
+            commit(engine, Append(entries=tuple(earlier.held[3:])))
+            before = twin.tree()
+            commit(engine, last)
+            twin.crash(engine, Survival.KEPT)
+            for path, contents in twin.tree().items():
+                for offset in changed(before.get(path, b""), contents):
+                    reported += _flip(twin, path, offset, 1 << offset % 8, earlier.append(last), earlier)
         assert reported > 500
 
     def test_a_file_cut_short_or_missing_is_reported_or_harms_nothing_but_the_tail(
@@ -104,15 +134,29 @@ def first_difference(before: bytes, after: bytes) -> int:
     return next((offset for offset, (old, new) in pairs if old != new), min(len(before), len(after)))
 
 
-def _flip(harness: VirtualHarness, path: str, offset: int, mask: int, model: Model) -> bool:
+def changed(before: bytes, after: bytes) -> range:
+    """The bytes of a file from the first that the last commit changed up to the last."""
+    behind = len(after)
+    if len(before) == behind:
+        while behind and before[behind - 1] == after[behind - 1]:
+            behind -= 1
+    return range(min(first_difference(before, after), behind), behind)
+
+
+def _flip(
+    harness: VirtualHarness, path: str, offset: int, mask: int, model: Model, earlier: Model | None = None
+) -> bool:
     """Flip a bit in a copy of the disk and judge what the engine makes of it."""
     twin = harness.fork(0)
     twin.disk.damage(path, offset, mask)
-    return judge(twin, model, f"{path}@{offset} ^ {mask:#04x}")
+    return judge(twin, model, f"{path}@{offset} ^ {mask:#04x}", earlier)
 
 
-def judge(harness: WalHarness, model: Model, what: str) -> bool:
-    """Assert that a changed log is whole or reports its damage; return whether it reports it."""
+def judge(harness: WalHarness, model: Model, what: str, earlier: Model | None = None) -> bool:
+    """Assert that a changed log is whole or reports its damage; return whether it reports it.
+
+    Args:
+        earlier: before the group that was changed. Where that is damage, nothing may say what it replaced."""
     try:
         engine = harness.open()
     except (Foreign, FutureVersion):
@@ -128,14 +172,19 @@ def judge(harness: WalHarness, model: Model, what: str) -> bool:
     if damage is not None:
         assert damage.path.startswith(harness.directory), what
         assert damage.offset >= 0, what
-        _check_refusals(engine, model, damage.last_good, what)
+        held = model if damage.last_good in _op_ids(model) else earlier or model
+        _check_refusals(engine, held, damage.last_good, what)
     harness.crash(engine)
     return damage is not None
 
 
+def _op_ids(model: Model) -> list[OpId]:
+    return [model.base, *(one.op_id for one in model.held)]
+
+
 def _check_refusals(engine: WalEngine, model: Model, good: OpId, what: str) -> None:
     """A damaged log gives out what is before the damage, and does nothing else."""
-    assert good in [model.base, *(e.op_id for e in model.held)], what
+    assert good in _op_ids(model), what
     state = engine.logs()[LOG]
     assert state.last == good, what
     if good.index > state.base.index:
