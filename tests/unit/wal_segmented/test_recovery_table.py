@@ -165,6 +165,16 @@ def test_a_segment_of_a_newer_format_stops_the_node_and_touches_nothing(harness:
     assert {path for path in before if before[path] != after[path]} == {"/node/wals/segmented"}
 
 
+def test_row_g_a_segment_from_before_the_first_release_is_damage(harness: VirtualHarness) -> None:
+    filled(harness).close()
+    last = header_before(harness, SECOND)
+    older = bytearray(header_of(harness, SECOND).encode())
+    older[8] = FORMAT_VERSION - 1
+    older[-4:] = crc32c(bytes(older[:-4])).to_bytes(4, "little")
+    harness.write(SECOND, bytes(older) + harness.disk.read_bytes(SECOND)[len(older) :])
+    assert_damage(recovered(harness), Found.BAD_HEADER, SECOND, last)
+
+
 def test_row_h_a_missing_segment_is_damage(harness: VirtualHarness) -> None:
     filled(harness).close()
     last = header_before(harness, SECOND)
