@@ -35,7 +35,6 @@ from stelae_wal_segmented.format import (
 from stelae_wal_segmented.index import SegmentIndex, Summary
 from stelae_wal_segmented.names import base_name, segment_name
 from stelae_wal_segmented.scan import Scan, Unfinished, scan_segment
-from stelae_wal_segmented.sectors import SECTOR_BYTES
 from stelae_wal_segmented.segment import Chain, Segment
 
 _PIECE_BYTES = 1 << 20
@@ -294,21 +293,23 @@ def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
 
 
 def _finish(file: File, header: SegmentHeader, unfinished: Unfinished, index: SegmentIndex) -> bool:
-    """Have a group end behind its last valid entry; false where none of it can be kept, nor need be.
+    """Have a group end behind its last valid entry; false where there is no space for that: none of it need be kept.
 
-    Each step is durable before the next one, and what it leaves is found unfinished in the same way: behind a header
-    that says that the group ends there, the rest of what was torn would not pass for a tail."""
-    mark_at = index.end
-    end = mark_at + END_MARK_BYTES
-    group = replace(unfinished.group, size=end - unfinished.at, count=unfinished.entries)
-    if group != unfinished.group and unfinished.at % SECTOR_BYTES + GROUP_HEADER_BYTES > SECTOR_BYTES:
-        return False  # Power that is lost meanwhile could leave half of the header.
+    Of a group that lacks nothing but its mark somebody may have been told: it stays where it is. Of another one nobody
+    was, so it is cut and written again: whatever power leaves of that is what it leaves of any group."""
+    at, group = unfinished.at, unfinished.group
+    end = index.end + END_MARK_BYTES
+    written: list[bytes] = [end_mark_of(header.nonce)]
     try:
-        file.truncate(end)
-        file.sync()
-        file.pwritev([end_mark_of(header.nonce)], mark_at, dsync=True)
+        if unfinished.entries < group.count:
+            entries_at = at + GROUP_HEADER_BYTES
+            shorter = replace(group, size=end - at, count=unfinished.entries)
+            entries = file.pread(index.end - entries_at, entries_at)
+            written = [encode_group_header(shorter, header.nonce), entries, *written]
+            file.truncate(at)
+            file.sync()
+        file.pwritev(written, end - sum(map(len, written)))
     except Full:
         return False
-    file.pwritev([encode_group_header(group, header.nonce)], unfinished.at)
     index.end = end
     return True
