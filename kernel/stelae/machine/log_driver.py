@@ -58,6 +58,8 @@ class EngineDriver:
         self._ring = ring
         self._on_crash = on_crash
         self._stopped = False
+        self._begun: Begun | None = None
+        self._failures: Failures = ()  # Of what has begun, once it is over and until that is dealt with.
         self._turn = threading.Lock()  # Held by the loop while it has the engine, for ``stop`` to wait for.
         self._handed: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.writer = LogWriter(
@@ -74,13 +76,16 @@ class EngineDriver:
     def stop(self) -> None:
         """End after the work in hand; the engine is free then. Blocks. Call it when the writer has closed.
 
-        A write that is under way nevertheless is waited for, and what it was for is not finished."""
+        A write that is under way nevertheless is waited for. What it was for is finished only if it failed: nobody is
+        told, but the engine has to know before it closes its logs as if they were whole."""
         with self._turn:
             self._stopped = True
         self._handed.put(None)
         self._thread.join()
         if self._ring is not None:
-            self._ring.wait()
+            for failures in self._ring.wait() or [self._failures]:
+                if self._begun is not None and any(failures):
+                    self._begun.finish(failures)
             self._turns.post(self._ring.close)
 
     def _wake(self) -> None:
@@ -107,6 +112,7 @@ class EngineDriver:
         begun = self._engine.begin(group.appends)
         if begun is None or not self._ring.begin(begun.writes, self._written(group, begun)):
             return False
+        self._begun, self._failures = begun, ()
         begun.meanwhile()
         return True
 
@@ -118,6 +124,7 @@ class EngineDriver:
             with self._turn:
                 if self._stopped:
                     return
+                self._begun = None
                 if any(failures):  # What an engine does about those asks the disk.
                     self._handed.put(lambda: self._failed(group, begun, failures))
                     return
@@ -127,7 +134,11 @@ class EngineDriver:
             self._turns.defer_after(self._go_on)
             self._turns.defer_after(lambda: self._note(group, took_us))
 
-        return lambda failures: self._turns.defer(lambda: written(failures))
+        def over(failures: Failures) -> None:
+            self._failures = failures
+            self._turns.defer(lambda: written(failures))
+
+        return over
 
     # -- by the thread ---------------------------------------------------------------------------
 

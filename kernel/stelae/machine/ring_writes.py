@@ -62,6 +62,7 @@ class RingWrites:
         self._arena = Arena(ARENA_BYTES)
         self._tokens = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}
+        self._untold: set[_Batch] = set()
         self._again: set[object] = set()
         self._over = False
         self._turn = threading.Lock()  # Held while answers are dealt with, for ``wait`` to come before or behind.
@@ -93,7 +94,9 @@ class RingWrites:
             files.append(write.file)
         calls = [(next(self._tokens), *self._call(*one)) for one in zip(writes, files, strict=True)]
         begun = self._ring.write(calls)
-        batch = _Batch(writes, sizes, done) if begun else None
+        batch = _Batch(writes, sizes, self._telling(done)) if begun else None
+        if batch is not None:
+            self._untold.add(batch)
         for at, (token, _, data, _) in enumerate(calls):
             if batch is not None and at < begun:
                 self._waiting[token] = _Waiting(batch, at, files[at], data)
@@ -111,13 +114,29 @@ class RingWrites:
         lent = self._arena.lend(data) if fd >= 0 else None
         return (file.fileno(), data, write.offset) if lent is None else (fd, lent, write.offset)
 
-    def wait(self) -> None:
+    def _telling(self, done: Callable[[Failures], None]) -> "Callable[[_Batch], None]":
+        def tell(batch: _Batch) -> None:
+            self._untold.discard(batch)
+            done(batch.failures)
+
+        return tell
+
+    def wait(self) -> list[Failures]:
         """Block until no write is under way, and let none be made again; nobody begins one from now on. Any thread,
-        the loop's too."""
+        the loop's too.
+
+        Returns:
+            for each ``done`` that was not called, what failed; of the other writes nothing may be known."""
         with self._turn:
             self._over = True
         while self._again or not self._ring.is_over():
             time.sleep(WAIT_S)
+        with self._turn:
+            for token, result in self._ring.answers():
+                batch, at, _, _ = self._waiting.pop(token)
+                if result < 0 and -result not in _ONCE_MORE:
+                    batch.failures[at] = batch.failure(at, result)
+            return [tuple(batch.failures) for batch in self._untold]
 
     def close(self) -> None:
         """Stop; on the loop. ``done`` is called no more."""
@@ -145,8 +164,7 @@ class RingWrites:
             elif result >= 0 or -result in _ONCE_MORE:
                 self._make_again(batch, at)
             else:
-                write = batch.writes[at]
-                batch.settle(at, write_error(OSError(-result, os.strerror(-result)), write.file.path, write.offset))
+                batch.settle(at, batch.failure(at, result))
 
     def _make_again(self, batch: "_Batch", at: int) -> None:
         """Make a write off the loop, as without a ring: the same bytes in the same place."""
@@ -157,7 +175,9 @@ class RingWrites:
 
         def make() -> StorageError | None:
             try:
-                return batch.writes[at].failure()
+                # ``wait`` may be over before anybody is told.
+                failure = batch.failures[at] = batch.writes[at].failure()
+                return failure
             finally:
                 self._again.discard(this)
 
@@ -178,18 +198,23 @@ class _Waiting(NamedTuple):
 
 
 class _Batch:
-    """Writes that were begun together."""
+    """Writes that were begun together; ``tell`` is called when all are over."""
 
-    def __init__(self, writes: Sequence[Write], sizes: list[int], done: Callable[[Failures], None]) -> None:
+    def __init__(self, writes: Sequence[Write], sizes: list[int], tell: "Callable[[_Batch], None]") -> None:
         self.writes = writes
         self.sizes = sizes
-        self._done = done
+        self.failures: list[StorageError | None] = [None] * len(writes)
+        self._tell = tell
         self._left = len(writes)
-        self._failures: list[StorageError | None] = [None] * len(writes)
+
+    def failure(self, at: int, result: int) -> StorageError:
+        """What an answer below zero says of one of them."""
+        write = self.writes[at]
+        return write_error(OSError(-result, os.strerror(-result)), write.file.path, write.offset)
 
     def settle(self, at: int, failure: StorageError | None) -> None:
         """One of them is over; the last one's end is the end of all."""
-        self._failures[at] = failure
+        self.failures[at] = failure
         self._left -= 1
         if not self._left:
-            self._done(self._failures)
+            self._tell(self)

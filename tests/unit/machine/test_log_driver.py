@@ -91,6 +91,7 @@ class Ring:
         self.waiting: list[Callable[[Failures], None]] = []
         self.closed = False
         self.waited_for = -1
+        self.left: Failures = (None,)
 
     def begin(self, writes: Sequence[Write], done: Callable[[Failures], None]) -> bool:
         if self.open:
@@ -98,8 +99,9 @@ class Ring:
             self.waiting.append(done)
         return self.open
 
-    def wait(self) -> None:
+    def wait(self) -> list[Failures]:
         self.waited_for = len(self.waiting)
+        return [self.left for _ in self.waiting]
 
     def close(self) -> None:
         self.closed = True
@@ -306,6 +308,30 @@ def test_what_is_under_way_when_a_node_crashes_is_waited_for_and_not_finished() 
         await asyncio.sleep(0.02)
         assert scene.engine.calls == ["begin", "meanwhile"]
         assert scene.told == []
+        scene.machine.stop()
+
+    run(check, ring)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_what_failed_when_a_node_crashes_is_finished_and_nobody_is_told(answered: bool) -> None:
+    """Else the engine would close its logs as if they were whole, and the next start believe that."""
+    ring = Ring()
+    failure = SyncFailed("the write failed", path="/log")
+
+    async def check(scene: Scene) -> None:
+        scene.append()
+        await asyncio.sleep(0.01)
+        stopping = threading.Thread(target=scene.driver.stop)
+        if answered:
+            ring.answer(failure)  # Its turn on the loop comes too late.
+        else:
+            ring.left = (failure,)
+        stopping.start()
+        stopping.join()
+        await asyncio.sleep(0.02)
+        assert scene.engine.calls == ["begin", "meanwhile", "finish failed"]
+        assert scene.told == [] and scene.defects == []
         scene.machine.stop()
 
     run(check, ring)

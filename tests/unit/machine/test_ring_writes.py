@@ -52,7 +52,8 @@ class FakeRing:
         self._answers.append((self.calls[position][0], result))
 
     def answers(self) -> list[tuple[int, int]]:
-        os.read(self._reading, 9)
+        if self._answers:
+            os.read(self._reading, 9)
         found, self._answers = self._answers, []
         self.under_way -= len(found)
         return found
@@ -241,6 +242,38 @@ def test_who_waits_goes_on_when_nothing_is_under_way_any_more(tmp_path: Path) ->
         async with asyncio.timeout(30):
             await waiting
         assert (scene.pool.waiting, scene.told) == ([], [])
+        assert waiting.result() == [(None, None)]
+
+    run(tmp_path, check)
+
+
+def test_who_waits_hears_what_failed_and_nobody_else_was_told(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        assert scene.begin(scene.write(0))
+        await scene.answer(4)
+        assert scene.begin(scene.write(0), scene.write(1), scene.write(2))
+        scene.ring.answer(1, 4)
+        scene.ring.answer(2, -errno.EIO)
+        scene.ring.answer(3, -errno.EAGAIN)  # It may be made again later on, and there is none.
+        ((first, second, third),) = scene.writes.wait()
+        assert (first, third) == (None, None)
+        assert isinstance(second, SyncFailed) and second.path == scene.files[1].path
+        await asyncio.sleep(0.01)
+        assert (scene.told, scene.pool.waiting, scene.defects) == ([[None]], [], [])
+        assert scene.writes.wait() == [(None, second, None)]
+
+    run(tmp_path, check)
+
+
+def test_who_waits_hears_what_failed_when_it_was_made_again(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        file = RealFiles().open(scene.files[2].path)  # not for writing
+        assert scene.writes.begin([Write(file, [b"data"], 0)], scene.told.append)
+        await scene.answer(-errno.EAGAIN)
+        ((work, _),) = scene.pool.waiting
+        work()  # And the loop has not been told.
+        ((failure,),) = scene.writes.wait()
+        assert isinstance(failure, SyncFailed)
 
     run(tmp_path, check)
 
