@@ -59,6 +59,35 @@ def test_rows_are_flushed_the_log_is_collected_and_a_restart_finds_both(tmp_path
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("bound", [0, 200_000])
+def test_a_log_is_held_for_a_peer_that_lags_up_to_a_bound_and_then_it_needs_a_copy(
+    tmp_path: Path, bound: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = f"{COLUMNAR}[log]\nlagging_peer_bytes_max = {bound}\n"
+
+    async def run() -> None:
+        async with running(tmp_path, settings) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(50))
+            await until(lambda: agree(cluster))
+            late = next(node_id for node_id in cluster.ids if node_id != cluster.leader())
+            had = cluster.nodes[late].replicas[TABLET].status.last.index
+            await cluster.stop(late)
+            count = 50
+            async with asyncio.timeout(WAIT_S):
+                while min(flushed(cluster)) < 5 * had or (bound and max(bases(cluster)) <= had):
+                    await insert(tablet, range(count, count + 50))
+                    count += 50
+            assert (max(bases(cluster)) > had) == bool(bound), "what nobody lets go is there"
+            await cluster.start(late)
+            if bound:
+                await until(lambda: "replica needs a copy" in caplog.text)
+                assert await read_ids(tablet) == list(range(count)), "and nobody else is disturbed"
+            else:
+                await until(lambda: agree(cluster))
+
+    asyncio.run(run())
+
+
 def test_space_of_collected_segments_is_used_again_and_a_restart_finds_what_is_there(tmp_path: Path) -> None:
     settings = COLUMNAR.replace("[maintenance]", "prewrite_bytes_min = 4096\n[maintenance]")
 

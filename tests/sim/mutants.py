@@ -248,8 +248,8 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="Raft 5.3",
         target="stelae_consensus_raft.follower:Follower._disagreement",
         replacement=mutations.agree_by_index,
-        invariant="commit_rule",
-        seed=1,
+        invariant="log_matching",
+        seed=30,
     ),
     Mutant(
         name="core: reads are confirmed without a majority",
@@ -301,6 +301,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_wal_segmented.engine:SegmentedWal.begin",
         replacement=mutations.finish_before_it_is_written,
         invariant="log_durability",
+        seed=110,
     ),
     Mutant(
         name="log engine: a collected log forgets its base",
@@ -347,6 +348,20 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=31,
     ),
     Mutant(
+        name="shared log engine: groups are not synced",
+        rule="behaviour W2",
+        target="stelae_wal_shared.writer:Writer.write",
+        replacement=mutations.write_all_logs_without_sync,
+        invariant="log_durability",
+    ),
+    Mutant(
+        name="shared log engine: a collected log forgets its base",
+        rule="durability 4",
+        target="stelae_wal_shared.upkeep:write_control",
+        replacement=mutations.write_no_base,
+        invariant="log_durability",
+    ),
+    Mutant(
         name="flush: a store flushes past what the log holds durably",
         rule="durability 3",
         target="stelae.host.flush:Flusher.flush",
@@ -389,7 +404,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="bootstrap: the first entry behind what is flushed is not replayed",
         rule="durability 3",
-        target="stelae.host.bootstrap:_Replay.run",
+        target="stelae.lifecycle.bootstrap:_Replay.run",
         replacement=mutations.replay_from_behind,
         invariant="state_machine_safety",
         seed=3,
@@ -416,7 +431,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_store_columnar.resolving:Resolver.needed",
         replacement=mutations.drop_every_deletion,
         invariant="snapshot_repeatability",
-        seed=16,
+        seed=20,
     ),
     Mutant(
         name="columnar store: reads below the history floor are answered",

@@ -268,6 +268,15 @@ def write_without_sync(original: Original, self: Any, group: Any, *, sync: bool)
     return original(self, group, sync=False)
 
 
+def write_all_logs_without_sync(original: Original, self: Any, buffers: Any, size: int, *, sync: bool) -> Any:
+    return original(self, buffers, size, sync=False)
+
+
+def write_no_base(original: Original, book: Any, tail: Any, committer: Any, log: Any, kind: Any, *rest: Any) -> None:
+    if kind.name != "BASE":
+        original(book, tail, committer, log, kind, *rest)
+
+
 def make_a_begun_write_without_sync(original: Original, self: Any) -> Any:
     self.file.pwritev(self.buffers, self.offset)
 

@@ -44,6 +44,8 @@ OTHERS = {
     "log.begun",
     "log.begun_failed",
     "log.collected",
+    "log.segmented",
+    "log.shared",
     "log.space_used_again",
     "metric.consensus_messages_refused",
     "network.duplicated",

@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stelae.host.bootstrap import Engines, Recovered, ReplicaLimits, TabletSourceFactory, assemble
+from stelae.host.assembly import Engines, Recovered, ReplicaLimits, TabletSourceFactory, assemble
 from stelae.host.consensus_meta import HardStateWriter
 from stelae.host.hybrid_clock import LOGICAL_BITS, HybridClock, first_ceiling, physical_us, timestamp
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
@@ -239,7 +239,11 @@ class Node:
                 self._ports,
                 node_id=self.node_id,
                 superblock_file=self.tablets.superblock_file(tablet_id),
-                limits=ReplicaLimits(flush_bytes=limits.flush_bytes, memory_bytes_max=limits.replica_memory_bytes_max),
+                limits=ReplicaLimits(
+                    flush_bytes=limits.flush_bytes,
+                    memory_bytes_max=limits.replica_memory_bytes_max,
+                    lagging_peer_bytes_max=self.config.log.lagging_peer_bytes_max,
+                ),
                 rng=random.Random(self._machine.rng.getrandbits(64)),
             )
         except StelaeError as error:

@@ -88,7 +88,7 @@ class ReplicaPorts(ExecutorPorts):
 
 
 class Replica:
-    """Drives one core, on the event loop; built by ``bootstrap.assemble``.
+    """Drives one core, on the event loop; built by ``assembly.assemble``.
 
     Before a message of ``vote_kinds`` is delivered, the heartbeats heard since must be."""
 
@@ -247,7 +247,7 @@ class Replica:
         before, after = self.status, self.core.status()
         self.status = after
         if after.peers != before.peers:
-            self._anchor_peers()
+            self._retention.peers_have([peer.match_index for peer in after.peers])
         was, now = _headline(before), _headline(after)
         if was == now:
             return
@@ -314,6 +314,7 @@ class Replica:
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         if replace_from is not None:
             self._retention.replaced(replace_from)
+        self._retention.appended(entries)
         for entry in entries:
             if entry.kind is EntryKind.CONFIG:
                 self._retention.config_appended(entry.op_id.index)
@@ -373,13 +374,6 @@ class Replica:
         # Nothing waits for the core to know: it is told with its next events.
         self._events.append(Applied(applied.index))
         self.flusher.consider()
-
-    def _anchor_peers(self) -> None:
-        if self.status.peers:
-            slowest = min(peer.match_index for peer in self.status.peers)
-            self._retention.anchor("peers", slowest + 1)
-        else:
-            self._retention.release("peers")
 
     def log_failed(self, failed: Failed) -> None:
         self.writes.replaced(failed.durable.index + 1, Unavailable(str(failed.error)))

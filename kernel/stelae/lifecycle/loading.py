@@ -10,12 +10,13 @@ then the superblock, whose presence means that the tablet exists."""
 import logging
 from collections.abc import Mapping
 
-from stelae.host.bootstrap import Engines, Recovered, recover
+from stelae.host.assembly import Engines, Recovered
 from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.layout import Layout
 from stelae.host.metadata import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.bootstrap import recover
 from stelae.lifecycle.deletion import abandon_copy, roll_forward
 from stelae.lifecycle.quarantine import remove_unfinished
 from stelae.lifecycle.startup import Action, Found, look, scan_tablets

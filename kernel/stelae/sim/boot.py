@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stelae.host.bootstrap import Engines, ReplicaLimits, assemble, recover
+from stelae.host.assembly import Engines, ReplicaLimits, assemble
 from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
@@ -20,6 +20,7 @@ from stelae.host.peer_codec import PeerCodec
 from stelae.host.peers import PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.bootstrap import recover
 from stelae.server.bounds import batcher_of
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
@@ -94,12 +95,13 @@ class Running:
 
 def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> None:
     """Make a disk the home of a node with one empty tablet, as the format command does."""
-    instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=around.engines.wal.name)
+    position = around.node_ids.index(node_id)
+    instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=around.profile.logs[position])
     format_directory(disk, LAYOUT, instance)
     members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in around.node_ids)
     config = TabletConfig(op_id=ZERO, members=members)
     ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
-    store = around.profile.store.engines[around.node_ids.index(node_id)]
+    store = around.profile.store.engines[position]
     block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
 
@@ -143,7 +145,7 @@ class Boot:
             PowerLost: power went while starting.
         """
         lock_directory(self._disk, LAYOUT, pid=self._number)
-        wal_engine = self._around.engines.wal.name
+        wal_engine = self._around.profile.logs[self._node.position]
         InstanceFile(self._disk, LAYOUT).start(cluster=CLUSTER, wal_engine=wal_engine)
         hybrid = self._hybrid_clock()
         wal = self._open_wal()
@@ -192,8 +194,10 @@ class Boot:
 
     def _open_wal(self) -> WalTap:
         around = self._around
-        config = around.engines.wal_config(around.profile)
-        inner = around.engines.wal.open(LAYOUT.wals, config, self._services())
+        name = around.profile.logs[self._node.position]
+        around.watch.coverage.hit(f"log.{name}")
+        config = around.engines.wal_config(name, around.profile)
+        inner = around.engines.wals[name].open(LAYOUT.wals, config, self._services())
         tap = WalTap(inner, self._node, around.watch, self._models, TABLET)
         for log in (LogId(TABLET, 1), SCRIBE_LOG):
             if log not in tap.logs():

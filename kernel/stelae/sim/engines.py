@@ -8,6 +8,7 @@ from typing import Any
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
+from stelae.sim.log_profile import LOGS
 from stelae.sim.profile import Profile
 from stelae.sim.store_profile import STORES
 from stelae.spi.consensus import ConsensusEngine
@@ -19,28 +20,28 @@ from stelae.spi.wal import WalEngine
 class SimEngines:
     """The engine classes under test."""
 
-    wal: type[WalEngine]
+    wals: Mapping[str, type[WalEngine]]
     consensus: type[ConsensusEngine]
     stores: Mapping[str, type[TabletStore]]
 
     @classmethod
     def installed(cls) -> SimEngines:
-        """Return the default engines as an installation has them.
+        """Return the engines as an installation has them.
 
         Raises:
             PluginError: one of them is missing or broken.
         """
         registry = Registry.installed()
         return cls(
-            wal=registry.engine(EngineKind.WAL, "segmented"),
+            wals={name: registry.engine(EngineKind.WAL, name) for name in LOGS},
             consensus=registry.engine(EngineKind.CONSENSUS, "raft"),
             stores={name: registry.engine(EngineKind.STORE, name) for name in STORES},
         )
 
-    def wal_config(self, profile: Profile) -> Any:
-        """Settings of the log engine: small segments, so that it rolls and collects often."""
+    def wal_config(self, name: str, profile: Profile) -> Any:
+        """Settings of a log engine: small segments, so that it rolls and collects often."""
         size = profile.segment_bytes
-        return self.wal.Config(segment_bytes_max=size, segment_bytes_first=size // 2, prewrite_bytes_min=size)
+        return self.wals[name].Config(segment_bytes_max=size, segment_bytes_first=size // 2, prewrite_bytes_min=size)
 
     def consensus_config(self, profile: Profile) -> Any:
         """Settings of the consensus engine: small windows, so that they fill."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
+from stelae.sim.log_profile import draw_logs
 from stelae.sim.store_profile import StoreProfile, draw_store_profile
 
 
@@ -30,6 +31,7 @@ class Profile:
         in_flight_messages_max: unanswered appends per peer.
         queue_bytes_max: bound of the log writer's queue, so that it pushes back at times.
         clock_error_us: how far each node's wall clock is off from the start.
+        logs: name of each node's log engine.
         store: of the stores.
         safety_us: length of the phase with faults.
         faults: how many faults are planned.
@@ -56,6 +58,7 @@ class Profile:
     in_flight_messages_max: int
     queue_bytes_max: int
     clock_error_us: tuple[int, int, int]
+    logs: tuple[str, ...]
     store: StoreProfile
     safety_us: int
     faults: int
@@ -92,6 +95,7 @@ def draw_profile(seed: int) -> Profile:
             between(rng, -200_000, 200_000),
             0 if chance(rng, 0.5) else between(rng, -2_000_000, 2_000_000),
         ),
+        logs=draw_logs(seed),
         store=draw_store_profile(seed),
         safety_us=between(rng, 12_000_000, 20_000_000),
         faults=between(rng, 6, 16),

@@ -14,14 +14,15 @@ import msgspec
 from fake_engines import FakeBatcher, FakeStore, FakeWal, SoloConsensus
 from fake_machine import FakeClock, FakeMachine, FakeMetrics
 
-from stelae.host.bootstrap import Engines, Recovered, recover
+from stelae.host.assembly import Engines, Recovered
 from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
 from stelae.host.node import Node
+from stelae.host.results import ResultsTable
 from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.spi.consensus import HardState, Member, Status
+from stelae.spi.consensus import HardState, LogView, Member, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.schema import Column, Schema
@@ -71,7 +72,7 @@ class FakeService:
 
 
 class FakeTablets:
-    """Creates the configured tablet and recovers it; nothing else was ever here."""
+    """Creates the configured tablet, which is empty; nothing else was ever here."""
 
     def __init__(self, files: Files, layout: Layout, engines: Engines, names: tuple[str, str]) -> None:
         self.failed: dict[TabletId, str] = {}
@@ -86,8 +87,21 @@ class FakeTablets:
         return True
 
     def recover_all(self) -> list[Recovered]:
-        directory = self._layout.data_of(self._block.tablet_id)
-        return [recover(self._block, self._consensus.load(), self._engines, directory)]
+        engines, block = self._engines, self._block
+        directory, schemas = self._layout.data_of(block.tablet_id), [Schema.from_bytes(body) for body in block.schemas]
+        known = {schema.version: schema for schema in schemas}
+        return [
+            Recovered(
+                superblock=block,
+                consensus=self._consensus.load(),
+                log=LogView(base=ZERO, last=ZERO),
+                store=engines.store.open(directory, b"", ZERO, known, engines.store_config, engines.services),
+                results=ResultsTable(),
+                applied=ZERO,
+                schemas=block.schemas,
+                timestamp=0,
+            )
+        ]
 
     def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
         return SuperblockFile(self._files, self._layout, tablet_id)

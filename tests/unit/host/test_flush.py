@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from stelae.host.apply import Applier
-from stelae.host.bootstrap import Engines, Recovered, recover
+from stelae.host.assembly import Engines, Recovered
 from stelae.host.consensus_meta import ConsensusRecord
 from stelae.host.entry_cache import EntryCache
 from stelae.host.flush import Flusher
@@ -22,6 +22,7 @@ from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.results import ResultsTable
 from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.bootstrap import recover
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain

@@ -152,7 +152,7 @@ def test_a_turn_that_overtakes_the_timer_hears_the_peers_before_it_tells_the_tim
 def test_the_log_is_let_go_once_the_slowest_peer_has_it_though_nothing_is_applied() -> None:
     """Who comes late to a tablet that nobody writes to catches up after the last entry was applied here."""
     turns = Turns()
-    anchor = turns.replica._retention.anchor
+    peers_have = turns.replica._retention.peers_have
     for match_index in (0, 9):
         peer = PeerProgress(
             node_id=NodeId("b" * 32), match_index=match_index, next_index=10, state="REPLICATE", in_flight=0
@@ -160,12 +160,12 @@ def test_the_log_is_let_go_once_the_slowest_peer_has_it_though_nothing_is_applie
         turns.core.status.return_value = msgspec.structs.replace(STATUS, peers=(peer,))
         turns.replica.deliver(StepDown())
         turns.run()
-        anchor.assert_called_once_with("peers", match_index + 1)  # type: ignore[attr-defined]
-        anchor.reset_mock()  # type: ignore[attr-defined]
+        peers_have.assert_called_once_with([match_index])  # type: ignore[attr-defined]
+        peers_have.reset_mock()  # type: ignore[attr-defined]
         turns.replica.deliver(StepDown())
         turns.run()
-        anchor.assert_not_called()  # type: ignore[attr-defined]
+        peers_have.assert_not_called()  # type: ignore[attr-defined]
     turns.core.status.return_value = STATUS
     turns.replica.deliver(StepDown())
     turns.run()
-    turns.replica._retention.release.assert_called_once_with("peers")  # type: ignore[attr-defined]
+    peers_have.assert_called_once_with([])  # type: ignore[attr-defined]

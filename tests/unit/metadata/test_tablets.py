@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stelae.host.bootstrap import Engines
+from stelae.host.assembly import Engines
 from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
