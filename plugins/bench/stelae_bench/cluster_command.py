@@ -15,6 +15,7 @@ from stelae_bench.options import (
     Plot,
     Rounds,
     Seed,
+    ended_alike,
     existing,
     note,
     print_json,
@@ -150,7 +151,8 @@ def _run(settings: Settings, plot: Path | None, as_json: bool) -> None:
     from stelae_bench.table import lines
 
     try:
-        report = run(settings, note)
+        with ended_alike():
+            report = run(settings, note)
     except KeyboardInterrupt:
         note("interrupted; every process was stopped")
         raise typer.Exit(EXIT_INTERRUPTED) from None

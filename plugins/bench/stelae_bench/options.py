@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,9 +27,32 @@ Directory = Annotated[
     ),
 ]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", help="Draw the figures into this .png or .svg file; needs stelae[bench].")
+    Path | None,
+    typer.Option(
+        "--plot",
+        help="Draw the figures into this .png or .svg file, and into the other beside it; needs stelae[bench].",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
+
+
+@contextmanager
+def ended_alike() -> Iterator[None]:
+    """Let SIGTERM end what is measured as Ctrl-C does: processes are stopped, files go."""
+
+    def end(*_: object) -> None:
+        if signal.getsignal(signal.SIGINT) in (
+            signal.SIG_IGN,
+            signal.SIG_DFL,
+        ):  # As shells start what they leave alone.
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def existing(directory: Path | None) -> Path | None:

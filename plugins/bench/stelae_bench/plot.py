@@ -34,8 +34,21 @@ def check(path: Path) -> None:
     require("matplotlib", extra="bench", wanted_by="--plot")
 
 
+def save(figure: Any, path: Path) -> None:
+    """Write a figure in every format: ``path`` is the name of one of the files, the other stands beside it.
+
+    Raises:
+        BadPlotFile: it cannot be written.
+    """
+    try:
+        for suffix in SUFFIXES:
+            figure.savefig(path if path.suffix.lower() == suffix else path.with_suffix(suffix), dpi=_DPI)
+    except OSError as error:
+        raise BadPlotFile(f"--plot {path} cannot be written: {error}") from error
+
+
 def draw(document: Mapping[str, Any], path: Path) -> None:
-    """Draw a report's document; the ending of ``path`` says in which format.
+    """Draw a report's document, as PNG and as SVG.
 
     Raises:
         BadPlotFile: it cannot be written.
@@ -49,10 +62,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
     _throughput(throughput, names, rows)
     _latency(latency, names, rows)
     figure.suptitle(_title(document["machine"]), fontsize=10)
-    try:
-        figure.savefig(path, dpi=_DPI)
-    except OSError as error:
-        raise BadPlotFile(f"--plot {path} cannot be written: {error}") from error
+    save(figure, path)
 
 
 def _throughput(axes: Any, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

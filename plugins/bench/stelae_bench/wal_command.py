@@ -16,6 +16,7 @@ from stelae_bench.options import (
     Plot,
     Rounds,
     Seed,
+    ended_alike,
     existing,
     note,
     print_json,
@@ -105,7 +106,8 @@ def wal(
         modes=_modes(sync),
     )
     try:
-        report = run(settings, note)
+        with ended_alike():
+            report = run(settings, note)
     except KeyboardInterrupt:
         note("interrupted; every process was stopped")
         raise typer.Exit(EXIT_INTERRUPTED) from None

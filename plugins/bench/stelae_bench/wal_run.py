@@ -24,7 +24,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
-from stelae_bench.wal_cases import CEILING, INTERVAL_S, Bodies, Case, Settings
+from stelae_bench.wal_cases import CEILING, INTERVAL_S, Bodies, Case, Settings, Sync
 from stelae_bench.wal_life import measure_life
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_others import RocksDb, Sqlite, versions
@@ -90,7 +90,7 @@ class _Run:
         self._bodies = {size: Bodies(size, settings.seed) for size in {case.entry_bytes for case in settings.cases}}
         self._engines: list[type[WalEngine]] = []
         self._queued: list[type[WalEngine]] = []  # what stands behind the kernel's writer
-        self._ours: dict[tuple[str, int], OpenLogs] = {}
+        self._ours: dict[tuple[str, int, bool], OpenLogs] = {}  # Each mode of sync has logs of its own.
         self._others: list[Replay] = []
         self._groups: dict[tuple[str, Case], list[int]] = {}
 
@@ -119,12 +119,14 @@ class _Run:
         self._queued = [*self._engines, cast("type[WalEngine]", CrcQueued)]
 
     def _open(self, desk: Desk, stack: AsyncExitStack) -> None:
-        for tablets in sorted({case.tablets for case in self._settings.cases}):
-            self._note(f"opening the engines with {tablets} tablet{'s' * (tablets > 1)}")
+        for tablets, always in sorted({(case.tablets, case.sync is Sync.ALWAYS) for case in self._settings.cases}):
+            unsynced = "" if always else ", not to sync always"
+            self._note(f"opening the engines with {tablets} tablet{'s' * (tablets > 1)}{unsynced}")
             for engine in self._queued:
-                logs = OpenLogs(desk, engine, self._folder / f"{engine.name}-{tablets}", tablets)
+                place = self._folder / f"{engine.name}-{tablets}-{'always' if always else 'seldom'}"
+                logs = OpenLogs(desk, engine, place, tablets)
                 stack.push_async_callback(logs.close)
-                self._ours[engine.name, tablets] = logs
+                self._ours[engine.name, tablets, always] = logs
         for kind in (Raw, RawWritten, RawCrc, RocksDb, Sqlite):
             try:
                 other = kind(self._folder)
@@ -164,7 +166,7 @@ class _Run:
 
     async def _grow(self) -> None:
         bodies = Bodies(GROW_ENTRY_BYTES, self._settings.seed)
-        for (_, tablets), logs in self._ours.items():
+        for (_, tablets, _), logs in self._ours.items():
             if tablets == 1:
                 entries = GROW_BYTES // GROW_ENTRY_BYTES
                 sample = await logs.measure(bodies, GROW_IN_FLIGHT, GROW_S, entries_max=entries)
@@ -177,7 +179,7 @@ class _Run:
             self._report.rounds[name, case].append(round_of([sample]))
 
     async def _sample(self, name: str, case: Case, seconds: float) -> Sample:
-        logs = self._ours[name, case.tablets]
+        logs = self._ours[name, case.tablets, case.sync is Sync.ALWAYS]
         sample = await logs.measure(self._bodies[case.entry_bytes], case.in_flight, seconds, sync=case.sync)
         self._groups[name, case] = sample.groups
         self._report.problems += sample.problems

@@ -147,13 +147,25 @@ def test_the_tables_for_a_page_hold_what_those_for_a_terminal_do() -> None:
         assert len({row.count(" | ") for row in rows}) <= 1, "every row has every column"
 
 
-@pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
-def test_a_picture_is_drawn_whatever_participants_there_are(tmp_path: Path, name: str, begins: bytes) -> None:
+@pytest.mark.parametrize("name", ["a.png", "a.svg"])
+def test_a_picture_is_drawn_in_both_formats_whatever_participants_there_are(tmp_path: Path, name: str) -> None:
     document: dict[str, Any] = whole_report().document()
     draw(document, tmp_path / name)
-    assert (tmp_path / name).read_bytes().startswith(begins)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
     document["rows"] = [row for row in document["rows"] if row["engine"] != "rocksdb"]
+    document["ratios"] = []
     draw(document, tmp_path / name)
+
+
+def test_a_picture_shows_each_aim_that_was_measured_and_what_was_reached() -> None:
+    figure = figure_of(whole_report().document())
+    aims = figure.axes[0]
+    names = [label.get_text() for label in aims.get_xticklabels()]
+    assert names[0] == "64 x 4 KiB, of raw\naim: 0.65 or more"
+    assert "0.50" in [text.get_text() for text in aims.texts], "the ratio to rocksdb, as it was measured"
+    values = [text.get_text() for text in figure.axes[1].texts]
+    assert "1.0k" in values, "and every median has its figure"
 
 
 @pytest.mark.parametrize("more", [0, 5])
