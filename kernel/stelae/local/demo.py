@@ -22,6 +22,7 @@ from stelae.local.report import DemoReport
 from stelae.local.sources import Source
 from stelae.local.verify import read_back, replicas_of, wait_for_agreement, wait_for_health
 from stelae.local.watching import Watcher
+from stelae.spi.errors import StelaeError
 
 TABLETS = 4
 START_TIMEOUT_S = 60.0
@@ -89,6 +90,9 @@ class Demo:
         try:
             # Whichever ends first with an error ends the run.
             await asyncio.gather(*tasks)
+        except StelaeError:
+            self._cluster.check()  # A node that has ended by itself says more than whoever missed it.
+            raise
         finally:
             for task in tasks:
                 task.cancel()

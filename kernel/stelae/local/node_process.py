@@ -102,10 +102,8 @@ class NodeProcess:
             NodeExited: it does not.
         """
         if self._process is not None and self._process.poll() is not None:
-            raise NodeExited(
-                f"{self.name} ended with exit code {self._process.returncode}; "
-                f"its log {self.log_path} ends with:\n{self.log_tail()}"
-            )
+            how = _fate(self._process.returncode)
+            raise NodeExited(f"{self.name} {how}; its log {self.log_path} ends with:\n{self.log_tail()}")
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. Nothing is flushed."""
@@ -149,6 +147,14 @@ class NodeProcess:
         if process.stdin is not None:
             process.stdin.close()
         return code
+
+
+def _fate(code: int) -> str:
+    """How a process ended, as ``subprocess`` tells it."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"
 
 
 def _holder(lock: Path) -> int | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from stelae.local.node_process import NodeProcess
+from stelae.local.node_process import NodeExited, NodeProcess
 from stelae.spi.ids import NodeId
 
 NODE = NodeId("a" * 32)
@@ -45,3 +48,22 @@ def test_a_process_that_was_started_again_is_known_by_its_new_id(sleeper: NodePr
         finally:
             sleeper.kill()
     assert len(set(seen)) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(signal.SIGSEGV, r"signal 11 \(SIGSEGV\)"), (signal.SIGKILL, r"signal 9 \(SIGKILL\)")]
+)
+def test_a_process_that_ended_by_itself_is_missed_with_the_signal_that_ended_it(
+    sleeper: NodeProcess, number: signal.Signals, words: str
+) -> None:
+    sleeper.start()
+    sleeper.check()
+    assert sleeper.pid is not None
+    os.kill(sleeper.pid, number)
+    try:
+        with pytest.raises(NodeExited, match=f"tserver-1 was ended by {words}"):
+            for _ in range(1000):
+                sleeper.check()
+                time.sleep(0.01)
+    finally:
+        sleeper.kill()
