@@ -10,25 +10,65 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import lmdb
 import pytest
 
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
-from stelae.spi.ids import ZERO, OpId
+from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.conformance.wal import WalNative, WalScale
 from stelae.testing.conformance.wal_crashes import Life, a_full_life, check_after_crash
 from stelae.testing.conformance.wal_damage import judge
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, format, removal
+from stelae_wal_lmdb.environment import Environment
 from tests.conformance.lmdb_disk import FailingCommit, LmdbHarness, changed_pages, checks_here
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+COMMITTED = "commit"
 EIO = lmdb.Error("mdb_txn_commit", 5)
+
+
+@contextmanager
+def every_moment(look: Callable[[], None]) -> Iterator[list[str]]:
+    """Look behind every change that a transaction makes, and behind its commit; yields what each was."""
+    inner, moments = Environment.write, list[str]()
+
+    def passed(moment: str) -> None:
+        moments.append(moment)
+        look()
+
+    class Watched:
+        def __init__(self, txn: Any) -> None:
+            self._txn = txn
+
+        def __getattr__(self, name: str) -> Any:
+            call = getattr(self._txn, name)
+            if name not in ("put", "delete"):
+                return call
+
+            def watched(*arguments: Any, **options: Any) -> Any:
+                found = call(*arguments, **options)
+                passed(name)
+                return found
+
+            return watched
+
+    @contextmanager
+    def write(env: Environment) -> Iterator[Any]:
+        with inner(env) as txn:
+            yield Watched(txn)
+        passed(COMMITTED)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Environment, "write", write)
+        yield moments
 
 
 class LmdbChecks(WalNative):
@@ -74,6 +114,37 @@ class LmdbChecks(WalNative):
                 twin.data.write_bytes(data)
                 check_after_crash(twin, Life({LOG: [model]}, collected_upto=20))  # type: ignore[arg-type]
                 shutil.rmtree(twin._root)
+
+    def test_a_group_of_many_logs_is_one_transaction(self, harness: LmdbHarness) -> None:
+        logs = [LogId(TabletId(f"t{number}"), 1) for number in range(5)]
+        engine = harness.open()
+        for log in logs:
+            engine.create(log, ZERO)
+        engine.commit({log: Append(entries=entries(1, 3)) for log in logs}, sync=True)
+        with every_moment(lambda: None) as moments:
+            engine.commit({log: Append(entries=entries(2, 3, term=2), replace_from=2) for log in logs}, sync=True)
+        assert moments.count(COMMITTED) == 1
+        engine.close()
+
+    def test_a_suffix_is_the_old_one_or_the_new_one_at_every_moment_of_its_replacement(
+        self, harness: LmdbHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        old = Append(entries=entries(1, 12, size_bytes=300))
+        commit(engine, old)
+        twins: list[LmdbHarness] = []
+        new = Append(entries=entries(4, 5, term=2, size_bytes=700), replace_from=4)
+        with every_moment(lambda: twins.append(harness.fork())) as moments:
+            commit(engine, new)
+        engine.close()
+        before = Model().append(old)
+        assert len(moments) > 9, "entries are put, others go, and the record changes"
+        with checks_here():
+            for moment, twin in zip(moments, twins, strict=True):
+                judged = twin.open()
+                check_holds(judged, before.append(new) if moment is COMMITTED else before)
+                judged.close()
 
     def test_an_interrupted_drop_is_finished_and_an_interrupted_creation_is_whole(self, harness: LmdbHarness) -> None:
         engine = harness.open()

@@ -64,6 +64,30 @@ def _leaves_the_old_suffix(txn: Any, fit: append.Fit) -> None:
     txn.put(format.key(format.NAMESPACE, fit.log.number), format.encode_record(fit.log.number, fit.record))
 
 
+def _commits_each_by_itself(env: Environment, fits: Any) -> None:
+    for fit in fits:
+        _append_all(env, [fit])
+
+
+_append_all = append.append_all
+
+
+def _voids_before_it_puts(env: Environment, fits: Any) -> None:
+    """The old suffix goes in a transaction of its own."""
+    with env.write() as txn:
+        for fit in fits:
+            for index in range(fit.append.replace_from or 1 << 40, fit.log.record.last.index + 1):
+                txn.delete(format.key(fit.log.number, index))
+    _append_all(env, fits)
+
+
+def _forgets_the_hint(record: format.Record, given: Any, before: OpId) -> format.Record:
+    return dataclasses.replace(_record_after(record, given, before), commit_hint=record.commit_hint)
+
+
+_record_after = append._record_after
+
+
 def _fails_them_all(self: LmdbWal, fits: Any) -> Any:
     try:
         append.append_all(self._writable(), fits)
@@ -138,6 +162,18 @@ BUGS = {
     "a replacement leaves what was behind it": Bug(
         append, "_put", _leaves_the_old_suffix,
         Suite.test_a_suffix_can_be_voided_without_a_new_one,
+    ),
+    "each log of a group has a transaction": Bug(
+        engine, "append_all", _commits_each_by_itself,
+        Suite.test_a_group_of_many_logs_is_one_transaction,
+    ),
+    "a suffix goes before the new one is there": Bug(
+        engine, "append_all", _voids_before_it_puts,
+        Suite.test_a_suffix_is_the_old_one_or_the_new_one_at_every_moment_of_its_replacement,
+    ),
+    "the commit hint is not kept": Bug(
+        append, "_record_after", _forgets_the_hint,
+        Suite.test_the_commit_hint_of_what_was_acknowledged_outlives_the_process,
     ),
     "contiguity is not looked at": Bug(
         walk, "_flaw", lambda *arguments: None,

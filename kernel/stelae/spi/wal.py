@@ -8,8 +8,8 @@ Ordering and durability
        What was begun is durable, and shown to readers, from ``finish`` on.
     2. Within one log, entries become durable in index order. A crash inside ``commit`` leaves any
        prefix of what the call was appending, never a gap and never a mixture.
-    3. ``replace_from`` replaces a suffix atomically: after a crash one reads the old suffix, or a prefix of the new one
-       that voids the old; never old behind new. A stored entry voids every earlier-written one at or above its index.
+    3. ``replace_from`` replaces a suffix atomically: after a crash one reads the old suffix, or a prefix of the new,
+       not an empty one; never old behind new. A stored entry voids every earlier-written one at or above its index.
     4. The *base op id* of a log is durable before an entry at or below it goes: no emptied log claims to begin at 0.0.
     5. The commit hint rides along with an append and costs no sync of its own. What is recovered
        is at most the highest hint ever passed, and at most ``last.index``.

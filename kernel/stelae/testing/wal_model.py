@@ -56,10 +56,10 @@ class Model:
         return Model(self.base, [*kept, *append.entries])
 
     def possible_after(self, append: Append) -> list[Model]:
-        """What a crash in the middle of an append may leave."""
-        whole = range(len(append.entries) + 1)
-        cut = [self.append(_shortened(append, count)) for count in whole]
-        return [self, *cut]
+        """What a crash in the middle of an append may leave: all as it was, or some of the new entries; what those
+        replace is gone with the first of them, and not before."""
+        counts = range(1, len(append.entries) + 1) if append.entries else (0,)
+        return [self, *[self.append(_shortened(append, count)) for count in counts]]
 
 
 def _shortened(append: Append, count: int) -> Append:

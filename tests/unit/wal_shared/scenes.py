@@ -34,13 +34,15 @@ def create_logs(engine: WalEngine, count: int) -> list[LogId]:
     return logs
 
 
-def extend(engine: WalEngine, logs: Iterable[LogId], count: int = 1, size_bytes: int = 200, term: int = 1) -> None:
+def extend(
+    engine: WalEngine, logs: Iterable[LogId], count: int = 1, size_bytes: int = 200, term: int = 1, *, sync: bool = True
+) -> None:
     """Append ``count`` entries to each log, all logs in one group."""
     last = {log: engine.logs()[log].last for log in logs}
     group = {
         log: Append(entries=entries(last[log].index + 1, count, max(term, last[log].term), size_bytes)) for log in last
     }
-    outcomes = engine.commit(group, sync=True)
+    outcomes = engine.commit(group, sync=sync)
     assert all(isinstance(outcome, Durable) for outcome in outcomes.values()), outcomes
 
 

@@ -74,6 +74,20 @@ class WalBasics(WalOpening):
         commit(engine, Append(entries=entries(50, 1, term=3)))
         engine.close()
 
+    def test_the_commit_hint_of_what_was_acknowledged_outlives_the_process(self, harness: WalHarness) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        for first, hint in ((1, 0), (4, 2), (7, 5)):
+            commit(engine, Append(entries=entries(first, 3), commit_hint=hint))
+            harness.crash(engine)
+            engine = harness.open()
+            assert engine.logs()[LOG].commit_hint == hint
+        commit(engine, Append(entries=entries(10, 1), commit_hint=3))
+        harness.crash(engine)
+        engine = harness.open()
+        assert engine.logs()[LOG].commit_hint == 5, "the highest one counts"
+        engine.close()
+
     def test_logs_of_one_node_do_not_mix(self, harness: WalHarness) -> None:
         logs = [LOG, OTHER, LogId(LOG.tablet_id, 2), LogId(TabletId("tablet-a2"), 1)]
         engine = harness.open()
