@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, Durable, WalEngine
-from stelae.testing.conformance.wal_basics import WalBasics, always_synced
+from stelae.testing.conformance.wal_basics import WalBasics, always_synced, check_hints
 from stelae.testing.conformance.wal_opening import check_starts
 from stelae.testing.wal_failing import READS, WRITES, cannot_read, no_space
 from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness, WalHarness
@@ -404,6 +404,9 @@ class WalCrashes(WalBasics):
                 engine.close()
             operations += 1
         assert operations > 3
+
+    def test_the_commit_hint_of_what_was_acknowledged_outlives_the_process(self, harness: VirtualHarness) -> None:
+        check_hints(harness)
 
     def test_the_commit_hint_is_never_above_what_was_passed(self, harness: VirtualHarness) -> None:
         for seed in range(40):

@@ -17,7 +17,7 @@ from typing import NoReturn
 import msgspec
 import pytest
 
-from stelae.testing.conformance.wal_basics import WalBasics, always_synced
+from stelae.testing.conformance.wal_basics import WalBasics, always_synced, check_hints
 from stelae.testing.conformance.wal_closed import check_cuts, half_of_what_is_used
 from stelae.testing.recorder.court import child_environment, court
 from stelae.testing.recorder.record import MEANS, Recording, means, record
@@ -61,6 +61,9 @@ class WalNative(WalBasics):
             assert found.held == list(entries(1, found.last.index, size_bytes=300))
             acknowledged = found.last.index
             engine.close()
+
+    def test_the_commit_hint_of_what_was_acknowledged_outlives_the_process(self, harness: NativeHarness) -> None:
+        check_hints(harness)
 
     # -- power is lost ---------------------------------------------------------------------------
 
