@@ -41,10 +41,8 @@ def ended_alike() -> Iterator[None]:
     """Let SIGTERM end what is measured as Ctrl-C does: processes are stopped, files go."""
 
     def end(*_: object) -> None:
-        if signal.getsignal(signal.SIGINT) in (
-            signal.SIG_IGN,
-            signal.SIG_DFL,
-        ):  # As shells start what they leave alone.
+        # As a shell may have started it, SIGINT does nothing.
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 

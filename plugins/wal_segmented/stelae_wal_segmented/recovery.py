@@ -293,22 +293,27 @@ def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
 
 
 def _finish(file: File, header: SegmentHeader, unfinished: Unfinished, index: SegmentIndex) -> bool:
-    """Have a group end behind its last valid entry; false where there is no space for that: none of it need be kept.
+    """Have a group end behind its last valid entry; false where a torn one finds no space: none of it need be kept.
 
     Of a group that lacks nothing but its mark somebody may have been told: it stays where it is. Of another one nobody
-    was, so it is cut and written again: whatever power leaves of that is what it leaves of any group."""
-    at, group = unfinished.at, unfinished.group
+    was, so it is cut and written again: whatever power leaves of that is what it leaves of any group.
+
+    Raises:
+        Full: there is no space for the mark of one that somebody may have been told of.
+    """
+    at, group, mark = unfinished.at, unfinished.group, end_mark_of(header.nonce)
     end = index.end + END_MARK_BYTES
-    written: list[bytes] = [end_mark_of(header.nonce)]
+    if unfinished.entries == group.count:
+        file.pwritev([mark], index.end)
+        index.end = end
+        return True
+    entries_at = at + GROUP_HEADER_BYTES
+    shorter = replace(group, size=end - at, count=unfinished.entries)
+    entries = file.pread(index.end - entries_at, entries_at)
+    file.truncate(at)
+    file.sync()
     try:
-        if unfinished.entries < group.count:
-            entries_at = at + GROUP_HEADER_BYTES
-            shorter = replace(group, size=end - at, count=unfinished.entries)
-            entries = file.pread(index.end - entries_at, entries_at)
-            written = [encode_group_header(shorter, header.nonce), entries, *written]
-            file.truncate(at)
-            file.sync()
-        file.pwritev(written, end - sum(map(len, written)))
+        file.pwritev([encode_group_header(shorter, header.nonce), entries, mark], at)
     except Full:
         return False
     index.end = end

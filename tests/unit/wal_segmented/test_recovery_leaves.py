@@ -7,7 +7,8 @@ from contextlib import suppress
 import pytest
 
 from stelae.sim.disk import PowerLost, Survival
-from stelae.spi.errors import SyncFailed
+from stelae.sim.disk_file import VirtualFile
+from stelae.spi.errors import Full, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
@@ -76,6 +77,23 @@ def test_power_lost_while_a_torn_group_is_made_whole_leaves_it_to_the_next_start
             found = recovered(twin)
             assert found.damage is None, (seed, operations)
             assert found.last.index in (1, 2, 3)
+
+
+def test_a_whole_group_whose_mark_finds_no_space_is_not_dropped(
+    harness: VirtualHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been acknowledged, and the mark have changed since: the start ends, and can be repeated."""
+    end = opened(harness)
+    harness.disk.damage(FIRST, end - 3)
+
+    def no_space(file: VirtualFile, *_: object, **__: object) -> int:
+        raise Full("no space left on device", path=file.path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VirtualFile, "pwritev", no_space)
+        with pytest.raises(Full):
+            recovered(harness)
+    assert recovered(harness).last == ALL[9].op_id
 
 
 def test_bytes_that_a_failed_sync_left_in_memory_are_made_durable_before_they_are_handed_out(
