@@ -6,20 +6,20 @@ may keep its data in larger pieces than it takes them in. What of such a piece i
 power is, and these are entries that were acknowledged before.
 
 What stands in the first block is known to whoever has written it in this run. Until then writes begin where the data
-end, and go through the cache, which has whole pages. Large groups are not copied for all this: they go through it."""
+end, and go through the cache, which has whole pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.log_support.buffers import joined
+from stelae.log_support.buffers import between, joined
 from stelae.spi.services import Buffer, File
 from stelae.spi.wal import Write
 
 BLOCK_BYTES = 4096
 """The most that a disk keeps in one piece, and a page of the system's cache."""
 
-JOINED_BYTES_MAX = 1 << 20
+JOINED_BYTES_MAX = 2 << 20
 """A group of more is written from where its bodies are."""
 
 
@@ -48,17 +48,15 @@ class BlockEnd:
         Returns:
             a write of one buffer, or of the group's own if it is large."""
         start, end = at - len(self._head), at + size
-        if size > JOINED_BYTES_MAX:
-            return Write(self._file, joined([*buffers, bytes(-end % self._unit)]), at)
         rest = bytes(-end % BLOCK_BYTES)
         whole_blocks = start % BLOCK_BYTES == 0 and end + len(rest) <= self._limit
         if not whole_blocks:
             rest = bytes(-end % self._unit)
-        return Write(self._file, (b"".join((self._head, *buffers, rest)),), start, whole_blocks=whole_blocks)
+        pieces = (self._head, *buffers, rest)
+        data = (b"".join(pieces),) if size <= JOINED_BYTES_MAX else joined(pieces)
+        return Write(self._file, data, start, whole_blocks=whole_blocks)
 
     def wrote(self, write: Write, end: int) -> None:
         """A write was made, and the data end there."""
-        self._head = b""
-        if len(write.buffers) == 1:
-            begin = max(write.offset, end - end % BLOCK_BYTES)
-            self._head = bytes(memoryview(write.buffers[0])[begin - write.offset : end - write.offset])
+        begin = max(write.offset, end - end % BLOCK_BYTES)
+        self._head = between(write.buffers, begin - write.offset, end - write.offset)

@@ -16,3 +16,15 @@ def joined(buffers: Sequence[Buffer]) -> Sequence[Buffer]:
     if share <= 1:
         return buffers
     return [b"".join(buffers[at : at + share]) for at in range(0, len(buffers), share)]
+
+
+def between(buffers: Sequence[Buffer], begin: int, end: int) -> bytes:
+    """A copy of the bytes from ``begin`` up to ``end`` of what the buffers hold together, quick near the end."""
+    found: list[Buffer] = []
+    at = sum(map(len, buffers))
+    for buffer in reversed(buffers):
+        at -= len(buffer)
+        found.append(memoryview(buffer)[max(0, begin - at) : max(0, end - at)])
+        if at <= begin:
+            break
+    return b"".join(reversed(found))

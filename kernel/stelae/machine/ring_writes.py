@@ -23,12 +23,13 @@ from stelae.spi.wal import Write
 ENTRIES = 1024
 """Writes under way at once: a group has one for each tablet, with engines that keep a file for each."""
 
-BYTES_MAX = 1 << 20
-"""Of one write: larger ones are copied for longer than a thread takes to wake."""
+BYTES_MAX = 2 << 20
+"""Of one write: the event loop encodes and copies it, and does nothing else meanwhile. A group of 256 entries of 4 KiB
+is committed half as often again as by a thread."""
 
-ARENA_BYTES = 2 * BYTES_MAX
-"""Of memory for writes past the cache: for a group of the most bytes, and the ends of what 256 tablets have in it. What
-finds no room goes through the cache."""
+ARENA_BYTES = 16 << 20
+"""Of memory for writes past the cache: as much as a cache that processors share, see ``Arena``, and more than is under
+way at once, but for large groups of thousands of tablets. What finds no room goes through the cache."""
 
 WAIT_S = 0.001
 """Between two looks at what is under way, when a node stops."""

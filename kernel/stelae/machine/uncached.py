@@ -62,7 +62,14 @@ class Lent(NamedTuple):
 
 
 class Arena:
-    """Memory as such writes want it, for what is under way at once; all of it is free again when all is over."""
+    """Memory as such writes want it, lent in turn: what was written last is lent again last.
+
+    The device reads what it writes on a processor of its own, and memory that one has just read is slow to write to:
+    264 KiB took 110 us in a place used over and over, 62 with 4 MiB between two uses and 18 with 16, wherever that
+    processor shares no cache with ours.
+
+    Args:
+        size: in bytes; it takes so much memory once all of it was lent."""
 
     def __init__(self, size: int) -> None:
         memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -73,20 +80,25 @@ class Arena:
         self._memory = memoryview(memory)[begin : begin + size]
         self._address = address + begin
         self._size = size
-        self._used = self._lent = 0
+        self._next = self._oldest = 0  # Counted on from turn to turn.
+        self._lent = 0
 
     def lend(self, data: bytes) -> Lent | None:
-        """Copy whole blocks into it; ``None`` if there is no room."""
-        begin, end = self._used, self._used + len(data)
-        if end > self._size:
+        """Copy whole blocks into it; ``None`` if there is no room in one piece."""
+        begin, left = self._next, self._size - self._next % self._size
+        if left < len(data):
+            begin += left
+        if not self._lent:
+            self._oldest = begin
+        end = begin + len(data)
+        if end - self._oldest > self._size:
             return None
-        self._memory[begin:end] = data
-        self._used = end
+        place = begin % self._size
+        self._memory[place : place + len(data)] = data
+        self._next = end
         self._lent += 1
-        return Lent(self._address + begin, len(data), self)
+        return Lent(self._address + place, len(data), self)
 
     def give_back(self) -> None:
-        """One of those that were lent is over."""
+        """One of those that were lent is over; when all are, all of it is free again."""
         self._lent -= 1
-        if not self._lent:
-            self._used = 0

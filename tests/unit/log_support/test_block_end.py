@@ -87,7 +87,6 @@ def test_large_groups_are_written_from_where_they_are(used: bool, monkeypatch: p
             buffers = [rng.randbytes(rng.randint(1, 4000)) for _ in range(rng.randint(2, 4))]
             write = space.append(buffers)
             if sum(map(len, buffers)) > 5000:
-                assert not write.whole_blocks
                 assert all(any(one is buffer for one in write.buffers) for buffer in buffers)
         space.check()
 
@@ -104,10 +103,12 @@ def test_after_a_start_writes_begin_where_the_data_end_until_a_block_is_known() 
     space.check()
 
 
-def test_a_group_of_one_large_buffer_leaves_no_block_known(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sizes", [(9000,), (8000, 1000), (5000, 3999, 1), (4000, 5, *[10] * 2000)])
+def test_behind_a_large_group_the_last_block_is_known(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_end, "JOINED_BYTES_MAX", 5000)
     space = Space(BLOCK_BYTES, used=False)
-    space.append([b"a" * 9000])
+    space.append([bytes([1 + number % 255]) * size for number, size in enumerate(sizes)])
+    end = space.end
     write = space.append([b"b" * 10])
-    assert (write.offset, write.whole_blocks) == (BLOCK_BYTES + 9000, False)
+    assert (write.offset, write.whole_blocks) == (end - end % BLOCK_BYTES, True)
     space.check()

@@ -15,7 +15,7 @@ import pytest
 
 from stelae.machine import files, ring_writes
 from stelae.machine.files import RealFile, RealFiles
-from stelae.machine.ring_writes import ARENA_BYTES, BYTES_MAX, Failures, RingWrites
+from stelae.machine.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.machine.uncached import Lent
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import Full, StorageError, SyncFailed
@@ -416,14 +416,16 @@ def test_one_that_was_not_whole_is_made_again_by_a_thread(tmp_path: Path, result
 
 
 @pytest.mark.usefixtures("uncached")
-def test_memory_is_free_again_when_all_is_over_and_what_finds_none_goes_as_others_do(tmp_path: Path) -> None:
+def test_memory_is_free_again_when_all_is_over_and_what_finds_none_goes_as_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_writes, "ARENA_BYTES", 2 * BYTES_MAX)
     sectors = BYTES_MAX // SECTOR
 
     async def check(scene: Scene) -> None:
         for _ in range(3):
             scene.ring.calls.clear()
             writes = [scene.write_blocks(number, b"v", sectors) for number in range(3)]
-            assert ARENA_BYTES == 2 * BYTES_MAX
             assert scene.begin(*writes)
             assert [isinstance(call[2], Lent) for call in scene.ring.calls] == [True, True, False]
             assert lent_of(scene, 0).address == lent_of(scene, 1).address - BYTES_MAX

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import mmap
 import os
+import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,45 @@ def test_memory_is_lent_in_whole_pages_and_sectors_until_all_is_over(
     arena.give_back()
     again = arena.lend(bytes(4 * SECTOR))
     assert again is not None and again.address == one.address
+
+
+def test_memory_is_lent_in_turn_and_no_piece_of_it_twice_at_a_time() -> None:
+    sectors = 32
+    arena = Arena(sectors * SECTOR)
+    first = arena.lend(bytes(SECTOR))
+    assert first is not None
+    rng = random.Random(7)
+    lent: list[tuple[int, int]] = [(0, 1)]
+    used_at: dict[int, int] = {}
+    refused = 0
+    for step in range(5000):
+        if lent and rng.random() < 0.5:
+            lent.pop(rng.randrange(len(lent)))
+            arena.give_back()
+        count = rng.randint(1, 12)
+        found = arena.lend(rng.randbytes(SECTOR) * count)
+        if found is None:
+            assert lent, "nothing is under way, so all of it is free"
+            refused += 1
+            continue
+        begin = (found.address - first.address) // SECTOR
+        assert begin >= 0
+        assert begin + count <= sectors
+        assert all(begin + count <= other or begin >= other + size for other, size in lent)
+        lent.append((begin, count))
+        used_at |= dict.fromkeys(range(begin, begin + count), step)
+    assert refused and len(used_at) == sectors
+
+
+def test_memory_that_was_written_last_is_lent_again_last() -> None:
+    arena = Arena(8 * SECTOR)
+    places = []
+    for _ in range(12):
+        lent = arena.lend(bytes(3 * SECTOR))
+        assert lent is not None
+        places.append(lent.address)
+        arena.give_back()
+    assert places == [places[0], places[0] + 3 * SECTOR] * 6, "what is too short at the end is left out"
 
 
 @pytest.mark.parametrize("direct", [True, False])
