@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -25,6 +26,9 @@ PAYLOAD_BYTES_MAX = 64 << 20
 """So much is acknowledged of a log between two collections, as a node's logs are collected after each flush: beside
 appends, and what remains of all logs together between two slots. So a large segment may get the space of the one
 before, and a run needs little disk."""
+
+_ANY = 0
+"""In place of a size: entries of any."""
 
 CLOSE_TIMEOUT_S = 30.0
 """For the last groups; a thread that has failed never says that it is done."""
@@ -133,6 +137,8 @@ class OpenLogs:
     Args:
         engine: its class.
         directory: where; must not exist.
+        sizes: entries of each of these have logs of their own, so many again. What a log has taken before shows in
+            what it takes now, and a tablet does not change its size of entries every second.
         collect_bytes: what is collected whenever so much was acknowledged of each log; ``math.inf``: nothing.
     """
 
@@ -143,18 +149,23 @@ class OpenLogs:
         directory: Path,
         tablets: int,
         *,
+        sizes: Sequence[int] = (),
         collect_bytes: float = PAYLOAD_BYTES_MAX,
     ) -> None:
         self.name = engine.name
-        self.logs = [LogId(TabletId(f"t{number:04}"), 1) for number in range(tablets)]
         self._engine = desk.open(engine, directory)
+        logs = {size: [LogId(TabletId(f"t{size}-{at:04}"), 1) for at in range(tablets)] for size in sizes or (_ANY,)}
+        self.logs = list(chain(*logs.values()))
         for log in self.logs:
             self._engine.create(log, ZERO)
         self._recorder = Recorder(self._engine)
         self._driver = desk.machine.drive_log(cast(WalEngine, self._recorder), desk.apply, LogSettings())
         for log in self.logs:
             self.writer.open_log(log, ZERO)
-        self._loop = AppendLoop(self.writer, self.logs, desk.turns.defer, self._collect, collect_bytes)
+        self._loops = {
+            size: AppendLoop(self.writer, some, desk.turns.defer, self._collect, collect_bytes)
+            for size, some in logs.items()
+        }
         self._collect_bytes = collect_bytes
         self._payload_bytes = 0.0
 
@@ -164,16 +175,28 @@ class OpenLogs:
         return self._driver.writer
 
     async def measure(
-        self, bodies: Bodies, in_flight: int, seconds: float, *, sync: Sync = Sync.ALWAYS, entries_max: float = math.inf
+        self,
+        bodies: Bodies,
+        in_flight: int,
+        seconds: float,
+        *,
+        sync: Sync = Sync.ALWAYS,
+        entries_max: float = math.inf,
+        logs_of: int | None = None,
     ) -> Sample:
         """Append for a while, or so many entries; the last may be acknowledged a group later.
 
-        What the mode left unsynced is synced after the time has been taken."""
+        What the mode left unsynced is synced after the time has been taken.
+
+        Args:
+            logs_of: append to the logs of this size, and not to those of the size of ``bodies``.
+        """
+        loop = self._loops.get(_ANY) or self._loops[logs_of or bodies.entry_bytes]
         self._recorder.start(sync)
         cpu_s = time.process_time()
-        took_s = await self._loop.run(bodies, in_flight, seconds, entries_max)
+        took_s = await loop.run(bodies, in_flight, seconds, entries_max)
         cpu_s = time.process_time() - cpu_s
-        latencies_us = self._loop.latencies_us
+        latencies_us = loop.latencies_us
         self._payload_bytes += len(latencies_us) * bodies.entry_bytes
         if sync is not Sync.ALWAYS:
             await self._job(lambda _engine: self._recorder.settle())
@@ -183,14 +206,14 @@ class OpenLogs:
             latencies_us=latencies_us,
             groups=self._recorder.groups,
             commits_us=self._recorder.commits_us,
-            problems=[f"{self.name}: {problem}" for problem in self._loop.problems],
+            problems=[f"{self.name}: {problem}" for problem in loop.problems],
         )
 
     async def tidy(self) -> None:
-        """Collect everything once much has been written."""
-        if self._payload_bytes > self._collect_bytes:
+        """Collect everything once much has been written, or before another size of entries has its turn."""
+        if self._payload_bytes > self._collect_bytes or len(self._loops) > 1:
             self._payload_bytes = 0.0
-            for log, last in self._loop.last.items():
+            for log, last in chain(*[loop.last.items() for loop in self._loops.values()]):
                 await self._job(partial(_collect, log, last))
 
     async def close(self) -> None:
@@ -205,7 +228,8 @@ class OpenLogs:
 
     def _collect(self, log: LogId, upto: int) -> None:
         self._payload_bytes -= self._collect_bytes
-        self.writer.submit_job(partial(_collect, log, upto), self._loop.collected)
+        loop = next(loop for loop in self._loops.values() if log in loop.last)
+        self.writer.submit_job(partial(_collect, log, upto), loop.collected)
 
     async def _job(self, work: Callable[[WalEngine], object]) -> None:
         done = asyncio.get_running_loop().create_future()

@@ -1,14 +1,15 @@
 """The run of ``stelae bench wal``: every participant in every case, in interleaved rounds.
 
-Engines are opened once for each number of tablets and go on through all rounds. Within a round all
-participants meet all cases in an order drawn anew, so that a slow minute meets all of them alike.
-The bare loops and the databases replay the groups that the writer has formed for our engines, each
+Engines are opened once for each number of tablets and go on through all rounds; on one tablet, each size of entries has
+a log of its own. Within a round all participants meet all cases in an order drawn anew, so that a slow minute meets all
+of them alike. The bare loops and the databases replay the groups that the writer has formed for our engines, each
 engine's for an equal part of the time. A short pass before the first round warms up and forms
 the first groups."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from stelae_bench.wal_samples import Sample, round_of
 
 WARM_UP_S = 0.05
 GROW_BYTES = 192 << 20
-"""Written to the one log of each engine before the first round: by then its segments have their full length, and the
+"""Written to each log on one tablet before the first round: by then its segments have their full length, and the
 space of collected ones is used again, as in a log that has run for a while. On a slow disk less, see ``GROW_S``."""
 GROW_S = 1.0
 GROW_ENTRY_BYTES = 64 << 10
@@ -124,9 +125,10 @@ class _Run:
             self._note(f"opening the engines with {tablets} tablet{'s' * (tablets > 1)}{unsynced}")
             for engine in self._queued:
                 place = self._folder / f"{engine.name}-{tablets}-{'always' if always else 'seldom'}"
-                logs = OpenLogs(desk, engine, place, tablets)
+                logs = OpenLogs(desk, engine, place, tablets, sizes=sorted(self._bodies) if tablets == 1 else ())
                 stack.push_async_callback(logs.close)
                 self._ours[engine.name, tablets, always] = logs
+        desk.machine.settle()  # As a node does once all is open.
         for kind in (Raw, RawWritten, RawCrc, RocksDb, Sqlite):
             try:
                 other = kind(self._folder)
@@ -166,10 +168,10 @@ class _Run:
 
     async def _grow(self) -> None:
         bodies = Bodies(GROW_ENTRY_BYTES, self._settings.seed)
-        for (_, tablets, _), logs in self._ours.items():
-            if tablets == 1:
-                entries = GROW_BYTES // GROW_ENTRY_BYTES
-                sample = await logs.measure(bodies, GROW_IN_FLIGHT, GROW_S, entries_max=entries)
+        entries = GROW_BYTES // GROW_ENTRY_BYTES
+        for logs in [logs for (_, tablets, _), logs in self._ours.items() if tablets == 1]:
+            for size in self._bodies:
+                sample = await logs.measure(bodies, GROW_IN_FLIGHT, GROW_S, entries_max=entries, logs_of=size)
                 self._report.problems += sample.problems
                 await logs.tidy()
 
@@ -184,6 +186,7 @@ class _Run:
         self._groups[name, case] = sample.groups
         self._report.problems += sample.problems
         await logs.tidy()
+        _write_back(case.sync)
         return sample
 
     async def _measure_other(self, other: Replay, case: Case) -> None:
@@ -196,6 +199,7 @@ class _Run:
             samples.append(sample)
             await asyncio.sleep(0)
         other.tidy()
+        _write_back(case.sync)
         self._report.rounds[other.name, case].append(round_of(samples))
 
     async def _lives(self, desk: Desk) -> None:
@@ -205,3 +209,9 @@ class _Run:
                 directory = self._folder / f"life-{engine.name}"
                 life = await measure_life(desk, engine, directory, self._settings.restart_bytes, self._settings.seed)
                 self._report.lives[engine.name].append(life)
+
+
+def _write_back(mode: Sync) -> None:
+    """Have the system write what a mode left in its cache, which it would do beside whoever is measured next."""
+    if mode is not Sync.ALWAYS:
+        os.sync()
