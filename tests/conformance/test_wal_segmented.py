@@ -19,7 +19,7 @@ from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import ZERO
 from stelae.spi.services import Buffer
 from stelae.testing.begun import by_begun
-from stelae.testing.conformance.wal import WalBasics, WalConformance, WalScale
+from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
 from stelae.testing.conformance.wal_collected import GROUPS, go_on
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG
@@ -54,7 +54,7 @@ class TestOnVirtualDisk(WalConformance):
         return VirtualHarness(SegmentedWal, SMALL)
 
 
-class TestBegunOnVirtualDisk(WalConformance):
+class TestBegunOnVirtualDisk(WalBehaviour):
     @pytest.fixture
     def harness(self) -> WalHarness:
         return VirtualHarness(by_begun(SegmentedWal), SMALL)

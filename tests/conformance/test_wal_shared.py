@@ -20,7 +20,7 @@ from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import OpId
 from stelae.spi.services import Buffer
 from stelae.testing.begun import by_begun
-from stelae.testing.conformance.wal import WalBasics, WalConformance, WalScale
+from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
 from stelae_wal_shared import (
     SharedConfig,
@@ -55,7 +55,7 @@ class TestOnVirtualDisk(WalConformance):
         return VirtualHarness(SharedWal, SMALL)
 
 
-class TestBegunOnVirtualDisk(WalConformance):
+class TestBegunOnVirtualDisk(WalBehaviour):
     @pytest.fixture
     def harness(self) -> WalHarness:
         return VirtualHarness(by_begun(SharedWal), SMALL)

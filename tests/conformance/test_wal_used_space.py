@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stelae.testing.begun import by_begun
-from stelae.testing.conformance.wal import WalConformance
+from stelae.testing.conformance.wal import WalBehaviour, WalConformance
 from stelae.testing.wal_harness import VirtualHarness, WalHarness
 from tests.conformance.used_space import SMALL, InUsedSpace, plant
 
@@ -17,7 +17,7 @@ class TestInUsedSpace(WalConformance):
         return VirtualHarness(InUsedSpace, SMALL)
 
 
-class TestBegunInUsedSpace(WalConformance):
+class TestBegunInUsedSpace(WalBehaviour):
     @pytest.fixture
     def harness(self, monkeypatch: pytest.MonkeyPatch) -> WalHarness:
         plant(monkeypatch)

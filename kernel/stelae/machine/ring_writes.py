@@ -65,6 +65,7 @@ class RingWrites:
         self._waiting: dict[int, _Waiting] = {}
         self._untold: set[_Batch] = set()
         self._again: set[object] = set()
+        self._undone: list[tuple[_Batch, int]] = []
         self._over = False
         self._turn = threading.Lock()  # Held while answers are dealt with, for ``wait`` to come before or behind.
         loop.add_reader(ring.fileno(), self._answered)
@@ -123,11 +124,11 @@ class RingWrites:
         return tell
 
     def wait(self) -> list[Failures]:
-        """Block until no write is under way, and let none be made again; nobody begins one from now on. Any thread,
-        the loop's too.
+        """Block until every write is over; what the system did not do is made here. Nobody begins one from now on. Any
+        thread, the loop's too.
 
         Returns:
-            for each ``done`` that was not called, what failed; of the other writes nothing may be known."""
+            for each ``done`` that was not called, what became of its writes."""
         with self._turn:
             self._over = True
         while self._again or not self._ring.is_over():
@@ -137,6 +138,11 @@ class RingWrites:
                 batch, at, _, _ = self._waiting.pop(token)
                 if result < 0 and -result not in _ONCE_MORE:
                     batch.failures[at] = batch.failure(at, result)
+                elif result != batch.sizes[at]:
+                    self._undone.append((batch, at))
+            for batch, at in self._undone:
+                batch.failures[at] = batch.writes[at].failure()
+            self._undone.clear()
             return [tuple(batch.failures) for batch in self._untold]
 
     def close(self) -> None:
@@ -170,6 +176,7 @@ class RingWrites:
     def _make_again(self, batch: "_Batch", at: int) -> None:
         """Make a write off the loop, as without a ring: the same bytes in the same place."""
         if self._over:
+            self._undone.append((batch, at))
             return
         this = object()
         self._again.add(this)
@@ -183,10 +190,14 @@ class RingWrites:
                 self._again.discard(this)
 
         try:
-            self._pool.run("ring", make, lambda failure: batch.settle(at, failure))
+            self._pool.run("ring", make, lambda failure: self._settle(batch, at, failure))
         except BaseException:
             self._again.discard(this)
             raise
+
+    def _settle(self, batch: "_Batch", at: int, failure: StorageError | None) -> None:
+        with self._turn:
+            batch.settle(at, failure)
 
 
 class _Waiting(NamedTuple):

@@ -30,12 +30,12 @@ from stelae.spi.errors import BadIdentifier, Corrupt, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId, tablet_id
 from stelae_wal_segmented.sectors import UsedSpace
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 SEGMENT_MAGIC = b"stelwals"
 
 _SEGMENT = struct.Struct("<8sHHIQQQQQQQQ64sIQ")
 _GROUP = struct.Struct("<QQQQQI")
-_ENTRY = struct.Struct("<IIQQQBB2x")
+_ENTRY = struct.Struct("<BBBxIIQQQ")
 _CRC = struct.Struct("<I")
 
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
@@ -52,6 +52,12 @@ NEW_SPACE = UsedSpace(0, 0, SEGMENT_HEADER_BYTES)
 _GROUP_MARK = 0x5B9D_1E0C_73A2_F681
 _FOOTER_MARK = 0xC6E4_8A37_0F51_D92B
 _END_MARK = 0x3D17_C05A_B986_E42F
+_NOT_ZERO = 0x03
+"""Two bits of the first byte of a mark, whatever the nonce: a sector may hold no more of a group than that byte, and is
+told from one that was never written even if a bit of it changes."""
+
+ENTRY_LEAD = 0x35
+"""First byte of every entry, for the same reason: zeros of the entry before may fill the rest of its sector."""
 
 pack_group = _GROUP.pack
 pack_entry = _ENTRY.pack
@@ -64,12 +70,12 @@ def salt_of(nonce: int) -> int:
 
 def group_mark_of(nonce: int) -> int:
     """First field of every group header in the segment of this nonce."""
-    return nonce ^ _GROUP_MARK
+    return (nonce ^ _GROUP_MARK) | _NOT_ZERO
 
 
 def footer_mark_of(nonce: int) -> int:
     """First field of the footer of the segment of this nonce."""
-    return nonce ^ _FOOTER_MARK
+    return (nonce ^ _FOOTER_MARK) | _NOT_ZERO
 
 
 def end_mark_of(nonce: int) -> bytes:
@@ -222,11 +228,16 @@ class EntryHeader(NamedTuple):
     codec: int
 
 
+def stored_bytes_at(data: bytes, at: int) -> int:
+    """Length of the body, as it is stored, of the entry whose header at ``data[at]`` is known to be valid."""
+    return int(_ENTRY.unpack_from(data, at)[3])
+
+
 def decode_entry_header(data: bytes, salt: int) -> EntryHeader | None:
     """Return the entry header that ``data`` begins with; ``None`` if its checksum fails."""
     if len(data) < ENTRY_HEADER_BYTES:
         return None
     if _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size], salt):
         return None
-    size, body_crc, term, index, timestamp, kind, codec = _ENTRY.unpack_from(data)
+    _, kind, codec, size, body_crc, term, index, timestamp = _ENTRY.unpack_from(data)
     return EntryHeader(size, body_crc, OpId(term, index), timestamp, kind, codec)

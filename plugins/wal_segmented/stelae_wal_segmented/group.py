@@ -15,6 +15,7 @@ from stelae_wal_segmented.compression import Codec, Compressor, expand
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
     ENTRY_HEADER_BYTES,
+    ENTRY_LEAD,
     GROUP_HEADER_BYTES,
     GroupHeader,
     decode_entry_header,
@@ -69,7 +70,7 @@ def encode_group(
             codec, body = compressor.shrink(body)
             size = len(body)
         term, index = entry.op_id
-        raw = pack_entry(size, crc32c(body, salt), term, index, entry.timestamp, entry.kind, codec)
+        raw = pack_entry(ENTRY_LEAD, entry.kind, codec, size, crc32c(body, salt), term, index, entry.timestamp)
         offsets.append(offset)
         buffers.append(raw + pack_crc(crc32c(raw, salt)))
         if size:

@@ -4,7 +4,6 @@ nothing else is written into its file if it is collected meanwhile."""
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,13 +20,13 @@ from stelae_wal_segmented.format import (
     GROUP_HEADER_BYTES,
     decode_group_header,
     end_mark_of,
+    stored_bytes_at,
 )
 from stelae_wal_segmented.group import decode_entry
 from stelae_wal_segmented.index import LEADS, Summary, fitting
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.segment import Segment
 
-_SIZE = struct.Struct("<I")
 """First field of an entry's header."""
 
 
@@ -175,7 +174,7 @@ def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
             fact = f"entry {entry.op_id} stands where {piece.first + position} belongs"
             raise Corrupt(fact, path=path, offset=offset)
         yield entry
-    if at + ENTRY_HEADER_BYTES + _SIZE.unpack_from(data, at)[0] + END_MARK_BYTES == len(data):
+    if at + ENTRY_HEADER_BYTES + stored_bytes_at(data, at) + END_MARK_BYTES == len(data):
         _check_end_mark(data, len(data), piece, start)
 
 

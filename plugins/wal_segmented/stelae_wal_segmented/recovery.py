@@ -22,7 +22,7 @@ from stelae.spi.services import File, Files
 from stelae.spi.wal import Damage
 from stelae_wal_segmented.base import Base, LogUse, read_base, unknown_base
 from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
-from stelae_wal_segmented.footer import read_summary
+from stelae_wal_segmented.footer import decode_footer, read_summary
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
     GROUP_HEADER_BYTES,
@@ -195,6 +195,10 @@ class _Recovery:
             return False
         with closing(self.files.open(path)) as file:
             summary = read_summary(file, header.nonce)
+            if summary is not None and successor is None:
+                # Nobody attests that it was synced, so a crash may have left out what is between its ends.
+                whole = decode_footer(file.pread(file.size() - summary.end, summary.end), header.nonce)
+                summary = None if whole is None else summary
         base = self.result.base
         recorded = base.newest_end if header.sequence == base.newest_sequence else 0
         if summary is not None:

@@ -320,10 +320,13 @@ def _torn_or_invalid(window: _Window, nonce: int, start: int, end: int, group: t
 
 
 def _synced_behind(window: _Window, nonce: int, start: int) -> int:
-    """Return the highest synced offset that any group behind ``start`` records."""
+    """Return the highest synced offset that any group behind ``start`` records, or that a footer stands at."""
     highest = 0
     for found in window.find(group_mark_of(nonce).to_bytes(8, "little"), start):
         group = decode_group_header(window.get(found, GROUP_HEADER_BYTES), nonce)
         if group is not None:
             highest = max(highest, group.synced)
+    for found in window.find(footer_mark_of(nonce).to_bytes(8, "little"), start):
+        if decode_head(window.get(found, GROUP_HEADER_BYTES), nonce) is not None:
+            highest = max(highest, found)  # It was written when all before it was durable.
     return highest

@@ -130,7 +130,7 @@ class SegmentWriter:
         self.lazy = self.lazy or not sync
         if not (sync and alone):
             self._blocks = None  # It would write once more what is not durable, and a tear leave part of that.
-        write = self.write_of(group)
+        write = self.begin(group)
         self._file.pwritev(write.buffers, write.offset, dsync=sync and alone)
         end = self.end + group.size
         if sync:

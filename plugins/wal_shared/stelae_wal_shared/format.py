@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _GROUP = struct.Struct("<QQQI")
-_RECORD = struct.Struct("<IIIBBHQQQQQ")
+_RECORD = struct.Struct("<HIIIBBQQQQQ")
 _CRC = struct.Struct("<I")
 
 LAST_BYTE = b"\xe5"
@@ -42,6 +42,12 @@ END_MARK_BYTES = 8
 _GROUP_MARK = 0x1F6A_93D4_58BE_C027
 _FOOTER_MARK = 0xA4C1_0B7E_E932_6D58
 _END_MARK = 0x72D8_3EF5_06A9_B14C
+_NOT_ZERO = 0x03
+"""Two bits of the first byte of a mark, whatever the nonce: a sector may hold no more of a group than that byte, and is
+told from one that was never written even if a bit of it changes."""
+
+RECORD_LEAD = 0x3535
+"""What every record begins with, for the same reason: zeros of the record before may fill the rest of its sector."""
 
 RECORD_FIELDS_BYTES = _RECORD.size
 
@@ -90,7 +96,11 @@ def salt_of(nonce: int) -> int:
 
 def group_mark_of(nonce: int) -> bytes:
     """First bytes of every group in the segment of this nonce."""
-    return (nonce ^ _GROUP_MARK).to_bytes(8, "little")
+    return _group_mark(nonce).to_bytes(8, "little")
+
+
+def _group_mark(nonce: int) -> int:
+    return (nonce ^ _GROUP_MARK) | _NOT_ZERO
 
 
 def end_mark_of(nonce: int) -> bytes:
@@ -100,12 +110,12 @@ def end_mark_of(nonce: int) -> bytes:
 
 def footer_mark_of(nonce: int) -> int:
     """First field of the footer of the segment of this nonce."""
-    return nonce ^ _FOOTER_MARK
+    return (nonce ^ _FOOTER_MARK) | _NOT_ZERO
 
 
 def encode_group_header(nonce: int, synced: int, size: int, count: int) -> bytes:
     """Return the bytes that stand before ``count`` records; ``size`` includes them."""
-    raw = _GROUP.pack(nonce ^ _GROUP_MARK, synced, size, count)
+    raw = _GROUP.pack(_group_mark(nonce), synced, size, count)
     return raw + crc32c(raw, nonce & 0xFFFF_FFFF).to_bytes(4, "little") + LAST_BYTE
 
 
@@ -122,7 +132,7 @@ def decode_group_header(data: bytes, at: int, nonce: int) -> GroupHeader | None:
 
 def encode_record(record: Record, salt: int) -> bytes:
     """Return the fixed part of a record."""
-    raw = pack_record(*record[:5], 0, *record[5:])
+    raw = pack_record(RECORD_LEAD, *record)
     return raw + crc32c(raw, salt).to_bytes(4, "little")
 
 
@@ -131,5 +141,4 @@ def decode_record(data: bytes, at: int, salt: int) -> Record | None:
     raw = data[at : at + RECORD_BYTES]
     if len(raw) < RECORD_BYTES or _CRC.unpack_from(raw, _RECORD.size)[0] != crc32c(raw[: _RECORD.size], salt):
         return None
-    fields = _RECORD.unpack_from(raw)
-    return Record(*fields[:5], *fields[6:])
+    return Record(*_RECORD.unpack_from(raw)[1:])

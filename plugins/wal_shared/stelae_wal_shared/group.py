@@ -16,6 +16,7 @@ from stelae_wal_shared.format import (
     GROUP_BYTES,
     RECORD_BYTES,
     RECORD_FIELDS_BYTES,
+    RECORD_LEAD,
     Kind,
     decode_record,
     encode_group_header,
@@ -57,9 +58,8 @@ class Group:
             body = entry.body
             size = len(body)
             term, index = entry.op_id
-            raw = pack_record(
-                size, crc32c(body, salt), log, kind, entry.kind, 0, order, term, index, entry.timestamp, hint
-            )
+            crc, timestamp = crc32c(body, salt), entry.timestamp
+            raw = pack_record(RECORD_LEAD, size, crc, log, kind, entry.kind, order, term, index, timestamp, hint)
             offsets.append(offset)
             buffers.append(raw + crc32c(raw, salt).to_bytes(4, "little"))
             if size:
@@ -71,7 +71,7 @@ class Group:
     def add(self, kind: Kind, log: int, order: int, op_id: OpId, hint: int = 0, body: bytes = b"") -> None:
         """Add a record that is no entry."""
         term, index = op_id
-        raw = pack_record(len(body), crc32c(body, self._salt), log, kind, 0, 0, order, term, index, 0, hint)
+        raw = pack_record(RECORD_LEAD, len(body), crc32c(body, self._salt), log, kind, 0, order, term, index, 0, hint)
         self._buffers.append(raw + crc32c(raw, self._salt).to_bytes(4, "little"))
         if body:
             self._buffers.append(body)
@@ -100,7 +100,7 @@ def decode_entries(data: bytes, offsets: array[int], nonce: int, log: int, first
         fixed = data[at : at + RECORD_FIELDS_BYTES]
         behind = at + RECORD_BYTES
         if crc32c(fixed, salt).to_bytes(4, "little") == data[at + RECORD_FIELDS_BYTES : behind]:
-            size, crc, number, kind, entry_kind, _, _, term, at_index, timestamp, _ = unpack_record_from(fixed)
+            _, size, crc, number, kind, entry_kind, _, term, at_index, timestamp, _ = unpack_record_from(fixed)
             body, known = data[behind : behind + size], _ENTRY_KINDS.get(entry_kind)
             whole = len(body) == size and crc32c(body, salt) == crc
             if whole and number == log and at_index == index and kind in _PLAIN and known is not None:

@@ -127,7 +127,7 @@ class _Recovery:
             end = file.size() if trail is None else trail[0]
             data = file.pread(end - segment.start, segment.start)
             replay = Replay(self.book.logs, self.book.next_log, segment)
-            replay.run(data, recorded)
+            replay.run(data, recorded if trail is None else max(recorded, end))  # A footer stands behind durable data.
             self.book.next_log = replay.next_log
             self.found.extend(replay.found)
             attested = trail is not None or replay.stop is Stop.FOOTER

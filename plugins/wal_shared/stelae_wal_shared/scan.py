@@ -90,6 +90,7 @@ class _Scan:
         self.salt = salt_of(nonce)
         self.mark = group_mark_of(nonce)
         self.end_mark = end_mark_of(nonce)
+        self.footer_mark = footer_mark_of(nonce).to_bytes(8, "little")
         self.written = len(data.rstrip(b"\0"))
         self.synced = max(start, synced)
 
@@ -158,8 +159,7 @@ class _Scan:
 
     def _may_begin(self, at: int) -> bool:
         """Say whether a crash may have left there what a group or a footer begins with: some bytes of that, or none."""
-        footer_mark = footer_mark_of(self.nonce).to_bytes(8, "little")
-        return self.data[at : at + 1] in (b"\0", self.mark[:1], footer_mark[:1])
+        return self.data[at : at + 1] in (b"\0", self.mark[:1], self.footer_mark[:1])
 
     def _was_whole(self, at: int, stop: int, begin: int, end: int) -> bool:
         """Say whether bytes that are invalid now, from ``at`` to ``stop``, were valid once.
@@ -179,13 +179,18 @@ class _Scan:
         return any(not self.data[max(one, begin) : min(one + SECTOR_BYTES, end)].strip(b"\0") for one in sectors)
 
     def _look_behind(self, at: int) -> None:
-        """Learn how far the segment was durable from every group behind a place."""
+        """Learn how far the segment was durable from every group behind a place, and from a footer."""
         found = self._next_group(at + 1)
         while found is not None:
             group = decode_group_header(self.data, found, self.nonce)
             assert group is not None
             self.synced = max(self.synced, group.synced)
             found = self._next_group(found + 1)
+        footer = self.data.find(self.footer_mark, at, self.written)
+        while footer >= 0:
+            if is_lead(self.data, footer, self.nonce):  # It was written when all before it was durable.
+                self.synced = max(self.synced, self.start + footer)
+            footer = self.data.find(self.footer_mark, footer + 1, self.written)
 
     def _next_group(self, at: int) -> int | None:
         found = self.data.find(self.mark, at, self.written)

@@ -98,6 +98,8 @@ class Writer:
         sealed = False
         try:
             self._file.truncate(self.end)
+            # A group of which nobody waited to hear may stand there: a footer that is torn over it would not look torn.
+            self._file.sync()
             try:
                 self._file.pwritev([footer], self.end)
                 sealed = True

@@ -238,11 +238,12 @@ def test_who_waits_goes_on_when_nothing_is_under_way_any_more(tmp_path: Path) ->
         scene.ring.answer(0, 4)
         await asyncio.sleep(0.02)
         assert not waiting.done()
-        scene.ring.answer(1, 1)  # not whole, and nobody cares any more
+        scene.ring.answer(1, 1)  # not whole
         async with asyncio.timeout(30):
             await waiting
         assert (scene.pool.waiting, scene.told) == ([], [])
         assert waiting.result() == [(None, None)]
+        assert scene.files[1].pread(4, 10) == b"data", "who waited has made it"
 
     run(tmp_path, check)
 
@@ -254,13 +255,39 @@ def test_who_waits_hears_what_failed_and_nobody_else_was_told(tmp_path: Path) ->
         assert scene.begin(scene.write(0), scene.write(1), scene.write(2))
         scene.ring.answer(1, 4)
         scene.ring.answer(2, -errno.EIO)
-        scene.ring.answer(3, -errno.EAGAIN)  # It may be made again later on, and there is none.
+        scene.ring.answer(3, -errno.EAGAIN)  # It may be made again later on, and there is no later.
         ((first, second, third),) = scene.writes.wait()
         assert (first, third) == (None, None)
         assert isinstance(second, SyncFailed) and second.path == scene.files[1].path
+        assert scene.files[2].pread(4, 10) == b"data", "an engine that hears of no failure takes it for durable"
         await asyncio.sleep(0.01)
         assert (scene.told, scene.pool.waiting, scene.defects) == ([[None]], [], [])
         assert scene.writes.wait() == [(None, second, None)]
+
+    run(tmp_path, check)
+
+
+def test_who_waits_makes_what_the_loop_would_have_left_to_the_pool(tmp_path: Path) -> None:
+    """The answer came between the end of the node and the wait."""
+
+    async def check(scene: Scene) -> None:
+        assert scene.begin(scene.write(0), scene.write(1))
+        scene.writes._over = True
+        await scene.answer(2, -errno.EAGAIN)
+        assert (scene.told, scene.pool.waiting) == ([], [])
+        assert scene.writes.wait() == [(None, None)]
+        assert [scene.files[number].pread(4, 10) for number in (0, 1)] == [b"data"] * 2
+
+    run(tmp_path, check)
+
+
+def test_who_waits_hears_of_a_write_that_could_not_be_made_either(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        file = RealFiles().open(scene.files[2].path)  # not for writing
+        assert scene.writes.begin([Write(file, [b"data"], 0)], scene.told.append)
+        scene.ring.answer(0, 2)
+        ((failure,),) = scene.writes.wait()
+        assert isinstance(failure, SyncFailed)
 
     run(tmp_path, check)
 

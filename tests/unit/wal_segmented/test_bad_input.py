@@ -22,6 +22,7 @@ from stelae_wal_segmented.base import SLOT_BYTES, read_base
 from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
+    ENTRY_LEAD,
     FORMAT_VERSION,
     SEGMENT_HEADER_BYTES,
     GroupHeader,
@@ -279,7 +280,7 @@ def made_up(harness: VirtualHarness, what: str) -> bytes:
         return encode_group_header(GroupHeader(0, 0, 0, HUGE, (1 << 32) - 1), header.nonce)
     if what == "bytes of an entry":
         group = encode_group_header(GroupHeader(0, 0, 0, HUGE, 1), header.nonce)
-        return group + sealed(pack_entry((1 << 32) - 1, 0, 1, 11, 0, 2, 0), salt)
+        return group + sealed(pack_entry(ENTRY_LEAD, 2, 0, (1 << 32) - 1, 0, 1, 11, 0), salt)
     if what == "bytes of a footer":
         return sealed(mark.to_bytes(8, "little") + HUGE.to_bytes(8, "little"), salt)
     end = data_end_of(harness)

@@ -21,7 +21,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.compression import Codec, Compressor, compressor_of, expand
-from stelae_wal_segmented.format import END_MARK_BYTES, ENTRY_HEADER_BYTES, pack_entry, salt_of
+from stelae_wal_segmented.format import END_MARK_BYTES, ENTRY_HEADER_BYTES, ENTRY_LEAD, pack_entry, salt_of
 from stelae_wal_segmented.group import decode_entry, encode_group
 from stelae_wal_segmented.index import LEADS
 
@@ -133,7 +133,7 @@ def test_an_unknown_codec_is_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(Corrupt, match=r"p@5: compression 9 is unknown; known are 0 \(none\), 1 \(lz4\), 2 \(zstd\)"):
         expand(9, b"x", "p", 5)
     salt = salt_of(1)
-    raw = pack_entry(1, crc32c(b"x", salt), 1, 1, 0, EntryKind.WRITE, 9)
+    raw = pack_entry(ENTRY_LEAD, EntryKind.WRITE, 9, 1, crc32c(b"x", salt), 1, 1, 0)
     data = raw + crc32c(raw, salt).to_bytes(4, "little") + b"x"
     with pytest.raises(Corrupt, match="compression 9"):
         decode_entry(data, 0, 1, "p", 0)

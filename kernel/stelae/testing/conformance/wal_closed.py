@@ -11,7 +11,8 @@ from contextlib import suppress
 from stelae.spi.errors import Foreign, FutureVersion
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append
-from stelae.testing.conformance.wal_damage import WalDamage, judge
+from stelae.testing.conformance.wal_crashes import WalCrashes
+from stelae.testing.conformance.wal_damage import judge
 from stelae.testing.wal_harness import VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, commit, entries
 
@@ -19,7 +20,7 @@ PLACES = 16
 """In how many places each file is cut on a virtual disk, spread evenly over it."""
 
 
-class WalClosed(WalDamage):
+class WalClosed(WalCrashes):
     """Adds a check on a virtual disk, where it costs little to cut every file in many places."""
 
     def test_what_is_cut_from_a_closed_log_is_missed(self, harness: VirtualHarness) -> None:
