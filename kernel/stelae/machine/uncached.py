@@ -65,7 +65,7 @@ class Arena:
     """Memory as such writes want it, lent in turn: what was written last is lent again last.
 
     The device reads what it writes on a processor of its own, and memory that one has just read is slow to write to:
-    264 KiB took 110 us in a place used over and over, 62 with 4 MiB between two uses and 18 with 16, wherever that
+    256 KiB took 110 us in a place used over and over, 62 with 4 MiB between two uses and 18 with 16, wherever that
     processor shares no cache with ours.
 
     Args:

@@ -41,7 +41,7 @@ space of collected ones is used again, as in a log that has run for a while. On 
 GROW_S = 1.0
 GROW_ENTRY_BYTES = 64 << 10
 GROW_IN_FLIGHT = 8
-"""Groups of half a megabyte: of one above a megabyte `segmented` does not note what it wrote, and reads the file later,
+"""Groups of half a megabyte: of one above two `segmented` does not note what it wrote, and reads the file later,
 beside what is measured."""
 Note = Callable[[str], None]
 

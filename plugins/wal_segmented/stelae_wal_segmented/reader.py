@@ -27,8 +27,6 @@ from stelae_wal_segmented.index import LEADS, Summary, fitting
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.segment import Segment
 
-"""First field of an entry's header."""
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -197,8 +197,9 @@ class _Recovery:
             summary = read_summary(file, header.nonce)
             if summary is not None and successor is None:
                 # Nobody attests that it was synced, so a crash may have left out what is between its ends.
-                whole = decode_footer(file.pread(file.size() - summary.end, summary.end), header.nonce)
-                summary = None if whole is None else summary
+                footer = file.pread(file.size() - summary.end, summary.end)
+                if decode_footer(footer, header.nonce) is None:
+                    summary = None
         base = self.result.base
         recorded = base.newest_end if header.sequence == base.newest_sequence else 0
         if summary is not None:

@@ -101,7 +101,7 @@ class SegmentWriter:
         return Write(self._file, joined(group.buffers), self.end)
 
     def begin(self, group: EncodedGroup) -> Write:
-        """As ``write_of``, for a write that others make. What becomes of it may never be known here: see ``seal``."""
+        """As ``write_of``, for a write that is made next. What becomes of it may never be known here: see ``seal``."""
         self._begun = True
         return self.write_of(group)
 

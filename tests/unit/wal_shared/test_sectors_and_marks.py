@@ -19,16 +19,6 @@ SECTOR = 512
 LARGE = scenes.SharedConfig(segment_bytes_first=64 << 10, segment_bytes_max=64 << 10)
 
 
-def lose_power_at(harness: VirtualHarness, operation: str) -> None:
-    """Before the first such operation on a segment, or the second sync of one that is being closed."""
-
-    def hook(made: str, path: str) -> None:
-        if made == operation and path.endswith(".seg"):
-            raise PowerLost(f"before {operation}")
-
-    harness.disk.faults.hook = hook
-
-
 @pytest.mark.parametrize("size", [300, 2500])
 def test_a_footer_torn_over_a_group_that_nobody_finished_is_a_tail(size: int) -> None:
     """A node that ends for a defect does not wait to hear of its last group, and closes its log."""
