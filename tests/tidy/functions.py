@@ -1,4 +1,4 @@
-"""The ratchet on sizes: long functions, and the lines of the kernel proper, may only go down.
+"""The ratchet on sizes: long functions may only go down.
 
 ``python -m tests.tidy.functions`` lowers ``ratchet.json`` to what the code has reached. It never
 raises a figure: a function that outgrew the ratchet is to be split.
