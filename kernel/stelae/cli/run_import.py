@@ -19,8 +19,8 @@ from stelae.cli.output import note, print_json
 from stelae.cli.progress import RowsProgress
 from stelae.client import AsyncTable
 from stelae.client.column_types import stored_type
-from stelae.client.intake import unknown_columns
 from stelae.client.locations import NoSuchTable
+from stelae.client.row_input import unknown_columns
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind

@@ -16,12 +16,13 @@ from threading import Lock
 from typing import Any
 
 from stelae.client.arguments import flag, kind_of_write, seconds, whole
+from stelae.client.batch_write import BatchWrite
 from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, WriteResult
-from stelae.client.intake import FrameRow, Intake
 from stelae.client.key_values import is_series
+from stelae.client.row_input import FrameRow
 from stelae.client.unwritten import Account, Place, caller
 from stelae.client.writer import REQUEST_BYTES_MAX, TIMEOUT_S_MAX
-from stelae.client.writes import TableWriter, Wave, gathered
+from stelae.client.writes import TableWriter
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OPS_MAX, OpKind
@@ -345,20 +346,19 @@ class AsyncSession:
     async def _send(self, batch: list[_Held]) -> None:
         """Send one batch, in as few turns as there may be: what leaves in one is one request for each tablet."""
         writer, tallies = self._writer, []
-        waves: list[tuple[Wave, OpKind]] = []
+        writes: list[tuple[BatchWrite, OpKind]] = []
         for kind, mine in groupby(batch, key=lambda held: held.kind):
             rows = [*mine]
             tally = Tally(writer.name, kind)
             tally.rows = rows[0].number
             tallies.append(tally)
-            given = Intake(writer.schema, kind, tally).parts([held.row for held in rows])
-            waves += [(writer.plan(kind, parts, tally), kind) for parts in gathered(given)]
-        for together in _requests(waves):
+            writes += [(planned, kind) for planned in writer.planned(kind, [held.row for held in rows], tally)]
+        for together in _requests(writes):
             met: set[TabletId] = set()
-            for wave, _ in together:
-                wave.send(self._options.timeout_s, met)
-            for wave, kind in together:
-                await writer.settle(wave, kind, self._options.timeout_s)
+            for planned, _ in together:
+                planned.send(self._options.timeout_s, met)
+            for planned, kind in together:
+                await writer.settle(planned, kind, self._options.timeout_s)
         with self._lock:
             self._answered += len(batch)
             for tally in tallies:
@@ -368,16 +368,16 @@ class AsyncSession:
                 self._timestamp = max(self._timestamp, tally.timestamp)
 
 
-def _requests(waves: Iterable[tuple[Wave, OpKind]]) -> Iterator[list[tuple[Wave, OpKind]]]:
-    """Divide waves, in their order, into those that may share a request."""
-    together: list[tuple[Wave, OpKind]] = []
+def _requests(writes: Iterable[tuple[BatchWrite, OpKind]]) -> Iterator[list[tuple[BatchWrite, OpKind]]]:
+    """Divide batches, in their order, into those that may share a request."""
+    together: list[tuple[BatchWrite, OpKind]] = []
     size_bytes = operations = 0
-    for wave, kind in waves:
-        size_bytes, operations = size_bytes + wave.size_bytes, operations + wave.operations
+    for planned, kind in writes:
+        size_bytes, operations = size_bytes + planned.size_bytes, operations + planned.operations
         if together and (size_bytes > REQUEST_BYTES_MAX or operations > OPS_MAX):
             yield together
-            together, size_bytes, operations = [], wave.size_bytes, wave.operations
-        together.append((wave, kind))
+            together, size_bytes, operations = [], planned.size_bytes, planned.operations
+        together.append((planned, kind))
     yield together
 
 

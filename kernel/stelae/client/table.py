@@ -11,14 +11,15 @@ from weakref import WeakSet
 import msgspec
 
 from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, text, whole
+from stelae.client.batch_write import WritableTablet
 from stelae.client.definition import range_of
 from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.followed import FollowedTablet
-from stelae.client.intake import unknown_columns
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.locations import TableLocation
 from stelae.client.lookup import Lookup
 from stelae.client.messages import NoSuchTablet
+from stelae.client.row_input import unknown_columns
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.streams import ReadableTablet
@@ -26,7 +27,7 @@ from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.where import Filter, predicates
 from stelae.client.writer import TIMEOUT_S_MAX
-from stelae.client.writes import TableWriter, WritableTablet
+from stelae.client.writes import TableWriter
 from stelae.partition.partitioning import NOWHERE, NoPartition
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from stelae.client.intake import unknown_columns
 from stelae.client.messages import IN_VALUES_MAX
+from stelae.client.row_input import unknown_columns
 from stelae.rows.building import describe_misfit, misfits
 from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import SchemaMismatch

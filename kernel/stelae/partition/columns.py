@@ -8,7 +8,7 @@ from typing import Any
 
 from stelae.partition.schema import BadPartitioning
 from stelae.rows.key_order import KeyOrder, key_order
-from stelae.rows.keys import decode_key, encode_key, encode_keys
+from stelae.rows.keys import decode_key, encode_key, encode_keys, value_encoder
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Schema
 
@@ -33,6 +33,9 @@ class KeyColumns:
         self.ids = tuple(ids)
         self.columns = schema.project(self.ids).columns
         self._whole = Schema(1, self.columns, self.ids)
+        self._positions = tuple([schema.key.index(i) for i in self.ids])
+        last = len(self.ids) - 1
+        self._encoders = [value_encoder(column, place == last) for place, column in enumerate(self.columns)]
 
     @cached_property
     def order(self) -> KeyOrder:
@@ -42,6 +45,11 @@ class KeyColumns:
     def encode(self, values: Sequence[Any]) -> bytes:
         """Return the encoding of one value for each column; ``SchemaMismatch``: one does not fit."""
         return encode_key(self._whole, values)
+
+    def encode_plain(self, key: Sequence[Any]) -> bytes:
+        """Return the encoding of these columns of a whole key, in key order, whose plain values fit its columns."""
+        positions = zip(self._encoders, self._positions, strict=True)
+        return b"".join([encode(key[position]) for encode, position in positions])
 
     def decode(self, encoded: bytes) -> tuple[Any, ...]:
         """Return the values of an encoding; ``CallerError``: it is none of these columns."""

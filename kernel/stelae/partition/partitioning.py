@@ -79,6 +79,19 @@ class Partitioning:
             raise NoPartition(self.explain_nowhere(key))
         return place
 
+    def place_plain(self, key: Sequence[Any]) -> int:
+        """Return the partition of one key of plain values that fit its columns, or ``NOWHERE``. Needs no Arrow."""
+        place = 0
+        if self.range_columns is not None and self.partition_schema.ranges != (UNBOUNDED,):
+            edges, found = self._edges
+            columns = self.range_columns
+            place = found[bisect_right(edges, columns.order.bound(columns.encode_plain(key)))]
+            if place == NOWHERE:
+                return NOWHERE
+        for level, (columns, buckets) in enumerate(self.levels):
+            place = place * buckets + mmh3.mmh3_32_uintdigest(columns.encode_plain(key), level) % buckets
+        return place
+
     def place(self, rows: RowBatch) -> list[int]:
         """Return the partition of each row, or ``NOWHERE``; the batch has the key columns, anywhere, without nulls."""
         return self._few(rows) if len(rows) <= FEW_ROWS else list(self._places(rows).to_pylist())

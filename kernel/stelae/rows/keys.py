@@ -18,7 +18,7 @@ between engines and nodes, and the version never changes silently: vectors are p
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -49,6 +49,16 @@ def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
     if len(key) != len(schema.key):
         raise CallerError(f"a key of {len(key)} values; the key has {len(schema.key)} columns")
     return encode_keys(schema, build_batch(schema.key_layout, [key]))[0]
+
+
+def value_encoder(column: Column, last: bool) -> Callable[[Any], bytes]:
+    """Return the function that encodes one plain value of a key column, which fits it; ``last``: it ends the key."""
+    kind = column.data_type
+
+    def encode(value: Any) -> bytes:
+        return _encode(kind, (value,), last)[0]
+
+    return encode
 
 
 def encode_ends(schema: Schema, values: Sequence[Any]) -> tuple[bytes, bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from stelae.client.failures import FAILURES_MAX, Tally
-from stelae.client.intake import Intake
+from stelae.client.row_input import RowInput
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
@@ -22,7 +22,7 @@ def check_chunk(schema: Schema, kind: OpKind, chunk: Chunk) -> list[BadRow]:
         rows, numbers = chunk.part(start, FAILURES_MAX)
         tally = Tally("", kind)
         try:
-            _exhaust(Intake(schema, kind, tally).parts(rows))
+            _exhaust(RowInput(schema, kind, tally).batches(rows))
         except SchemaMismatch as error:
             bad.append(BadRow(numbers[0], error.code, str(error), None, len(numbers)))
             continue

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from stelae.client import SessionOptions
-from stelae.client.intake import BATCH_BYTES
 from stelae.client.leader import LeaderTracker
+from stelae.client.row_input import BATCH_BYTES
 from stelae.client.turns import Turns
 from stelae.client.writer import REQUEST_BYTES_MAX, TabletWriter
 from stelae.rows.operations import Operation, operation

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from stelae.client import RowsFailed, WriteResult
-from stelae.client.intake import BATCH_ROWS_MAX
+from stelae.client.row_input import BATCH_ROWS_MAX
 from stelae.client.times import LOGICAL_BITS, hybrid, to_datetime
-from stelae.client.writes import WAVES_MAX
+from stelae.client.writes import BATCH_WRITES_MAX
 from stelae.host import hybrid_clock
 from stelae.partition.partitioning import NoPartition
 from stelae.rows.operations import ROW_FORM_ROWS_MAX
@@ -131,7 +131,7 @@ def test_batches_without_a_common_key_are_under_way_together() -> None:
         (tablet,) = memory.tablets
         tablet.held = True
         writing = asyncio.create_task(memory.table.upsert(frame([*range(6 * BATCH_ROWS_MAX)])))
-        await settle(lambda: tablet.waiting == WAVES_MAX)
+        await settle(lambda: tablet.waiting == BATCH_WRITES_MAX)
         tablet.held = False
         tablet.release()
         assert (await writing).written == 6 * BATCH_ROWS_MAX

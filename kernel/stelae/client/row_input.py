@@ -31,14 +31,14 @@ WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
 _BAD_VALUE = RowCode.BAD_VALUE.name
 
 
-class Part(NamedTuple):
+class InputBatch(NamedTuple):
     """Rows that fit, of the same columns. ``places`` are their positions in what was handed in."""
 
     rows: RowBatch
     places: Sequence[int]
 
 
-class Intake:
+class RowInput:
     """Takes what one call hands in.
 
     Args:
@@ -52,7 +52,7 @@ class Intake:
         self._kind = kind
         self._tally = tally
 
-    def parts(self, data: Any) -> Iterator[Part]:
+    def batches(self, data: Any) -> Iterator[InputBatch]:
         """Yield what fits, in order.
 
         Raises:
@@ -78,7 +78,7 @@ class Intake:
 
     # -- frames ----------------------------------------------------------------------------------
 
-    def _arrow(self, data: Any) -> Iterator[Part]:
+    def _arrow(self, data: Any) -> Iterator[InputBatch]:
         import pyarrow as pa
 
         if isinstance(data, pa.RecordBatch):
@@ -95,14 +95,14 @@ class Intake:
             for start in range(0, len(batch), rows := _rows_per_batch(batch)):
                 yield from self._frame(batch.slice(start, rows))
 
-    def _frame(self, batch: Any) -> Iterator[Part]:
+    def _frame(self, batch: Any) -> Iterator[InputBatch]:
         """One Arrow batch, by the names of its columns."""
         layout = self._layout(batch.schema.names)
         given = [batch.column(batch.schema.get_field_index(c.name)) for c in layout.columns]
         fitted = [fit_array(column, array) for column, array in zip(layout.columns, given, strict=True)]
         yield from self._fitted(layout, fitted, len(batch), [Cells(array) for array in given])
 
-    def _pandas(self, frame: Any) -> Iterator[Part]:
+    def _pandas(self, frame: Any) -> Iterator[InputBatch]:
         import pyarrow as pa
 
         if not hasattr(frame, "columns"):
@@ -141,25 +141,11 @@ class Intake:
             raise SchemaMismatch(unknown_columns(self._schema, unknown))
 
     def _layout(self, names: Iterable[str]) -> Layout:
-        """The columns that a write of these names brings: in the order of the schema, or of its key."""
-        schema, given = self._schema, {*names}
-        if self._kind in KEY_ONLY:
-            wanted = schema.key_layout
-        else:
-            wanted = schema.project(tuple(c.id for c in schema.columns if c.name in given))
-        lacking = self._lacking(given)
-        if lacking:
-            raise SchemaMismatch(f"{self._kind.name.lower()} needs values for the columns {', '.join(lacking)}")
-        return wanted
-
-    def _lacking(self, given: set[str]) -> list[str]:
-        schema, kind = self._schema, self._kind
-        needed = [c for c in schema.columns if c.id in schema.key or (kind in WHOLE_ROW and c.required)]
-        return [repr(c.name) for c in needed if c.name not in given]
+        return layout_of_names(self._schema, self._kind, names)
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _rows(self, rows: Iterable[Any]) -> Iterator[Part]:
+    def _rows(self, rows: Iterable[Any]) -> Iterator[InputBatch]:
         waiting = iter(rows)
         while listed := [*islice(waiting, BATCH_ROWS_MAX)]:
             start = self._tally.rows
@@ -169,7 +155,7 @@ class Intake:
             # What could not be read at all has been counted as failed, not as rows.
             self._tally.rows = start + len(listed)
 
-    def _equal_rows(self, shape: Any, numbered: Sequence[tuple[int, Any]]) -> Iterator[Part]:
+    def _equal_rows(self, shape: Any, numbered: Sequence[tuple[int, Any]]) -> Iterator[InputBatch]:
         """Neighbours that bring the same columns."""
         if isinstance(shape, type) and is_series(numbered[0][1]):
             yield from self._regrouped([(place, FrameRow(row)) for place, row in numbered])
@@ -200,7 +186,7 @@ class Intake:
                 self._tally.fail(place, _BAD_VALUE, f"two names of {[*row]} are one as text", named)
         return rows
 
-    def _regrouped(self, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[Part]:
+    def _regrouped(self, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[InputBatch]:
         for names, mine in groupby(rows, key=lambda item: _shape(item[1])):
             yield from self._equal_rows(names, [*mine])
 
@@ -235,7 +221,7 @@ class Intake:
         count: int,
         values: Sequence[Sequence[Any] | Cells],
         places: Sequence[int] | None = None,
-    ) -> Iterator[Part]:
+    ) -> Iterator[InputBatch]:
         """Leave out the rows at fault, and tell of them."""
         import pyarrow as pa
 
@@ -258,7 +244,21 @@ class Intake:
             places = [place for row, place in enumerate(places) if row not in bad]
         for start in range(0, len(arrow), rows := _rows_per_batch(arrow)):
             piece = arrow.slice(start, rows)
-            yield Part(RowBatch.from_arrays(layout, piece.columns), places[start : start + rows])
+            yield InputBatch(RowBatch.from_arrays(layout, piece.columns), places[start : start + rows])
+
+
+def layout_of_names(schema: Schema, kind: OpKind, names: Iterable[str]) -> Layout:
+    """Return the columns that a write of some names brings: in the order of the schema, or of its key.
+
+    ``SchemaMismatch``: the kind of write needs values for other columns, too."""
+    given = {*names}
+    needed = [c for c in schema.columns if c.id in schema.key or (kind in WHOLE_ROW and c.required)]
+    lacking = [repr(c.name) for c in needed if c.name not in given]
+    if lacking:
+        raise SchemaMismatch(f"{kind.name.lower()} needs values for the columns {', '.join(lacking)}")
+    if kind in KEY_ONLY:
+        return schema.key_layout
+    return schema.project(tuple(c.id for c in schema.columns if c.name in given))
 
 
 def unknown_columns(schema: Schema, unknown: Sequence[str]) -> str:
