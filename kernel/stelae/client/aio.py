@@ -401,6 +401,11 @@ class SpreadTablet:
         self._any = self._drawn()
         self.tablet_id = tablet.tablet_id
 
+    @property
+    def retries(self) -> int:
+        """How many operations had to be sent again."""
+        return self._tablet.retries
+
     def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
         """Send an operation to the leader; ``follows``: in one request with the one before."""
         return self._tablet.send(encoded, timeout_s, follows=follows)

@@ -47,6 +47,11 @@ TIMEOUT_S = 30.0
 class TabletAccess(WritableTablet, ReadableTablet, Protocol):
     """A tablet that can be written and read."""
 
+    @property
+    def retries(self) -> int:
+        """How many operations had to be sent again."""
+        ...
+
 
 Newer = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]] | None]]
 """Finds a table again if it has other tablets by now, in so many seconds; alterations under way are not waited for."""
@@ -134,6 +139,11 @@ class AsyncTable:
     def key(self) -> Sequence[str]:
         """Names of the key columns, in key order."""
         return [column.name for column in self.schema.key_layout.columns]
+
+    @property
+    def retries(self) -> int:
+        """How many operations had to be sent again, since the table was opened."""
+        return sum(tablet.retries for tablet in self._by_id.values())
 
     def key_range(self, start: Any = None, end: Any = None) -> KeyRange:
         """Return the range of keys from ``start`` to before ``end``, as ``AddRange`` and ``DropRange`` want it.

@@ -60,7 +60,7 @@ def mixed(count: int, seed: int) -> DataSet:
     source = RowSource(0, seed)
     names = [column["name"] for column in COLUMNS]
     pool = [source.next() for _ in range(POOL_ROWS)]
-    columns = {name: [row[place] for row in pool] for place, name in enumerate(names)}
+    columns = {name: [row[name] for row in pool] for name in names}
     arrow = {"timestamp": pa.timestamp("us")}
     fields = [pa.field(c["name"], arrow.get(c["type"]) or pa.type_for_alias(c["type"]), c["nullable"]) for c in COLUMNS]
     drawn = pa.table(columns, schema=pa.schema(fields))

@@ -9,8 +9,8 @@ import random
 from functools import partial
 
 from stelae.client.table import AsyncTable
+from stelae_bench.closed_loop import run_calls
 from stelae_bench.cluster_context import Bench
-from stelae_bench.cluster_ops import run_calls
 from stelae_bench.report import round_of
 
 IN_FLIGHT = (1, 16, 64)

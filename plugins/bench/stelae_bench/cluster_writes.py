@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from stelae.client.client import Tablet
-from stelae.spi.scan import ScanSpec
+from stelae.client.table import AsyncTable
 from stelae_bench.bare import Disk, Network
-from stelae_bench.closed_loop import ClosedLoop, Sample
-from stelae_bench.cluster_context import START_TIMEOUT_S, Bench, Measure
+from stelae_bench.closed_loop import Sample
+from stelae_bench.cluster_context import Bench, Measure
 from stelae_bench.fleet import Fleet
 from stelae_bench.report import round_of
-from stelae_bench.rows import RowSource
+from stelae_bench.rows import KEY, RowSource
+from stelae_bench.single_writes import SingleWrites
 from stelae_bench.verify import Verification
 
 IN_FLIGHT = (1, 16, 64, 256)
@@ -37,22 +37,22 @@ class Writes:
     async def measure(self) -> None:
         """Measure, and read every acknowledged row back."""
         bench = self._bench
-        tablet = await bench.client.connection.tablet(bench.cluster.tablet_id, timeout_s=START_TIMEOUT_S)
+        table = await bench.table(bench.cluster.tablet_id)
         disk, network = Disk(bench.cluster.directory), Network()
         try:
-            await self._loads(tablet, disk, network)
+            await self._loads(table, disk, network)
         finally:
             network.close()
             disk.close()
-        self._report.retries = tablet.retries
-        await self._verify(tablet)
+        self._report.retries = table.retries
+        await self._verify(table)
 
-    async def _loads(self, tablet: Tablet, disk: Disk, network: Network) -> None:
+    async def _loads(self, table: AsyncTable, disk: Disk, network: Network) -> None:
         bench, writers = self._bench, range(1, 1 + PROCESSES)
         seed = bench.settings.seed
-        loop = ClosedLoop(tablet, RowSource(0, seed))
+        loop = SingleWrites(table, RowSource(0, seed))
         bench.note(f"starting {PROCESSES} client processes")
-        fleet = await Fleet.start(bench.cluster.addresses, tablet.tablet_id, writers, seed)
+        fleet = await Fleet.start(bench.cluster.addresses, table.name, writers, seed)
         try:
             bench.note("warming up")
             self._count([0], [await loop.run(WARM_UP_IN_FLIGHT, WARM_UP_S)])
@@ -61,7 +61,7 @@ class Writes:
         finally:
             await fleet.stop()
 
-    def _measures(self, loop: ClosedLoop, fleet: Fleet, disk: Disk, network: Network) -> list[Measure]:
+    def _measures(self, loop: SingleWrites, fleet: Fleet, disk: Disk, network: Network) -> list[Measure]:
         report, seconds = self._report, self._bench.settings.seconds
 
         async def bare() -> None:
@@ -87,14 +87,13 @@ class Writes:
             self._report.problems += sample.problems
         return self._report.ok
 
-    async def _verify(self, tablet: Tablet) -> None:
+    async def _verify(self, table: AsyncTable) -> None:
         bench, report = self._bench, self._report
         bench.note("reading every row back")
         found = Verification(self._acked)
-        (key,) = tablet.schema.key
-        async for batch in tablet.scan(ScanSpec(columns=(key,))):
+        async for batch in table.scan(KEY):
             bench.cluster.check()
-            found.take(batch.values(0))
+            found.take(batch.column(0).to_pylist())
         tally = found.tally()
         report.rows_acked = sum(self._acked.values())
         report.rows_read = tally.read

@@ -9,8 +9,8 @@ from typing import Any
 from stelae.client.table import AsyncTable
 from stelae.local.cluster import TabletSpec
 from stelae.spi.ids import TabletId
+from stelae_bench.closed_loop import run_calls
 from stelae_bench.cluster_context import Bench
-from stelae_bench.cluster_ops import run_calls
 from stelae_bench.report import round_of
 from stelae_bench.ycsb import FIELDS, WORKLOADS, Chooser, Kind, Population, Step, Values, key_of
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import TabletId
-from stelae_bench.closed_loop import TIMEOUT_S, Sample
+from stelae_bench.closed_loop import Sample
+from stelae_bench.single_writes import TIMEOUT_S
 from stelae_bench.writer_process import Go, Task
 
 START_TIMEOUT_S = 30.0
@@ -37,7 +37,7 @@ class Fleet:
         self._processes: list[Process] = []
 
     @classmethod
-    async def start(cls, addresses: Sequence[str], tablet_id: TabletId, writers: Sequence[int], seed: int) -> Fleet:
+    async def start(cls, addresses: Sequence[str], table: str, writers: Sequence[int], seed: int) -> Fleet:
         """Start one process per writer; return when all are connected. On error none is left.
 
         Raises:
@@ -46,7 +46,7 @@ class Fleet:
         fleet = cls()
         try:
             for writer in writers:
-                task = Task(addresses=list(addresses), tablet_id=tablet_id, writer=writer, seed=seed)
+                task = Task(addresses=list(addresses), table=table, writer=writer, seed=seed)
                 fleet._processes.append(await _spawn(task))
             await fleet._lines(START_TIMEOUT_S)
         except BaseException:

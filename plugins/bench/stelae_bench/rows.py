@@ -17,6 +17,7 @@ COLUMNS: tuple[Mapping[str, Any], ...] = (
     {"name": "at", "type": "timestamp", "nullable": False},
 )
 KEY = ("id",)
+NAMES = tuple(column["name"] for column in COLUMNS)
 
 WRITER_SHIFT = 40
 """A writer's number stands above this bit of its keys: so writers never meet."""
@@ -51,11 +52,11 @@ class RowSource:
         """How many rows were taken."""
         return self._next - self._first
 
-    def next(self) -> tuple[Any, ...]:
-        """Return a row that nobody has had."""
+    def next(self) -> dict[str, Any]:
+        """Return the next row, by column."""
         key = self._next
         self._next = key + 1
-        return (key, *self._pool[key % POOL_ROWS])
+        return dict(zip(NAMES, (key, *self._pool[key % POOL_ROWS]), strict=True))
 
 
 def _values(rng: random.Random) -> tuple[Any, ...]:

@@ -12,17 +12,16 @@ import time
 
 import msgspec
 
-from stelae.client.client import Client
-from stelae.spi.ids import TabletId
-from stelae_bench.closed_loop import ClosedLoop
+from stelae.client.aio import connect_async
 from stelae_bench.rows import RowSource
+from stelae_bench.single_writes import SingleWrites
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to write and as whom. ``writer`` is this process's number among all writers."""
+    """Which table to write to, and as which of all writers, numbered from 0."""
 
     addresses: list[str]
-    tablet_id: TabletId
+    table: str
     writer: int
     seed: int
 
@@ -45,9 +44,8 @@ async def _serve(task: Task) -> None:
     commands = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
-    async with await Client.connect(task.addresses) as client:
-        tablet = await client.tablet(task.tablet_id)
-        writes = ClosedLoop(tablet, RowSource(task.writer, task.seed))
+    async with await connect_async(task.addresses) as client:
+        writes = SingleWrites(await client.table(task.table), RowSource(task.writer, task.seed))
         _say(b"")
         while line := await commands.readline():
             go = msgspec.json.decode(line, type=Go)

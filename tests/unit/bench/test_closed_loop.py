@@ -1,91 +1,58 @@
-"""The closed loop: so many in flight, each answer sends the next, whatever goes wrong ends it."""
+"""The closed loop of calls: so many in flight, each with its latency; the first problem ends it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from typing import Any
 
-import pytest
-
-from stelae.spi.errors import DeadlineExceeded
-from stelae.spi.write import OpKind, OpResult, RowCode, RowError
-from stelae_bench.closed_loop import ClosedLoop, Sample
-from stelae_bench.rows import RowSource
-
-FINE = OpResult(1)
-Row = tuple[Any, ...]
+from stelae.spi.errors import Unavailable
+from stelae_bench.closed_loop import Sample, run_calls
 
 
-class Tablet:
-    """Answers each write some turns of the loop later; keeps what it was sent."""
+class Calls:
+    """Calls that take some turns of the loop; number ``bad`` goes wrong."""
 
-    def __init__(self, answer: Callable[[int], OpResult | Exception]) -> None:
-        self._answer = answer
-        self._open: deque[tuple[int, asyncio.Future[OpResult]]] = deque()
-        self.sent: list[tuple[OpKind, list[Row]]] = []
-        self.in_flight_max = 0
+    def __init__(self, bad: int = -1, error: Exception | None = None) -> None:
+        self.begun = self.open = self.open_max = 0
+        self._bad, self._error = bad, error
 
-    def write(self, kind: OpKind, rows: list[Row], *, timeout_s: float) -> asyncio.Future[OpResult]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[OpResult] = loop.create_future()
-        self._open.append((len(self.sent), future))
-        self.sent.append((kind, rows))
-        self.in_flight_max = max(self.in_flight_max, len(self._open))
-        loop.call_later(0.0005, self._settle)
-        return future
-
-    def _settle(self) -> None:
-        number, future = self._open.popleft()
-        answer = self._answer(number)
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+    async def __call__(self) -> str:
+        number, self.begun = self.begun, self.begun + 1
+        self.open += 1
+        self.open_max = max(self.open_max, self.open)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.open -= 1
+        if number == self._bad:
+            if self._error is not None:
+                raise self._error
+            return "the answer was wrong"
+        return ""
 
 
-def run(
-    in_flight: int, answer: Callable[[int], OpResult | Exception] = lambda _: FINE
-) -> tuple[Tablet, RowSource, Sample]:
-    async def go() -> tuple[Tablet, RowSource, Sample]:
-        tablet, rows = Tablet(answer), RowSource(0, seed=1)
-        sample = await ClosedLoop(tablet, rows).run(in_flight, 0.05)  # type: ignore[arg-type]
-        return tablet, rows, sample
-
-    return asyncio.run(asyncio.wait_for(go(), 20))
+def run(calls: Calls, in_flight: int) -> Sample:
+    return asyncio.run(asyncio.wait_for(run_calls(calls, in_flight, 0.03), 20))
 
 
-@pytest.mark.parametrize("in_flight", [1, 7])
-def test_as_many_as_asked_for_are_in_flight_and_all_are_answered_in_the_end(in_flight: int) -> None:
-    tablet, rows, sample = run(in_flight)
-    assert tablet.in_flight_max == in_flight
-    assert len(sample.latencies_ms) == len(tablet.sent) == rows.count > in_flight
+def test_as_many_as_asked_for_are_in_flight_and_all_are_answered_at_the_end() -> None:
+    calls = Calls()
+    sample = run(calls, 5)
+    assert (calls.open_max, calls.open) == (5, 0)
+    assert len(sample.latencies_ms) == calls.begun > 5
     assert sample.problems == []
 
 
-def test_each_write_is_one_new_row_in_a_call_of_its_own() -> None:
-    tablet, _, _ = run(4)
-    assert {(kind, len(given)) for kind, given in tablet.sent} == {(OpKind.INSERT, 1)}
-    assert [given[0][0] for _, given in tablet.sent] == list(range(len(tablet.sent)))
-
-
-def test_time_goes_from_the_first_write_to_the_last_answer() -> None:
-    _, _, sample = run(1)
+def test_time_goes_from_the_first_call_to_the_last_answer() -> None:
+    sample = run(Calls(), 1)
     assert sample.ended - sample.began >= sum(sample.latencies_ms) / 1000 > 0
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (DeadlineExceeded("no leader"), "a write failed: no leader"),
-        (OpResult(0, (), "TOO_LARGE", "by far"), "a write was refused: TOO_LARGE: by far"),
-        (OpResult(1, (RowError(0, RowCode.ALREADY_PRESENT),)), "a row was not taken: ALREADY_"),
-    ],
-)
-def test_the_first_problem_ends_the_round_and_is_told(answer: OpResult | Exception, words: str) -> None:
-    tablet, _, sample = run(4, lambda number: answer if number == 10 else FINE)
-    assert len(tablet.sent) < 30
-    assert len(sample.latencies_ms) == len(tablet.sent) - 1
-    (problem,) = sample.problems
-    assert problem.startswith(words)
+def test_a_wrong_answer_ends_the_run_and_counts_no_latency() -> None:
+    calls = Calls(bad=7)
+    sample = run(calls, 3)
+    assert sample.problems == ["the answer was wrong"]
+    assert len(sample.latencies_ms) == calls.begun - 1 < 12
+
+
+def test_a_call_that_fails_is_a_problem_with_its_reason() -> None:
+    sample = run(Calls(bad=0, error=Unavailable("no leader")), 1)
+    assert (sample.problems, sample.latencies_ms) == (["a call failed: no leader"], [])

@@ -41,7 +41,7 @@ def cached(folder: Path, scale: str, count: int) -> Path:
 def test_mixed_rows_are_those_of_single_row_writes_with_keys_that_count_up() -> None:
     data = mixed(POOL_ROWS + 10, seed=3)
     source = RowSource(0, seed=3)
-    assert fits(data).to_rows() == [source.next() for _ in range(POOL_ROWS + 10)]
+    assert fits(data).to_rows() == [tuple(source.next().values()) for _ in range(POOL_ROWS + 10)]
 
 
 def test_lineitem_of_the_cache_is_cut_to_the_rows_wanted_and_fits_its_schema(tmp_path: Path) -> None:

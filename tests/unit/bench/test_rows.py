@@ -20,18 +20,18 @@ def test_rows_have_eight_mixed_columns_that_fit_their_schema() -> None:
     assert len(COLUMNS) == 8
     assert len({column["type"] for column in COLUMNS}) == 7
     assert (COLUMNS[0]["name"],) == KEY
-    assert RowBatch.from_equal_rows(schema.layout, rows).num_rows == 5000
+    assert RowBatch.from_equal_rows(schema.layout, [tuple(row.values()) for row in rows]).num_rows == 5000
 
 
 def test_no_key_is_given_twice_by_one_writer_or_by_two() -> None:
     sources = [RowSource(writer, seed=1) for writer in range(3)]
-    taken = [source.next()[0] for source in sources for _ in range(10_000)]
+    taken = [source.next()["id"] for source in sources for _ in range(10_000)]
     assert len(set(taken)) == len(taken)
     assert [source.count for source in sources] == [10_000] * 3
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
-    def rows(seed: int) -> list[tuple[object, ...]]:
+    def rows(seed: int) -> list[dict[str, object]]:
         source = RowSource(2, seed)
         return [source.next() for _ in range(100)]
 

@@ -68,6 +68,7 @@ class MemoryTablet:
         self.follows: list[bool] = []
         self.pages: list[tuple[ScanSpec, int | None, int | None]] = []
         self.held = False
+        self.retries = 0
         self.error: Exception | None = None
         self._waiting: list[tuple[Operation, asyncio.Future[OpResult]]] = []
         self._results = ResultsTable()

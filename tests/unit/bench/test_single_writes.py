@@ -1,0 +1,56 @@
+"""Single-row writes: what users call, one row in each call."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.errors import CallerError, DeadlineExceeded
+from stelae_bench.closed_loop import Sample
+from stelae_bench.rows import COLUMNS, KEY, RowSource
+from stelae_bench.single_writes import SingleWrites
+from tests.unit.client.tablets import MemoryTable
+
+SCHEMA = schema_from_plain({"columns": COLUMNS, "key": KEY})
+
+
+def run(in_flight: int, error: Exception | None = None, second_writer: int = 1) -> tuple[MemoryTable, list[Sample]]:
+    """Two rounds. Before the second one, the tablet begins to answer with ``error``; ``second_writer`` writes it."""
+
+    async def go() -> tuple[MemoryTable, list[Sample]]:
+        world = MemoryTable(SCHEMA)
+        first = await SingleWrites(world.table, RowSource(0, seed=1)).run(in_flight, 0.05)
+        world.tablets[0].error = error
+        return world, [first, await SingleWrites(world.table, RowSource(second_writer, seed=1)).run(in_flight, 0.05)]
+
+    return asyncio.run(asyncio.wait_for(go(), 20))
+
+
+@pytest.mark.parametrize("in_flight", [1, 7])
+def test_each_write_is_one_new_row_in_a_call_of_its_own(in_flight: int) -> None:
+    world, samples = run(in_flight)
+    assert [sample.problems for sample in samples] == [[], []]
+    answered = sum(len(sample.latencies_ms) for sample in samples)
+    assert [answered] == [len(world.tablets[0].operations)] == world.held_rows()
+    assert answered > 2
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (DeadlineExceeded("no leader"), "a row was not taken: row 0: UNKNOWN_OUTCOME: no leader"),
+        (CallerError("by far too large"), "a row was not taken: row 0: BAD_REQUEST: by far too large"),
+    ],
+)
+def test_a_write_that_fails_ends_the_round_and_is_told(error: Exception, words: str) -> None:
+    _, (_, sample) = run(4, error)
+    assert sample.latencies_ms == []
+    assert sample.problems[0] == words
+
+
+def test_a_row_that_was_not_taken_ends_the_round_and_is_told() -> None:
+    _, (_, sample) = run(1, second_writer=0)
+    (problem,) = sample.problems
+    assert problem == "a row was not taken: row 0: ALREADY_PRESENT: a row with this key exists"
