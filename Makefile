@@ -15,12 +15,13 @@ GROUPS_MORE := lint format types docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check install install-dev ratchet clean $(GROUPS_TEST) $(GROUPS_MORE)
+.PHONY: help demo test check soak install install-dev ratchet clean $(GROUPS_TEST) $(GROUPS_MORE)
 
 help:
 	@echo "make demo     install, then: a cluster, a server and a master killed, every row accounted for"
 	@echo "make test     install what tests need, then run them"
 	@echo "make check    make test, then lint, format, types and docs; prints the time of each group"
+	@echo "make soak     the long groups: 1000 seeds, planted bugs on many seeds, long property tests, load"
 	@echo "make GROUP    one group: $(GROUPS_TEST) $(GROUPS_MORE)"
 	@echo "make ratchet  lower the limits on long functions to what the code has reached"
 	@echo "make clean    remove .venv and everything generated"
@@ -68,6 +69,9 @@ test: $(STAMP_DEV)
 
 check: $(STAMP_DEV)
 	$(BIN)/python .ci/check.py $(GROUPS_TEST) $(GROUPS_MORE)
+
+soak: $(STAMP_DEV)
+	$(BIN)/python .ci/check.py --soak
 
 $(GROUPS_TEST) $(GROUPS_MORE): $(STAMP_DEV)
 	$(BIN)/python .ci/check.py $@ -- $(ARGS)

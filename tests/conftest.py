@@ -1,7 +1,8 @@
 """What holds for every test: examples are drawn the same way each time, and no clock judges them.
 
 A property test that fails today must fail tomorrow on another machine, so the draws derive from the
-test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it.
+test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it, and of `make soak`,
+which draws new examples each time and prints how to repeat one that fails.
 
 The width of whoever's terminal is taken out of the environment, where readline puts it for the processes of xdist: what
 is printed into a pipe is not wrapped, unless a test says how wide it is."""
@@ -22,4 +23,5 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.load_profile("stelae")
+settings.register_profile("soak", settings.get_profile("stelae"), max_examples=2_000, derandomize=False)
+settings.load_profile("soak" if os.environ.get("STELAE_SOAK") else "stelae")
