@@ -175,13 +175,16 @@ class Node:
             on_failed=self.failures.append,
             later=lambda call: None,
         )
+        retention = Retention(found.superblock.flushed.index, 0, found.log.base.index)
+        retention.all_replicated(1 << 40)
         flusher = Flusher(
             file=self.file,
             superblock=found.superblock,
             applier=applier,
             writer=writer,
             pool=self.pool,
-            retention=Retention(found.superblock.flushed.index, 0),
+            retention=retention,
+            log_base=found.log.base,
             flush_bytes=1 << 40,
             memory_bytes_max=self.memory_bytes_max,
             on_failed=self.failures.append,
