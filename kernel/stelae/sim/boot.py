@@ -230,17 +230,12 @@ class Boot:
     ) -> Replica:
         record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
         files = StoreFiles(self._disk, STORE, self._node, self._around.watch)
-
-        def saved(block: Superblock) -> None:
-            files.saved(block)
-            self._keep_for_the_slowest(replica)
-
-        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, saved)
+        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, files.saved)
         block = superblock_file.load()
         engines, cores = self._engines(wal, block.store_engine, files)
         recovered = recover(block, record, engines, STORE)
         network = WatchedNetwork(traffic, self._node, self._around.watch, cores)
-        replica = assemble(
+        return assemble(
             recovered,
             engines,
             self._ports(wal, writer, network, traffic, hybrid, observer),
@@ -254,12 +249,6 @@ class Boot:
             ),
             rng=self._rng("core"),
         )
-        self._keep_for_the_slowest(replica)
-        return replica
-
-    def _keep_for_the_slowest(self, replica: Replica) -> None:
-        """Hold the log for whoever may still need it: nothing copies a tablet yet, so none may be left behind."""
-        replica.flusher.retention.anchor("slowest", self._around.watch.world.settled() + 1)
 
     def _engines(self, wal: WalTap, store: str, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
         """Return the engines with their taps, and the list that will hold the core."""
