@@ -402,6 +402,27 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=3,
     ),
     Mutant(
+        name="retention: followers hold nothing for a peer that lags",
+        rule="durability 4",
+        target="stelae_consensus_raft.replica:Replica.replicated_on_all",
+        replacement=mutations.follow_and_hold_nothing,
+        invariant="log_retention",
+    ),
+    Mutant(
+        name="retention: a new leader leaves out the peers that it has not heard yet",
+        rule="durability 4",
+        target="stelae_consensus_raft.leader:Leader._note_all_replicated",
+        replacement=mutations.count_only_peers_that_were_heard,
+        invariant="log_retention",
+    ),
+    Mutant(
+        name="retention: after a start all that is flushed may go",
+        rule="durability 4",
+        target="stelae.host.retention:Retention.__init__",
+        replacement=mutations.start_without_holding,
+        invariant="log_retention",
+    ),
+    Mutant(
         name="bootstrap: the first entry behind what is flushed is not replayed",
         rule="durability 3",
         target="stelae.lifecycle.bootstrap:_Replay.run",
