@@ -5,34 +5,9 @@ never called, or is caught by anything but its invariant fails its test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 from tests.sim import mutations
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """One planted bug.
-
-    Attributes:
-        rule: what it breaks: a rule of the design, or a section of the Raft paper.
-        target: the function that is replaced.
-        replacement: called with the original, then with the call's arguments.
-        invariant: the one that must report it.
-        seed: where the search for a run that shows it begins.
-        seeds_max: how many seeds are tried; more for what needs a rare coincidence.
-    """
-
-    name: str
-    rule: str
-    target: str
-    replacement: Callable[..., Any]
-    invariant: str
-    seed: int = 1
-    seeds_max: int = 80
-
+from tests.sim.planted_bug import Mutant
+from tests.sim.retention_mutants import RETENTION_MUTANTS
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -402,27 +377,6 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=3,
     ),
     Mutant(
-        name="retention: followers hold nothing for a peer that lags",
-        rule="durability 4",
-        target="stelae_consensus_raft.replica:Replica.replicated_on_all",
-        replacement=mutations.follow_and_hold_nothing,
-        invariant="log_retention",
-    ),
-    Mutant(
-        name="retention: a new leader leaves out the peers that it has not heard yet",
-        rule="durability 4",
-        target="stelae_consensus_raft.leader:Leader._note_all_replicated",
-        replacement=mutations.count_only_peers_that_were_heard,
-        invariant="log_retention",
-    ),
-    Mutant(
-        name="retention: after a start all that is flushed may go",
-        rule="durability 4",
-        target="stelae.host.retention:Retention.__init__",
-        replacement=mutations.start_without_holding,
-        invariant="log_retention",
-    ),
-    Mutant(
         name="bootstrap: the first entry behind what is flushed is not replayed",
         rule="durability 3",
         target="stelae.lifecycle.bootstrap:_Replay.run",
@@ -502,4 +456,7 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="snapshot_repeatability",
         seed=20,
     ),
+    *RETENTION_MUTANTS,
 )
+
+__all__ = ["MUTANTS", "Mutant"]

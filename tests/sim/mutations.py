@@ -356,20 +356,6 @@ def collect_what_is_not_flushed(original: Original, self: Any) -> int:
     return int(original(self))
 
 
-def follow_and_hold_nothing(original: Original, self: Any, index: int) -> None:
-    original(self, self.commit if self.leadership is None else index)
-
-
-def count_only_peers_that_were_heard(original: Original, self: Any, lead: Any) -> None:
-    heard = [peer.match for peer in lead.peers.values() if peer.match]
-    self._replica.replicated_on_all(min([self._replica.durable.index, *heard]))
-
-
-def start_without_holding(original: Original, self: Any, flushed: int, *state: Any) -> None:
-    original(self, flushed, *state)
-    self._all_replicated_index = flushed
-
-
 def keep_the_manifest_of_before(original: Original, self: Any, edit: Any) -> Any:
     block, before = original(self, edit), self.superblock.manifest
     # Not where files go as well: a store that lacks files cannot start, which is another defect.

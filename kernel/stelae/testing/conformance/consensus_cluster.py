@@ -276,21 +276,19 @@ class Cluster:
         self.step(number, Persisted(ready.id))
 
     def collect(self, number: int, upto: int | None = None) -> None:
-        """Let go of a node's log up to an index, as a driver does; without one, as far as the core allows. The core is
-        not told: it learns of it when it asks for what is gone."""
-        node = self.nodes[number]
+        """Collect a node's log up to an index, or as far as its core allows. The core hears of it later, if at all."""
+        node, disk = self.nodes[number], self.nodes[number].disk
         index = node.status.all_replicated_index if upto is None else upto
-        assert index <= min(node.status.commit, node.disk.last.index), "collects what is not committed and durable"
-        count = index - node.disk.base.index
-        if count > 0:
-            node.disk.base = node.disk.entries[count - 1].op_id
-            del node.disk.entries[:count], node.log[:count]
+        assert index <= min(node.status.commit, disk.last.index), "collects what is not committed and durable"
+        if (count := index - disk.base.index) > 0:
+            disk.base = disk.entries[count - 1].op_id
+            del disk.entries[:count], node.log[:count]
 
     def install(self, number: int, source: int) -> None:
-        """Give a node that is down the log of another one, as whoever restores a replica does; votes stay its own."""
+        """Give a node that is down the log of another one; its votes stay its own."""
         disk, found = self.nodes[number].disk, self.nodes[source].disk
-        disk.base, disk.entries, disk.config = found.base, list(found.entries), found.config
-        disk.commit_hint = found.commit_hint
+        disk.base, disk.entries = found.base, list(found.entries)
+        disk.config, disk.commit_hint = found.config, found.commit_hint
 
     def fail_persist(self, number: int) -> None:
         """The oldest Ready and all behind it fail: their entries are lost, their votes are not."""
