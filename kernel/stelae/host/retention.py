@@ -5,10 +5,10 @@ Pure. The least of these is the highest index that may go:
 - what the store has flushed, with the exactly-once results of the same op id;
 - the entry before the oldest config that is not yet in durable consensus metadata. All of them are needed: the newest
   may be rolled back, and then the one before it is in force;
-- every anchor: an index that somebody still needs, such as a copy that is under way;
-- what every member of the config is known to hold durably. A member of which nothing is known holds the whole log,
-  so after a start the log is kept until the leader has told how far its peers are. ``peers_bytes_max`` bounds what
-  is kept for them: a peer that lags further behind needs a copy."""
+- every anchor: an index that is still needed, for example by a copy that is under way;
+- what every member of the config is known to hold durably. A member of which nothing is known needs the whole log,
+  so after a start the log is kept until the core knows more. ``peers_bytes_max`` bounds what is kept for them: a
+  peer that lags further behind needs a copy."""
 
 from collections.abc import Sequence
 

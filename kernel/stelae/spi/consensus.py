@@ -28,8 +28,8 @@ Lagging peers
 
     1. A leader states an index up to which it knows the committed log to be durable on every member of its config,
        itself included. A member that has not acknowledged anything in its term counts as 0.
-    2. It tells its followers in messages that it sends them anyway. A core keeps the highest index that it was told or
-       found, across terms: committed entries that are durable on every member stay so. A restored core states 0.
+    2. It tells its followers in messages that it sends them anyway. A core states the highest index that it received or
+       computed, in any term: committed entries that are durable on every member stay so. A restored core states 0.
     3. A peer that needs entries below the log's base is in state ``"COPY"``: one ``CopyRequest``, and no more ranges.
        ``CopyFinished`` ends this state; so does a reply that shows that the peer's log reaches the base by now."""
 
@@ -230,8 +230,8 @@ class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
 
 
 class CopyFinished(msgspec.Struct, frozen=True, gc=False):
-    """A copy to a peer ended; ``through`` is its last op id, ``None`` if it failed. The leader asks the peer where its
-    log is now, and goes on from there; a peer that still lacks what the log has not got is requested again."""
+    """A copy to a peer ended; ``through`` is its last op id, ``None`` if it failed. The leader probes the peer at that
+    position, and continues from where their logs agree. A peer that still lacks collected entries gets a new request."""
 
     peer: NodeId
     through: OpId | None

@@ -11,7 +11,7 @@ from stelae_consensus_raft.progress import PeerState, Progress
 from stelae_consensus_raft.replica import Leadership, Replica
 
 IDLE_LOG_BYTES = 64 << 10
-"""A peer of an idle tablet is told that all members hold the log once that frees so much of it."""
+"""A peer of an idle tablet gets a message about ``all_replicated`` of its own if that frees so much of its log."""
 
 IDLE_RETRIES = 4
 """A tablet is idle for a peer to which nothing was sent for so many retry intervals."""
@@ -152,12 +152,12 @@ class Feeder:
         return peer.state is PeerState.REPLICATE and peer.commit_known < replica.commit
 
     def _owes_idle(self, peer: Progress) -> bool:
-        """True if the peer keeps much of its log only because no message went to it since all members have it."""
+        """True if the peer keeps much of its log only because it got no message since all members hold the log."""
         replica = self._replica
-        told, known = peer.all_replicated_sent, replica.all_replicated
-        if told >= known or peer.state is not PeerState.REPLICATE or peer.in_flight_count:
+        sent, known = peer.all_replicated_sent, replica.all_replicated
+        if sent >= known or peer.state is not PeerState.REPLICATE or peer.in_flight_count:
             return False
-        return replica.sizes.between(told, known) >= IDLE_LOG_BYTES
+        return replica.sizes.between(sent, known) >= IDLE_LOG_BYTES
 
     def deadline_us(self, lead: Leadership) -> int | None:
         """When something unanswered is to be repeated next, or news may be told."""
