@@ -231,7 +231,8 @@ class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
 
 class CopyFinished(msgspec.Struct, frozen=True, gc=False):
     """A copy to a peer ended; ``through`` is its last op id, ``None`` if it failed. The leader probes the peer at that
-    position, and continues from where their logs agree. A peer that still lacks collected entries gets a new request."""
+    position, and continues from where their logs agree. For a peer that still lacks collected entries it makes a new
+    request."""
 
     peer: NodeId
     through: OpId | None
