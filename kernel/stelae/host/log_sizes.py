@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from stelae.spi.log import Entry
 
-MARKS_MAX = 4096
-"""Positions that are remembered. With more of them, every second one is forgotten."""
+MARKS_MAX = 512
+"""Positions that are remembered. With more of them, every second one is forgotten. A node may recover thousands of
+logs, each of which has its own."""
 
 
 class LogSizes:

@@ -36,7 +36,7 @@ class Retention:
         self._anchors: dict[str, int] = {}
         self._all_replicated_index = base_index
         self._peers_bytes_max = peers_bytes_max
-        self._sizes = LogSizes(base_index) if sizes is None else sizes
+        self._sizes = sizes if sizes is not None and peers_bytes_max else LogSizes(base_index)
         self._bound()
 
     def flushed(self, index: int) -> None:

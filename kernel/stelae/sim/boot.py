@@ -55,6 +55,8 @@ STORE = f"{LAYOUT.data}/{TABLET}"
 SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="value", type="string")), (1,))
 CACHE_BYTES_MAX = 4_096
 """Small, so that replication and apply also read the log."""
+FAR_BOUND = 1 << 40
+"""More than any run writes: bytes are counted, and a log is kept as if there were no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +248,7 @@ class Boot:
                 range_bytes_max=self._around.profile.append_bytes_max,
                 flush_bytes=self._around.profile.store.flush_bytes,
                 memory_bytes_max=self._around.profile.store.memory_bytes_max,
+                lagging_peer_bytes_max=FAR_BOUND if chance(self._rng("bound"), 0.5) else 0,
             ),
             rng=self._rng("core"),
         )
