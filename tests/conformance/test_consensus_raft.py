@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import Outbound
+from stelae.spi.consensus import Outbound, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, election
@@ -103,7 +103,39 @@ def _hands_over_for_ever(self: Transfers) -> None:
     return None
 
 
+def _hears_no_compaction(self: Leader, event: RangeCompacted) -> None:
+    self.on_range_sent(RangeSent(event.peer, event.asked, None))
+
+
+def _leaves_out_silent_peers(self: Leader, lead: Leadership) -> None:
+    heard = [peer.match for peer in lead.peers.values() if peer.match]
+    self._replica.replicated_on_all(min([self._replica.durable.index, *heard]))
+
+
+def _leaves_out_learners(self: Leader, lead: Leadership) -> None:
+    self._replica.replicated_on_all(min([self._replica.durable.index, *(peer.match for peer in lead.voting)]))
+
+
+def _leaves_out_itself(self: Leader, lead: Leadership) -> None:
+    self._replica.replicated_on_all(min(peer.match for peer in lead.peers.values()))
+
+
+def _tells_no_follower(self: Replica, index: int) -> None:
+    if self.leadership is not None:
+        self.all_replicated = max(self.all_replicated, min(index, self.commit))
+
+
+def _never_asks_again(self: Feeder, lead: Leadership, peer: Progress, heard_at_us: int) -> None:
+    return None
+
+
 PLANTED = [
+    (Leader, "on_range_compacted", _hears_no_compaction, "a_peer_that_the_log_cannot_catch_up"),
+    (Leader, "_note_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_say"),
+    (Leader, "_note_all_replicated", _leaves_out_learners, "a_learner_keeps_the_log"),
+    (Leader, "_note_all_replicated", _leaves_out_itself, "a_leader_that_lacks_its_own_entries"),
+    (Replica, "replicated_on_all", _tells_no_follower, "leader_and_followers_know"),
+    (Feeder, "ask_again", _never_asks_again, "a_peer_that_was_restored_elsewhere"),
     (Transfers, "flush", _tells_a_successor_that_lags, "a_successor_that_lags_gets_the_log_first"),
     (Transfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_is_not_heard_of"),
     (Replica, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.client import Client
+from stelae.client.client import Client, Tablet
 from stelae.spi.errors import SchemaMismatch, TooOld
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind
@@ -58,6 +58,44 @@ def test_rows_are_flushed_the_log_is_collected_and_a_restart_finds_both(tmp_path
             await until(lambda: agree(cluster))
 
     asyncio.run(run())
+
+
+def test_a_replica_that_was_down_while_the_others_restarted_and_flushed_catches_up_by_itself(tmp_path: Path) -> None:
+    """Followers held nothing for it, and a restart forgot how far it was: it needed a copy, for ever."""
+
+    async def run() -> None:
+        async with running(tmp_path, COLUMNAR) as cluster, connected(cluster) as tablet:
+            await insert(tablet, range(50))
+            await until(lambda: agree(cluster))
+            late = next(node_id for node_id in cluster.ids if node_id != cluster.leader())
+            had = cluster.nodes[late].replicas[TABLET].status.last.index
+            await cluster.stop(late)
+            count = await load_and_flush(cluster, tablet, 50)
+            for node_id in list(cluster.nodes):
+                await cluster.stop(node_id)
+                await cluster.start(node_id)
+                await until(lambda: cluster.leader() is not None)
+            count = await load_and_flush(cluster, tablet, count)
+            assert max(bases(cluster)) <= had, "the log that the stopped replica lacks is kept"
+            await cluster.start(late)
+            await until(lambda: agree(cluster))
+            assert await read_ids(tablet) == list(range(count))
+            async with asyncio.timeout(WAIT_S):
+                while min(bases(cluster)) <= had:  # All have it: the log may go, also on followers.
+                    await insert(tablet, range(count, count + 50))
+                    count += 50
+
+    asyncio.run(run())
+
+
+async def load_and_flush(cluster: Cluster, tablet: Tablet, count: int) -> int:
+    """Insert rows until each running replica has flushed twice what it had; return how many rows there are."""
+    wanted = max(max(flushed(cluster)) * 2, 200)
+    async with asyncio.timeout(WAIT_S):
+        while min(flushed(cluster)) < wanted:
+            await insert(tablet, range(count, count + 50))
+            count += 50
+    return count
 
 
 def test_beyond_a_bound_a_log_is_not_held_for_a_peer_that_lags_and_it_needs_a_copy(

@@ -27,10 +27,15 @@ Commands (times in ms, nodes by number):
     fail N                      the disk of N fails: held Readies are lost
     crash N [K]                 stop N, after K durable effects of its oldest held Ready
     start N                     start N from what was durable
+    collect N INDEX             the log of N is let go up to an index
+    install N M                 N, which is down, gets the log of M
+    copied N PEER [INDEX]       N hears that a copy to a peer ended at an index, or failed
+    unreachable N PEER          N hears that the link to a peer is down
     isolate N... | heal         cut or mend links
     advance MS                  time passes: heartbeats and deadlines, and messages arrive at once
     wait MS                     time passes without heartbeats, and nothing arrives
     status                      one line per node
+    peers N                     what node N, the leader, knows of its peers
     log N                       the log of node N"""
 
 from __future__ import annotations
@@ -40,10 +45,10 @@ from pathlib import Path
 
 import msgspec
 
-from stelae.spi.consensus import Campaign, MemberType, Ready, StepDown
+from stelae.spi.consensus import Campaign, CopyFinished, MemberType, PeerProgress, PeerUnreachable, Ready, StepDown
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
-from stelae.testing.conformance.consensus_cluster import Cluster, Node, Packet
+from stelae.testing.conformance.consensus_cluster import Cluster, Node, Packet, node_name
 from stelae_consensus_raft import RaftEngine
 
 SEPARATOR = "----"
@@ -161,6 +166,23 @@ class Trace:
         self.cluster.start(int(number))
         return [_status(self.cluster.nodes[int(number)])]
 
+    def do_collect(self, number: str, index: str) -> None:
+        self.cluster.collect(int(number), int(index))
+
+    def do_install(self, number: str, source: str) -> None:
+        self.cluster.install(int(number), int(source))
+
+    def do_copied(self, number: str, peer: str, index: str | None = None) -> None:
+        log = {entry.op_id.index: entry.op_id for entry in self.cluster.nodes[int(number)].log}
+        through = None if index is None else log[int(index)]
+        self.cluster.step(int(number), CopyFinished(node_name(int(peer)), through))
+
+    def do_unreachable(self, number: str, peer: str) -> None:
+        self.cluster.step(int(number), PeerUnreachable(node_name(int(peer))))
+
+    def do_peers(self, number: str) -> list[str]:
+        return [_peer(peer) for peer in self.cluster.nodes[int(number)].status.peers]
+
     def do_isolate(self, *numbers: str) -> None:
         self.cluster.isolate(*(int(number) for number in numbers))
 
@@ -199,6 +221,10 @@ def _status(node: Node) -> str:
         f"durable {status.durable_index} commit {status.commit}"
         f"{' serving' if status.serving else ''}"
     )
+
+
+def _peer(peer: PeerProgress) -> str:
+    return f"{_node(peer.node_id)} {peer.state} match {peer.match_index} next {peer.next_index}"
 
 
 def _effects(ready: Ready) -> Iterator[str]:

@@ -133,7 +133,7 @@ def _print_matrix(tablet: TabletHealth, addresses: Mapping[NodeId, str]) -> None
             r.address,
             r.last,
             *((r.commit, r.applied) if r.term else "--"),
-            r.in_short or ("no leader" if r.configuring else "runs"),
+            r.in_short or ("needs a copy" if r.needs_copy else "no leader" if r.configuring else "runs"),
         )
         for r in tablet.replicas
     ]

@@ -150,6 +150,7 @@ def _plain_replica(replica: ReplicaHealth, found: Survey, line: ServerLine | Non
         "applied": replica.applied,
         "config": replica.config,
         "size_bytes": replica.size_bytes,
+        "needs_copy": replica.needs_copy,
         "unheard": [found.address_of(node) for node in replica.unheard],
         "location": "" if line is None else line.location,
         "silent_ms": None if line is None else line.silent_ms,

@@ -1,9 +1,9 @@
 """Whether a cluster is healthy: a judgement of what its masters and servers said, and nothing else.
 
-A tablet is HEALTHY if all of its members run and agree on one leader; UNDER_REPLICATED if some do not run but a
-majority agrees; CONSENSUS_MISMATCH if running replicas name different leaders, terms or members, or other members than
-the masters; UNAVAILABLE without a majority or without a leader; UNFINISHED while masters are still making, changing or
-replacing it."""
+A tablet is HEALTHY if all of its members run and agree on one leader; UNDER_REPLICATED if a majority does, and some
+do not run, or need a copy because the log no longer has what they lack; CONSENSUS_MISMATCH if running replicas name
+different leaders, terms or members, or other members than the masters; UNAVAILABLE without a majority or without a
+leader; UNFINISHED while masters are still making, changing or replacing it."""
 
 from __future__ import annotations
 
@@ -73,11 +73,15 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     unheard: tuple[NodeId, ...] = ()  #: Members that this one, the leader, has not heard for too long.
     problem: str = ""
     configuring: bool = False
+    log_begins: int | None = None  #: The first index that its log still has, or will have; ``None``: it does not say.
+    copies_needed: tuple[NodeId, ...] = ()  #: Members that this one, the leader, cannot catch up from its log.
+    needs_copy: str = ""  #: Why it needs a copy; empty if the leader does not say so.
 
     @property
     def state(self) -> str:
         """In one word if it runs, else why it does not."""
-        return self.problem or ("CONFIGURING" if self.configuring else "RUNNING")
+        runs = "CONFIGURING" if self.configuring else "RUNNING"
+        return self.problem or ("NEEDS_COPY" if self.needs_copy else runs)
 
     @property
     def in_short(self) -> str:
@@ -110,6 +114,12 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 _RUNS = ("RUNNING", "CONFIGURING")
 
+REMEDY = (
+    "a replica cannot be copied yet, and the others have all rows: to have as many replicas as before, write the table "
+    "to a file (stelae export), create it anew (stelae table create), and load the file (stelae import)"
+)
+"""What can be done about a replica that needs a copy."""
+
 SILENT = "does not answer"
 """How the problem of a node begins that could not be asked; the cause stands behind it."""
 
@@ -123,7 +133,7 @@ def tablet_health(
     tablet_id: TabletId, members: Members, nodes: Mapping[NodeId, NodeFacts], *, unfinished: str = ""
 ) -> TabletHealth:
     """Judge one tablet by what its members say. ``unfinished``: what masters are still doing with it."""
-    replicas = tuple(_replica(node, address, tablet_id, nodes.get(node)) for node, address in members)
+    replicas = _with_copies([_replica(node, address, tablet_id, nodes.get(node)) for node, address in members])
     verdict, why = _judge(replicas)
     if unfinished:
         verdict, why = Verdict.UNFINISHED, unfinished
@@ -163,7 +173,33 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
         unheard=() if more is None else more.unhealthy,
         problem="" if report.state in _RUNS else f"{report.state} {report.failure}".strip(),
         configuring=report.state == "CONFIGURING",
+        log_begins=None if more is None or more.log_base is None else more.log_base.index + 1,
+        copies_needed=() if more is None else more.copies_needed,
     )
+
+
+def _with_copies(replicas: Sequence[ReplicaHealth]) -> tuple[ReplicaHealth, ...]:
+    """Say of each replica that the newest leader cannot catch up why it needs a copy."""
+    leading = [replica for replica in replicas if replica.role == "LEADER" and not replica.problem]
+    lagging = max(leading, key=lambda replica: replica.term).copies_needed if leading else ()
+    return tuple(
+        msgspec.structs.replace(replica, needs_copy=_why_copy(replica, replicas))
+        if replica.node_id in lagging
+        else replica
+        for replica in replicas
+    )
+
+
+def _why_copy(lagging: ReplicaHealth, replicas: Sequence[ReplicaHealth]) -> str:
+    others = [(r.address, r.log_begins) for r in replicas if r is not lagging and r.log_begins is not None]
+    begin = ", ".join(f"{first} on {address}" for address, first in others)
+    if lagging.problem:
+        return f"its log ended before those of all others begin, which is at index {begin}"
+    last_index = int(lagging.last.partition(".")[2])
+    reason = f"its log ends at {lagging.last}, and the logs of all others begin at index {begin}"
+    able = ", ".join(address for address, first in others if first <= last_index + 1)
+    hint = f"; the log of {able} reaches back far enough, if that replica becomes the leader"
+    return reason + (hint if able else "")
 
 
 def _why_missing(tablet_id: TabletId, facts: NodeFacts) -> str:
@@ -193,7 +229,7 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
     strange = [replica.address for replica in running if replica.members and set(replica.members) != known]
     if strange:
         return Verdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
-    if len(running) < len(replicas):
+    if len(running) < len(replicas) or any(replica.needs_copy for replica in replicas):
         return Verdict.UNDER_REPLICATED, _missing(present, replicas)
     unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
     if unheard:
@@ -211,6 +247,8 @@ def _no_leader(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealt
 
 def _missing(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealth]) -> str:
     down = ", ".join(f"{r.address} ({r.in_short})" for r in replicas if r.problem)
-    late = ", ".join(r.address for r in running if r.configuring)
+    late = ", ".join(r.address for r in running if r.configuring and not r.needs_copy)
     parts = [f"{len(running)} of {len(replicas)} replicas run; not: {down}"] if down else []
-    return "; ".join([*parts, *([f"not in touch with the leader yet: {late}"] if late else [])])
+    parts += [f"not in touch with the leader yet: {late}"] if late else []
+    copies = [f"{r.address} needs a copy, because {r.needs_copy}" for r in replicas if r.needs_copy]
+    return "; ".join([*parts, *copies, *([REMEDY] if copies else [])])

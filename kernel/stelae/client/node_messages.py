@@ -36,7 +36,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a node knows of one of its replicas besides its ``ReplicaReport``.
 
     ``size_bytes`` counts the files of the store and the rows in memory, not the log; ``unhealthy``: of a leader, the
-    members that it has not heard for too long."""
+    members that it has not heard for too long; ``copies_needed``: of a leader, those that its log cannot catch up."""
 
     tablet_id: TabletId
     table_id: str  #: Of the table that it was made for; empty of those that no master made.
@@ -46,6 +46,8 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[NodeId, ...]  #: Of that config.
     change_pending: bool = False  #: That config is not committed, as far as it knows.
     unhealthy: tuple[NodeId, ...] = ()
+    copies_needed: tuple[NodeId, ...] = ()
+    log_base: OpId | None = None  #: Of the last entry that was collected from its log.
 
 
 class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ReadyExecutor
 from stelae.host.flush import Flusher
 from stelae.host.layout import Layout
+from stelae.host.log_sizes import LogSizes
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaPorts
 from stelae.host.results import ResultsTable
@@ -54,6 +55,7 @@ class Recovered:
     applied: OpId
     schemas: tuple[bytes, ...]
     timestamp: int
+    log_sizes: LogSizes  #: Of the entries that recovery has read.
 
 
 class TabletSource(Protocol):
@@ -180,6 +182,7 @@ def _flusher(
         writer=ports.writer,
         pool=ports.metadata_pool,
         retention=_retention(recovered, limits.lagging_peer_bytes_max),
+        log_base=recovered.log.base,
         flush_bytes=limits.flush_bytes,
         memory_bytes_max=limits.memory_bytes_max,
         on_failed=replica.fail,
@@ -189,7 +192,8 @@ def _flusher(
 def _retention(recovered: Recovered, lagging_peer_bytes_max: int) -> Retention:
     """What holds the log of a replica that has just been recovered."""
     committed = recovered.consensus.committed_config.op_id.index
-    retention = Retention(recovered.superblock.flushed.index, committed, lagging_peer_bytes_max)
+    flushed, base = recovered.superblock.flushed.index, recovered.log.base.index
+    retention = Retention(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
     for config in recovered.log.configs:
         retention.config_appended(config.op_id.index)
     return retention

@@ -23,19 +23,19 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import HardStates, HybridTime, LogReader, PeerNetwork, ReadySink
 from stelae.spi.consensus import (
-    CopyRequest,
     HardState,
     LogAppend,
     Outbound,
     Persisted,
     PersistFailed,
     Range,
+    RangeCompacted,
     RangeSent,
     Ready,
     TabletConfig,
 )
 from stelae.spi.errors import ClockError, Compacted, Full, Overloaded, StelaeError
-from stelae.spi.ids import LogId
+from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Failed, Outcome
 
@@ -282,6 +282,7 @@ class ReadyExecutor:
                 durable_index = min(durable_index, stage.ready.append.replace_from - 1)
         self._kept_through = failed.durable.index
         self._cache.cut(durable_index + 1)
+        self._sink.entries_cut(durable_index + 1)
         self._sink.deliver(PersistFailed(origin.ready.id, durable_index))
         self._sink.log_failed(failed)
 
@@ -339,9 +340,10 @@ class ReadyExecutor:
             if isinstance(result, list) and self._stands(wanted):
                 self._ship(wanted, result)
                 return
-            self._sink.deliver(RangeSent(wanted.to, wanted.last, None))
             if isinstance(result, Compacted):
-                self._sink.copy_requested(CopyRequest(wanted.to, first))
+                self._sink.deliver(RangeCompacted(wanted.to, wanted.last, OpId(*result.base)))
+            else:
+                self._sink.deliver(RangeSent(wanted.to, wanted.last, None))
 
         self._ports.reader.read(self._log, first, end, self._range_bytes_max, arrived)
 

@@ -24,6 +24,7 @@ from stelae.host.ports import BlockingPool
 from stelae.host.retention import Retention
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.spi.errors import Full, PluginError, StelaeError
+from stelae.spi.ids import OpId
 from stelae.spi.store import Edit
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Flusher:
     writer: LogWriter
     pool: BlockingPool  #: Writes metadata.
     retention: Retention
+    log_base: OpId  #: Of the last entry that was collected.
     flush_bytes: int  #: What rows may hold of memory before they are flushed,
     memory_bytes_max: int  #: and before nothing more is taken.
     on_failed: Callable[[str], None]  #: Hears that store or superblock cannot be written: the replica has failed.
@@ -164,6 +166,8 @@ class Flusher:
         def collected(result: object) -> None:
             if isinstance(result, StelaeError):
                 log.warning("log not collected log=%s reason=%s", name, result)
+            elif isinstance(result, OpId):
+                self.log_base = result
 
         self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
 

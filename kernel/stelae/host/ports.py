@@ -131,6 +131,9 @@ class ReadySink(Protocol):
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         """The log changed in memory (nothing is durable yet)."""
 
+    def entries_cut(self, from_index: int) -> None:
+        """An append failed: entries at or above ``from_index`` are not in the log. ``log_failed`` follows."""
+
     def committed(self, index: int) -> None:
         """Entries up to ``index`` may be applied."""
 

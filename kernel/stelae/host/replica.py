@@ -246,8 +246,8 @@ class Replica:
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
         self.status = after
-        if after.peers != before.peers:
-            self._retention.peers_have([peer.match_index for peer in after.peers])
+        if after.all_replicated_index != before.all_replicated_index:
+            self._retention.all_replicated(after.all_replicated_index)
         was, now = _headline(before), _headline(after)
         if was == now:
             return
@@ -313,7 +313,7 @@ class Replica:
 
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         if replace_from is not None:
-            self._retention.replaced(replace_from)
+            self._retention.cut(replace_from)
         self._retention.appended(entries)
         for entry in entries:
             if entry.kind is EntryKind.CONFIG:
@@ -321,6 +321,9 @@ class Replica:
         if replace_from is not None:
             self.writes.replaced(replace_from, NotLeader(self.core.status().leader, "replaced"))
         self.applier.advance()
+
+    def entries_cut(self, from_index: int) -> None:
+        self._retention.cut(from_index)
 
     def committed(self, index: int) -> None:
         # A leader's callers wait for it; a follower applies behind its acknowledgement of what came along.

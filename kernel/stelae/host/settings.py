@@ -38,7 +38,11 @@ class LogSettings:
     )
     io_uring: bool = setting(True, reason="faster where Linux lets processes use it; a thread writes elsewhere")
     lagging_peer_bytes_max: int = setting(
-        0, unit="bytes", low=0, high=1 << 50, reason="of log held for a peer that lags; beyond, it needs a copy; 0: all"
+        0,
+        unit="bytes",
+        low=0,
+        high=1 << 50,
+        reason="of one tablet's log, kept only because a replica lacks it; beyond, that one needs a copy; 0: no bound",
     )
 
 

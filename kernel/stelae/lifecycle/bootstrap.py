@@ -10,6 +10,7 @@
 from stelae.host.apply import ApplyGroup
 from stelae.host.assembly import Engines, Recovered
 from stelae.host.consensus_meta import ConsensusRecord
+from stelae.host.log_sizes import LogSizes
 from stelae.host.results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import LogView, TabletConfig, decode_config
@@ -58,6 +59,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
         applied=replay.applied,
         schemas=(*superblock.schemas, *replay.schemas),
         timestamp=replay.timestamp,
+        log_sizes=replay.sizes,
     )
 
 
@@ -74,6 +76,7 @@ class _Replay:
         self.timestamp = 0
         self.configs: list[TabletConfig] = []
         self.schemas: list[bytes] = []
+        self.sizes = LogSizes(state.base.index)
 
     def run(self, flushed: OpId, committed: TabletConfig, commit: int) -> None:
         """Read from the older of flushed and committed config to the end of the log."""
@@ -84,6 +87,7 @@ class _Replay:
             entries = self._wal.read(self._log, first, end, REPLAY_BYTES_MAX)
             first = entries[-1].op_id.index + 1
             for entry in entries:
+                self.sizes.appended((entry,))
                 if entry.kind is EntryKind.CONFIG:
                     self.configs.append(decode_config(entry))
             due = [e for e in entries if flushed.index < e.op_id.index <= commit]

@@ -55,6 +55,8 @@ STORE = f"{LAYOUT.data}/{TABLET}"
 SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="value", type="string")), (1,))
 CACHE_BYTES_MAX = 4_096
 """Small, so that replication and apply also read the log."""
+FAR_BOUND = 1 << 40
+"""More than any run writes: bytes are counted, and a log is kept as if there were no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,17 +232,12 @@ class Boot:
     ) -> Replica:
         record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
         files = StoreFiles(self._disk, STORE, self._node, self._around.watch)
-
-        def saved(block: Superblock) -> None:
-            files.saved(block)
-            self._keep_for_the_slowest(replica)
-
-        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, saved)
+        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, files.saved)
         block = superblock_file.load()
         engines, cores = self._engines(wal, block.store_engine, files)
         recovered = recover(block, record, engines, STORE)
         network = WatchedNetwork(traffic, self._node, self._around.watch, cores)
-        replica = assemble(
+        return assemble(
             recovered,
             engines,
             self._ports(wal, writer, network, traffic, hybrid, observer),
@@ -251,15 +248,10 @@ class Boot:
                 range_bytes_max=self._around.profile.append_bytes_max,
                 flush_bytes=self._around.profile.store.flush_bytes,
                 memory_bytes_max=self._around.profile.store.memory_bytes_max,
+                lagging_peer_bytes_max=FAR_BOUND if chance(self._rng("bound"), 0.5) else 0,
             ),
             rng=self._rng("core"),
         )
-        self._keep_for_the_slowest(replica)
-        return replica
-
-    def _keep_for_the_slowest(self, replica: Replica) -> None:
-        """Hold the log for whoever may still need it: nothing copies a tablet yet, so none may be left behind."""
-        replica.flusher.retention.anchor("slowest", self._around.watch.world.settled() + 1)
 
     def _engines(self, wal: WalTap, store: str, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
         """Return the engines with their taps, and the list that will hold the core."""

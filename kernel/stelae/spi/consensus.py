@@ -12,14 +12,26 @@ Ordering and durability (``Ready`` is carried out by the kernel's one executor)
     3. ``Persisted(ready_id)`` attests every id up to it. A Ready that replaced a suffix sets a floor: completions below
        it say nothing about entries. Of an earlier term, replies of ``after_persist`` are dropped, the watermark is not.
     4. A ``Range`` names the op ids of both ends. The driver drops it when the log has changed,
-       sends a shorter one when it is over the byte limit, and says so with ``RangeSent``.
+       sends a shorter one when it is over the byte limit, and says so with ``RangeSent``. Where the log no longer has
+       the first entry, it sends nothing and says so with ``RangeCompacted``.
     5. ``commit`` never goes back; up to it entries may be applied in order. ``committed_config`` gates collection only.
     6. Entries that the core emits carry timestamp 0; the executor stamps them in log order.
 
 Liveness that the kernel coalesces per pair of nodes
     A leader states ``beats`` (the peers that it keeps alive in its term). The kernel's heartbeat service carries these
     for all tablets in one message per pair of nodes. Before it delivers a ``Tick`` that reaches a deadline, or a vote
-    request, the driver first delivers what it heard since: ``LeaderAlive`` to followers, ``PeerAlive`` to leaders."""
+    request, the driver first delivers what it heard since: ``LeaderAlive`` to followers, ``PeerAlive`` to leaders.
+
+Lagging peers
+    The driver collects a log no further than ``Status.all_replicated_index``, unless an operator has set a bound. So a
+    follower keeps what a lagging peer needs, as its leader does, and can catch that peer up when it leads itself.
+
+    1. A leader states an index up to which it knows the committed log to be durable on every member of its config,
+       itself included. A member that has not acknowledged anything in its term counts as 0.
+    2. It tells its followers in messages that it sends them anyway. A core states the highest index that it received or
+       computed, in any term: committed entries that are durable on every member stay so. A restored core states 0.
+    3. A peer that needs entries below the log's base is in state ``"COPY"``: one ``CopyRequest``, and no more ranges.
+       ``CopyFinished`` ends this state; so does a reply that shows that the peer's log reaches the base by now."""
 
 import random
 from abc import ABC, abstractmethod
@@ -179,6 +191,14 @@ class RangeSent(msgspec.Struct, frozen=True, gc=False):
     through: OpId | None
 
 
+class RangeCompacted(msgspec.Struct, frozen=True, gc=False):
+    """A range that ends at ``asked`` was not sent: its first entry was collected. ``base`` is the log's base by now."""
+
+    peer: NodeId
+    asked: OpId
+    base: OpId
+
+
 class LeaderAlive(msgspec.Struct, frozen=True, gc=False):
     """Its leader's node named this tablet and term in a heartbeat heard at ``heard_at_us``."""
 
@@ -210,7 +230,9 @@ class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
 
 
 class CopyFinished(msgspec.Struct, frozen=True, gc=False):
-    """A copy to a peer ended; ``through`` is its last op id, ``None`` if it failed."""
+    """A copy to a peer ended; ``through`` is its last op id, ``None`` if it failed. The leader probes the peer at that
+    position, and continues from where their logs agree. For a peer that still lacks collected entries it makes a new
+    request."""
 
     peer: NodeId
     through: OpId | None
@@ -235,7 +257,7 @@ class StepDown(msgspec.Struct, frozen=True, gc=False):
 
 
 _MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
-_Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent
+_Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
 Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | Transfer | StepDown
 
@@ -311,7 +333,8 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
-    """A peer needs entries below the log's base, or does not host the tablet."""
+    """A peer needs the entries from ``first_index`` on, and the log's base is above; or it does not host the tablet.
+    Made once, when the peer enters the state ``"COPY"``."""
 
     peer: NodeId
     first_index: int
@@ -350,7 +373,7 @@ class PeerProgress(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     match_index: int
     next_index: int
-    state: str  #: ``"PROBE"``, ``"REPLICATE"`` or ``"COPY"``.
+    state: str  #: ``"PROBE"``, ``"REPLICATE"`` or ``"COPY"``: it cannot be caught up from the log.
     in_flight: int
 
 
@@ -370,6 +393,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     config: TabletConfig
     committed_config: TabletConfig
     peers: tuple[PeerProgress, ...] = ()
+    all_replicated_index: int = 0  #: Every member is known to hold the committed log durably up to here.
 
 
 class ConsensusCore(ABC):

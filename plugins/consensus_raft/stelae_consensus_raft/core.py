@@ -23,6 +23,7 @@ from stelae.spi.consensus import (
     Persisted,
     PersistFailed,
     Propose,
+    RangeCompacted,
     RangeSent,
     ReadRequest,
     Ready,
@@ -62,6 +63,7 @@ class RaftCore(ConsensusCore):
             PersistFailed: self._on_persist_failed,
             Applied: self._on_applied,
             RangeSent: self._leader.on_range_sent,
+            RangeCompacted: self._leader.on_range_compacted,
             LeaderAlive: self._follower.on_leader_alive,
             PeerAlive: self._leader.on_peer_alive,
             BeatException: self._leader.on_beat_exception,
@@ -143,6 +145,7 @@ class RaftCore(ConsensusCore):
             config=replica.configs.current,
             committed_config=replica.configs.committed,
             peers=tuple(p.snapshot() for p in lead.peers.values()) if lead is not None else (),
+            all_replicated_index=replica.all_replicated,
         )
 
     def validate_state(self) -> None:

@@ -10,11 +10,17 @@ from stelae_consensus_raft.messages import AppendEntries
 from stelae_consensus_raft.progress import PeerState, Progress
 from stelae_consensus_raft.replica import Leadership, Replica
 
+IDLE_LOG_BYTES = 64 << 10
+"""A peer of an idle tablet gets a message about ``all_replicated`` of its own if that frees so much of its log."""
+
+IDLE_RETRIES = 4
+"""A tablet is idle for a peer to which nothing was sent for so many retry intervals."""
+
 
 class Feeder:
     """Sends to the peers of a leader within their windows."""
 
-    __slots__ = ("_messages_max", "_news_us", "_replica", "_retry_us", "_settings", "_window_bytes")
+    __slots__ = ("_idle_us", "_messages_max", "_news_us", "_replica", "_retry_us", "_settings", "_window_bytes")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -23,12 +29,16 @@ class Feeder:
         self._window_bytes = replica.settings.in_flight_bytes_max
         self._retry_us = replica.settings.append_retry_ms * 1000
         self._news_us = replica.settings.commit_news_ms * 1000
+        self._idle_us = self._retry_us * IDLE_RETRIES
 
     def feed(self, lead: Leadership) -> None:
         """Send every peer what it can take now."""
         last_index = self._replica.log.last_index
         for peer in lead.peers.values():
             if peer.state is PeerState.REPLICATE:
+                if peer.next <= self._replica.log.base.index:
+                    self.ask_copy(peer, peer.next)
+                    continue
                 if peer.next <= last_index:
                     self._replicate(lead, peer, last_index)
                 self._tell_commit(lead, peer)
@@ -85,7 +95,7 @@ class Feeder:
         last_index = min(replica.log.last_index, prev_index + settings.append_entries_max)
         end = replica.sizes.last_within(prev_index, last_index, settings.append_bytes_max)
         prev = replica.log.op_id_at(prev_index)
-        message = self._message(lead, prev, quiet=False)
+        message = self._message(lead, peer, prev, quiet=False)
         last = replica.log.op_id_at(end)
         replica.outbox.ranges.append(Range(peer.node_id, message, replica.term, prev, last))
         return end
@@ -101,18 +111,33 @@ class Feeder:
             peer.sent_at_us = replica.now_us
         peer.commit_sent = max(peer.commit_sent, min(replica.commit, index))
         prev = replica.log.op_id_at(index)
-        replica.send(peer.node_id, self._message(lead, prev, quiet=quiet))
+        replica.send(peer.node_id, self._message(lead, peer, prev, quiet=quiet))
 
-    def _message(self, lead: Leadership, prev: OpId, *, quiet: bool) -> AppendEntries:
+    def _message(self, lead: Leadership, peer: Progress, prev: OpId, *, quiet: bool) -> AppendEntries:
+        replica = self._replica
+        peer.all_replicated_sent = replica.all_replicated
         return AppendEntries(
-            term=self._replica.term, prev=prev, commit=self._replica.commit, round=lead.reads.round, quiet=quiet
+            term=replica.term,
+            prev=prev,
+            commit=replica.commit,
+            round=lead.reads.round,
+            quiet=quiet,
+            all_replicated=replica.all_replicated,
         )
 
+    # -- peers that need a copy ------------------------------------------------------------------
+
     def ask_copy(self, peer: Progress, first_index: int) -> None:
-        """The peer needs entries that the log no longer has: only a copy helps."""
+        """The peer needs entries that the log no longer has: request a copy, once."""
         if peer.state is not PeerState.COPY:
             peer.to_copy()
             self._replica.outbox.copy_requests.append(CopyRequest(peer.node_id, first_index))
+
+    def ask_again(self, lead: Leadership, peer: Progress, heard_at_us: int) -> None:
+        """A peer in COPY is alive: if it was away, ask whether its log reaches the base by now. Reads no entry."""
+        if peer.was_away and (not peer.waiting or heard_at_us >= peer.retry_at_us(self._retry_us)):
+            peer.waiting = True
+            self.send_empty(lead, peer, quiet=False)
 
     # -- repeating what was not answered ---------------------------------------------------------
 
@@ -126,10 +151,19 @@ class Feeder:
             return peer.state is not PeerState.COPY
         return peer.state is PeerState.REPLICATE and peer.commit_known < replica.commit
 
+    def _owes_idle(self, peer: Progress) -> bool:
+        """True if the peer keeps much of its log only because it got no message since all members hold the log."""
+        replica = self._replica
+        sent, known = peer.all_replicated_sent, replica.all_replicated
+        if sent >= known or peer.state is not PeerState.REPLICATE or peer.in_flight_count:
+            return False
+        return replica.sizes.between(sent, known) >= IDLE_LOG_BYTES
+
     def deadline_us(self, lead: Leadership) -> int | None:
         """When something unanswered is to be repeated next, or news may be told."""
         due = [p.retry_at_us(self._retry_us) for p in lead.peers.values() if self._owed(p)]
         due += [p.news_from_us(self._news_us) for p in lead.peers.values() if self._has_news(p)]
+        due += [p.sent_at_us + self._idle_us for p in lead.peers.values() if self._owes_idle(p)]
         if len(lead.reads):
             due.append(lead.reads_sent_at_us + self._retry_us)
         return min(due, default=None)
@@ -140,6 +174,8 @@ class Feeder:
         for peer in lead.peers.values():
             if self._owed(peer) and now_us >= peer.retry_at_us(self._retry_us):
                 self._repeat(lead, peer)
+            elif self._owes_idle(peer) and now_us >= peer.sent_at_us + self._idle_us:
+                self.send_empty(lead, peer, quiet=True)
         if len(lead.reads) and now_us >= lead.reads_sent_at_us + self._retry_us:
             self.ask_round(lead)
 

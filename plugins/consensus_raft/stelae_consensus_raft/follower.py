@@ -45,6 +45,7 @@ class Follower:
             replica.append(new)
         verified = message.prev.index + len(entries)
         replica.commit_to(min(message.commit, verified))
+        replica.replicated_on_all(message.all_replicated)
         if not message.quiet or new:
             self._acknowledge(verified, message.round)
 

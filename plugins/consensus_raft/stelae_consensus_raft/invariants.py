@@ -19,6 +19,7 @@ def _check_log(replica: Replica) -> None:
     assert replica.log.last_term <= replica.term, "an entry of a term that has not begun"
     assert replica.log.base.index <= replica.durable.index <= replica.log.last_index
     assert replica.applied <= replica.commit
+    assert replica.all_replicated <= replica.commit
     if replica.serving:
         assert replica.log.term_at(replica.commit) == replica.term
 

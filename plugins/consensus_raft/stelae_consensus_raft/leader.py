@@ -10,6 +10,7 @@ from stelae.spi.consensus import (
     PeerAlive,
     Proposal,
     Propose,
+    RangeCompacted,
     RangeSent,
     ReadRequest,
     RejectReason,
@@ -138,6 +139,8 @@ class Leader:
         peer.heard_at_us = replica.now_us
         peer.retries = 0
         peer.round_acked = max(peer.round_acked, reply.round)
+        if peer.state is PeerState.COPY:
+            peer.was_away = peer.waiting = False
         self._acked = True
         if reply.refusal is None:
             self._accepted(peer, reply)
@@ -169,7 +172,8 @@ class Leader:
         verified = reply.match >= peer.next - 1
         peer.acknowledged(reply.match, self._replica.now_us)
         peer.commit_known = max(peer.commit_known, reply.commit)
-        if verified and peer.state is PeerState.PROBE:
+        restored = peer.state is PeerState.COPY and peer.match >= self._replica.log.base.index
+        if restored or (verified and peer.state is PeerState.PROBE):
             peer.to_replicate()
 
     def _refused(self, peer: Progress, reply: AppendReply) -> None:
@@ -204,11 +208,13 @@ class Leader:
 
         A probe that it has not answered all the same was lost. It is repeated even if the peer lacks
         nothing: one that restarted learns from it what is committed, and an idle tablet sends nothing else."""
-        peer = self._peer(event.peer)
-        if peer is None or event.term != self._replica.term:
+        lead, peer = self._replica.leadership, self._peer(event.peer)
+        if lead is None or peer is None or event.term != self._replica.term:
             return
         peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
-        if peer.waiting and event.heard_at_us >= peer.retry_at_us(self._retry_us):
+        if peer.state is PeerState.COPY:
+            self._feeder.ask_again(lead, peer, event.heard_at_us)
+        elif peer.waiting and event.heard_at_us >= peer.retry_at_us(self._retry_us):
             peer.retries += 1
             peer.waiting = False
 
@@ -218,9 +224,11 @@ class Leader:
             self._replica.step_down(Cause.HIGHER_TERM, event.term)
             return
         peer = self._peer(event.peer)
-        if peer is None or peer.state is PeerState.COPY:
+        if peer is None:
             return
-        if peer.state is PeerState.REPLICATE:
+        if peer.state is PeerState.COPY:
+            peer.was_away = True
+        elif peer.state is PeerState.REPLICATE:
             peer.to_probe(peer.match + 1)
         elif self._replica.now_us >= peer.sent_at_us + self._retry_us:
             peer.waiting = False
@@ -230,7 +238,11 @@ class Leader:
 
         It is probed when the next retry is due, or, if it lacks nothing, once it is heard again."""
         peer = self._peer(node)
-        if peer is not None and peer.state is not PeerState.COPY:
+        if peer is None:
+            return
+        if peer.state is PeerState.COPY:
+            peer.was_away, peer.waiting = True, False
+        else:
             peer.commit_known = 0
             probing = peer.state is PeerState.PROBE
             peer.to_probe(peer.next if probing else peer.match + 1, waiting=True)
@@ -246,6 +258,23 @@ class Leader:
         elif event.asked.index > peer.match:
             peer.to_probe(peer.match + 1, waiting=True)
             peer.sent_at_us = self._replica.now_us
+
+    def on_range_compacted(self, event: RangeCompacted) -> None:
+        """The log no longer has what the driver was asked to send. Other peers may be affected; ``feed`` finds them.
+
+        A late answer about a peer that has got these entries in another way does not matter any more."""
+        replica, base = self._replica, event.base.index
+        replica.collected(event.base)
+        peer = self._peer(event.peer)
+        if peer is None or peer.state is PeerState.COPY:
+            return
+        lacks = peer.match < base and event.asked.index > peer.match
+        if peer.state is PeerState.REPLICATE and lacks:
+            self._feeder.ask_copy(peer, peer.match + 1)
+        elif peer.next <= base:
+            self._feeder.ask_copy(peer, peer.next)
+        else:
+            self.on_range_sent(RangeSent(event.peer, event.asked, None))
 
     def on_copy_finished(self, event: CopyFinished) -> None:
         """A copy ended: ask the peer where it is now."""
@@ -276,6 +305,7 @@ class Leader:
         if self._acked:
             self._acked = False
             self._advance_commit(lead)
+            self._note_all_replicated(lead)
             self._confirm_reads(lead)
         self._feeder.feed(lead)
 
@@ -288,6 +318,11 @@ class Leader:
         index = self._majority_of(replica.durable.index, [peer.match for peer in lead.voting])
         if index > replica.commit and replica.log.term_at(index) == replica.term:
             replica.commit_to(index)
+
+    def _note_all_replicated(self, lead: Leadership) -> None:
+        """Up to where every member has the log, learners included. One that said nothing in this term counts as 0."""
+        matches = [peer.match for peer in lead.peers.values()]
+        self._replica.replicated_on_all(min([self._replica.durable.index, *matches]))
 
     def _confirm_reads(self, lead: Leadership) -> None:
         if len(lead.reads):

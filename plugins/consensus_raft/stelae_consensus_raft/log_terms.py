@@ -81,6 +81,19 @@ class TermLog:
         del self._firsts[kept:], self._terms[kept:]
         self.last_index, self.last_term = index - 1, term
 
+    def collect(self, base: OpId) -> None:
+        """Forget every entry at or below ``base``, which the log must hold. An older base changes nothing."""
+        if base.index <= self.base.index:
+            return
+        assert self.holds(base), f"cannot collect up to {base}: the log is {self.base} to {self.last}"
+        self.base = base
+        if base.index == self.last_index:
+            self._firsts, self._terms = [], []
+            return
+        at = bisect_right(self._firsts, base.index + 1) - 1
+        del self._firsts[:at], self._terms[:at]
+        self._firsts[0] = base.index + 1
+
     def agreement(self, index: int, term: int) -> OpId | None:
         """The last position at or below ``index`` whose term is at most ``term``.
 

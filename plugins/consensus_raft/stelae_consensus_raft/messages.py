@@ -71,6 +71,8 @@ class AppendEntries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``round`` numbers the leader's read confirmations in this term; every answer repeats it. A
     ``quiet`` message is only answered when it is refused: it carries news of the commit index.
+    ``all_replicated``, at most ``commit``: every member holds the log durably up to this index, as far as
+    the leader knows; 0: it knows nothing yet. Below it no member needs the log of another one.
     """
 
     term: Number
@@ -78,6 +80,7 @@ class AppendEntries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     commit: Number
     round: Number = 0
     quiet: bool = False
+    all_replicated: Number = 0
 
 
 class AppendReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,7 +3,9 @@
 States of a peer
     PROBE      the leader does not know where the peer's log agrees: one message, then wait.
     REPLICATE  it does: messages follow each other without waiting, within two windows.
-    COPY       the peer needs what the log no longer has: nothing is sent until a copy ended.
+    COPY       the peer needs what the log no longer has: no entries are sent, and none are read from the
+               log. It ends when a copy ended, or when the peer accepts a message at the log's base or
+               above: somebody has restored it. One that was away is asked once when it is back.
 """
 
 from __future__ import annotations
@@ -36,16 +38,19 @@ class Progress:
     Attributes:
         match: highest index known to be durable there and equal to ours.
         next: first index to send; always above ``match``.
-        waiting: PROBE only: a message is under way.
+        waiting: PROBE and COPY: a message is under way.
+        was_away: COPY only: the peer was unreachable, or did not run, since it was last asked.
         sent_at_us: when something that asks for an answer was last sent, or progress was made.
         heard_at_us: when the peer last showed that it follows us in this term.
         commit_known: the peer's commit index, as it said; ``commit_sent``: as it will hear.
+        all_replicated_sent: up to where the peer will hear that all members hold the log.
         news_paid_us: up to when messages that only told a commit index have used its due.
         round_acked: newest read round that the peer confirmed.
     """
 
     __slots__ = (
         "_in_flight",
+        "all_replicated_sent",
         "commit_known",
         "commit_sent",
         "heard_at_us",
@@ -59,6 +64,7 @@ class Progress:
         "sent_at_us",
         "state",
         "waiting",
+        "was_away",
     )
 
     def __init__(self, node_id: NodeId, next_index: int, now_us: int) -> None:
@@ -71,6 +77,8 @@ class Progress:
         self.heard_at_us = now_us
         self.commit_known = 0
         self.commit_sent = 0
+        self.all_replicated_sent = 0
+        self.was_away = False
         self.news_paid_us = 0
         self.round_acked = 0
         self.retries = 0
@@ -139,13 +147,14 @@ class Progress:
         self.next = self.match + 1
 
     def to_copy(self) -> None:
-        """The peer needs a copy."""
+        """The peer cannot be caught up from the log."""
         self._reset(PeerState.COPY)
 
     def _reset(self, state: PeerState) -> None:
         self.state = state
-        self.waiting = False
+        self.waiting = self.was_away = False
         self.commit_sent = 0
+        self.all_replicated_sent = 0
         self._in_flight.clear()
         self.in_flight_bytes = 0
 
@@ -171,3 +180,4 @@ class Progress:
         assert ends == sorted(set(ends))
         assert not ends or (self.match < ends[0] and ends[-1] < self.next)
         assert not ends or self.state is PeerState.REPLICATE
+        assert not self.was_away or self.state is PeerState.COPY

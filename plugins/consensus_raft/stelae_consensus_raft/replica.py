@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stelae.spi.consensus import Beats, HardState, LogView, MemberType, Rejection, RejectReason, Role, TabletConfig
-from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae_consensus_raft.config import Config
 from stelae_consensus_raft.configs import ConfigHistory
@@ -88,6 +88,7 @@ class Replica:
         self.outbox = Outbox(log.last.index)
         self.commit = max(commit, log.base.index)
         self.applied = applied
+        self.all_replicated = 0  # Of this start: every member is known to hold the log durably up to here.
         self._forget()
         if self.configs.commit(self.commit):
             self.outbox.committed_config = self.configs.committed
@@ -303,6 +304,18 @@ class Replica:
         if self.configs.commit(index):
             self.outbox.committed_config = self.configs.committed
         return True
+
+    def replicated_on_all(self, index: int) -> None:
+        """Every member holds the log durably up to ``index``, of which only what is committed here counts.
+
+        It never goes back, whoever leads: a committed entry that is durable on every member stays so."""
+        self.all_replicated = max(self.all_replicated, min(index, self.commit))
+
+    def collected(self, base: OpId) -> None:
+        """The log on disk begins after ``base``."""
+        if base.index > self.log.base.index and not self.log.holds(base):
+            raise BrokenInvariant(f"collected up to {base}, which is not in the log up to {self.log.last}")
+        self.log.collect(base)
 
     def refresh_serving(self) -> None:
         """A replica serves once it knows that an entry of its current term is committed."""

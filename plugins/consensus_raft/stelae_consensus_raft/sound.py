@@ -56,6 +56,8 @@ def _flaw_of_append(message: AppendEntries, entries: Sequence[Entry]) -> str | N
     prev = message.prev
     if not (_position(prev) and _number(message.commit) and _number(message.round)):
         return "number out of range"
+    if not 0 <= message.all_replicated <= message.commit:
+        return "replicated on all members beyond the commit index"
     if message.term == 0 or prev.term > message.term:
         return "append of a term before its own entries"
     term, index = prev

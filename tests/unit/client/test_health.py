@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stelae.client.health import NodeFacts, TabletHealth, Verdict, tablet_health
+import pytest
+
+from stelae.client.health import REMEDY, NodeFacts, TabletHealth, Verdict, tablet_health
 from stelae.client.messages import ReplicaReport
-from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.client.node_messages import NodeInfo, ReplicaFacts
+from stelae.spi.ids import ClusterId, IncarnationId, NodeId, OpId, TabletId
 
 T = TabletId("t")
 A, B, C = NODES = [NodeId(letter * 32) for letter in "abc"]
@@ -65,6 +68,73 @@ def test_replicas_that_run_and_lack_a_leader_are_said_to_run() -> None:
 def test_one_that_waits_for_the_leader_is_told_from_one_that_is_down() -> None:
     found = judged(a=LEADS, b={"state": "CONFIGURING", "leader": None})
     assert (found.verdict, found.why) == (Verdict.UNDER_REPLICATED, "not in touch with the leader yet: b:1")
+
+
+def facts(node: NodeId, base: int, *copies_needed: NodeId) -> NodeInfo:
+    found = ReplicaFacts(
+        tablet_id=T,
+        table_id="",
+        size_bytes=1,
+        schema_version=1,
+        config=OpId(1, 1),
+        members=tuple(NODES),
+        log_base=OpId(2, base),
+        copies_needed=copies_needed,
+    )
+    return NodeInfo(
+        node_id=node,
+        incarnation=IncarnationId("1"),
+        role="tserver",
+        version="1",
+        cluster_id=ClusterId("c"),
+        address="",
+        location="",
+        uptime_ms=1,
+        wall_us=1,
+        free_bytes=1,
+        masters=(),
+        peers=(),
+        replicas=(found,),
+        failed=(),
+        settings={},
+    )
+
+
+def judged_with_bases(a: int, c: int, b: dict[str, Any] | None) -> TabletHealth:
+    """Node ``a`` leads and says that ``b`` needs a copy; the numbers are the bases of the logs of ``a`` and ``c``."""
+    nodes = {
+        A: NodeFacts(node_id=A, address="", reports={T: report(A, role="LEADER")}, info=facts(A, a, B)),
+        B: NodeFacts(node_id=B, address="", problem="does not answer: refused"),
+        C: NodeFacts(node_id=C, address="", reports={T: report(C)}, info=facts(C, c)),
+    }
+    if b is not None:
+        nodes[B] = NodeFacts(node_id=B, address="", reports={T: report(B, **b)}, info=facts(B, 2))
+    return tablet_health(T, MEMBERS, nodes)
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "CONFIGURING"])
+def test_a_replica_that_the_log_cannot_catch_up_needs_a_copy_and_is_told_why(state: str) -> None:
+    """It was "not in touch with the leader yet", for ever."""
+    found = judged_with_bases(20, 30, {"state": state})
+    assert found.verdict is Verdict.UNDER_REPLICATED
+    why = "its log ends at 3.9, and the logs of all others begin at index 21 on a:1, 31 on c:1"
+    assert found.why == f"b:1 needs a copy, because {why}; {REMEDY}"
+    late = found.replicas[1]
+    assert (late.needs_copy, late.state, late.problem) == (why, "NEEDS_COPY", "")
+    assert [replica.needs_copy for replica in found.replicas] == ["", why, ""]
+
+
+def test_a_member_whose_log_reaches_back_far_enough_is_named() -> None:
+    found = judged_with_bases(20, 9, {})
+    assert "the log of c:1 reaches back far enough, if that replica becomes the leader" in found.why
+    assert "reaches back" not in judged_with_bases(20, 10, {}).why
+
+
+def test_a_replica_that_is_down_and_needs_a_copy_is_told_as_both() -> None:
+    found = judged_with_bases(20, 30, None)
+    assert found.why.startswith(
+        "2 of 3 replicas run; not: b:1 (does not answer); b:1 needs a copy, because its log ended"
+    )
 
 
 def test_replicas_that_name_different_leaders_or_terms_do_not_agree() -> None:

@@ -21,6 +21,33 @@ def test_new_entries_are_appended_and_acknowledged_once_durable() -> None:
     assert ready.commit == 1
 
 
+def all_replicated(solo: Solo, term: int, commit: int, index: int, prev: OpId = OpId(1, 4)) -> int:
+    """What a follower knows to be durable on all members once a leader has said so."""
+    solo.step(Received(A, AppendEntries(term=term, prev=prev, commit=commit, all_replicated=index)))
+    return solo.core.status().all_replicated_index
+
+
+def test_what_all_members_have_is_learned_from_any_leader_and_never_goes_back() -> None:
+    solo = Solo(log=log_of(1, 1, 1, 1))
+    assert solo.core.status().all_replicated_index == 0, "nothing is known after a start"
+    assert all_replicated(solo, 1, 4, 2) == 2
+    assert all_replicated(solo, 2, 4, 0) == 2, "a new leader has not heard of all members yet"
+    assert all_replicated(solo, 2, 4, 3) == 3
+
+
+def test_only_what_is_committed_here_counts_as_durable_on_all_members() -> None:
+    """An entry that is not committed may be replaced, and what replaces it is not durable on all members."""
+    solo = Solo(log=log_of(1, 1, 1, 1))
+    assert all_replicated(solo, 1, 4, 4, prev=OpId(1, 2)) == 2
+    assert all_replicated(solo, 1, 4, 4) == 4
+
+
+def test_a_leader_that_calls_uncommitted_entries_durable_on_all_members_is_refused() -> None:
+    solo = Solo(log=log_of(1, 1, 1, 1))
+    assert all_replicated(solo, 1, 2, 3) == 0
+    assert sum(solo.core.refused.values()) == 1
+
+
 def test_a_repeated_append_changes_nothing_and_is_acknowledged_again() -> None:
     solo = Solo()
     solo.append(1, OpId(1, 1), *entries(2, 1, 1))

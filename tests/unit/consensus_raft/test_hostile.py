@@ -34,7 +34,15 @@ vote_replies = st.builds(
     pre=st.booleans(),
     refusal=st.none() | st.sampled_from(VoteRefusal),
 )
-appends = st.builds(AppendEntries, term=numbers, prev=positions, commit=numbers, round=numbers, quiet=st.booleans())
+appends = st.builds(
+    AppendEntries,
+    term=numbers,
+    prev=positions,
+    commit=numbers,
+    round=numbers,
+    quiet=st.booleans(),
+    all_replicated=numbers,
+)
 append_replies = st.builds(
     AppendReply,
     term=numbers,

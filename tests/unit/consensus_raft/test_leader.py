@@ -15,6 +15,7 @@ from stelae.spi.consensus import (
     PersistFailed,
     Proposal,
     Propose,
+    RangeCompacted,
     RangeSent,
     Received,
     Role,
@@ -256,6 +257,35 @@ def test_a_range_that_was_not_sent_is_not_repeated_at_once() -> None:
     assert solo.ranges(A) == []
     solo.step(Tick(RETRY_US))
     assert solo.ranges(A) == [(OpId(2, 2), OpId(2, 3))]
+
+
+def test_collected_entries_put_every_peer_that_lacks_them_into_copy() -> None:
+    solo = Solo(log=log_of(1, 1, 1, 1, 1, 1), commit=6).lead()
+    for peer, last_index in ((A, 2), (B, 4)):
+        refused(solo, peer, rejected=6, hint=OpId(1, last_index))
+    solo.step(RangeCompacted(A, OpId(2, 7), OpId(1, 5)))
+    requests = [(r.peer, r.first_index) for ready in solo.readies for r in ready.copy_requests]
+    assert requests == [(A, 3)] and peer_of(solo, A).state == "COPY"
+    solo.step(Tick(RETRY_US))
+    requests = [(r.peer, r.first_index) for ready in solo.readies for r in ready.copy_requests]
+    assert requests == [(A, 3), (B, 5)], "no range is asked for: the core knows the base by now"
+    assert solo.ranges(B) == []
+
+
+def test_a_late_word_that_entries_were_collected_does_not_stop_a_peer_that_has_them() -> None:
+    solo = Solo().serve()
+    propose(solo, 8)
+    solo.ack(A)
+    before = peer_of(solo, A)
+    assert before.match_index == 10
+    solo.step(RangeCompacted(A, OpId(2, 5), OpId(2, 4)))
+    assert peer_of(solo, A) == before
+
+
+def test_a_base_that_the_log_does_not_hold_breaks_an_invariant() -> None:
+    solo = Solo().serve()
+    (ready,) = solo.step(RangeCompacted(A, OpId(2, 2), OpId(1, 2)))
+    assert ready.fatal is not None and "which is not in the log" in ready.fatal.reason
 
 
 def test_a_beat_exception_makes_the_leader_send_a_real_append() -> None:

@@ -33,6 +33,22 @@ def test_every_index_has_the_term_it_was_appended_with(base: OpId, steps: list[i
     assert log.term_at(log.last_index + 1) is None
 
 
+@given(BASES, TERMS, st.integers(0, 12))
+def test_collecting_forgets_exactly_what_lies_at_or_below(base: OpId, steps: list[int], count: int) -> None:
+    log, terms = built(base, steps)
+    count = min(count, len(terms))
+    last = log.last
+    log.collect(log.op_id_at(base.index + count))
+    log.validate()
+    assert log.last == last and log.base.index == base.index + count
+    assert [log.term_at(base.index + 1 + i) for i in range(count, len(terms))] == terms[count:]
+    assert log.term_at(log.base.index - 1) is None
+    log.collect(base)
+    assert log.base.index == base.index + count, "an older base changes nothing"
+    log.append(last.term + 1)
+    log.validate()
+
+
 @given(BASES, TERMS, st.integers(1, 14))
 def test_cutting_forgets_exactly_what_lies_at_or_above(base: OpId, steps: list[int], above_base: int) -> None:
     log, terms = built(base, steps)

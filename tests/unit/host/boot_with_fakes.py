@@ -18,6 +18,7 @@ from stelae.host.assembly import Engines, Recovered
 from stelae.host.consensus_meta import ConsensusMetadata
 from stelae.host.instance import Instance, format_directory
 from stelae.host.layout import Layout
+from stelae.host.log_sizes import LogSizes
 from stelae.host.node import Node
 from stelae.host.results import ResultsTable
 from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
@@ -100,6 +101,7 @@ class FakeTablets:
                 applied=ZERO,
                 schemas=block.schemas,
                 timestamp=0,
+                log_sizes=LogSizes(0),
             )
         ]
 

@@ -22,6 +22,7 @@ from stelae.spi.consensus import (
     Persisted,
     PersistFailed,
     Range,
+    RangeCompacted,
     RangeSent,
     ReadReady,
     Ready,
@@ -70,6 +71,7 @@ class Bench:
         self.saves: list[tuple[HardState, Callable[[StelaeError | None], None]]] = []
         self.reads: list[tuple[int, int, Callable[[list[Entry] | StelaeError], None]]] = []
         self.failures: list[Failed] = []
+        self.cuts: list[int] = []
         self.retries: list[Callable[[], None]] = []
         self.stamp = 100
         self.clock_error: ClockError | None = None
@@ -146,6 +148,9 @@ class Bench:
 
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         self.log.append(f"entries {[e.op_id.index for e in entries]}")
+
+    def entries_cut(self, from_index: int) -> None:
+        self.cuts.append(from_index)
 
     def committed(self, index: int) -> None:
         self.log.append(f"commit {index}")
@@ -298,11 +303,12 @@ def test_old_entries_are_read_from_the_log_and_dropped_if_the_term_passed_meanwh
     assert len([line for line in bench.log if line.startswith("send")]) == 1
 
 
-def test_a_peer_behind_the_base_of_the_log_needs_a_copy() -> None:
+def test_the_core_hears_that_entries_it_asked_for_have_been_collected() -> None:
+    """It heard only that nothing was sent, and went on to ask for them."""
     bench = Bench(last=op(9))
     bench.run(Ready(id=1, ranges=(Range(PEER, Note("append"), 1, op(3), op(9)),)))
     bench.reads[0][2](Compacted((1, 5)))
-    assert bench.log == ["copy from 4"]
+    assert bench.events == [RangeCompacted(PEER, op(9), op(5))]
 
 
 def test_a_failed_append_voids_everything_after_it_and_sends_nothing_of_it() -> None:
@@ -317,6 +323,7 @@ def test_a_failed_append_voids_everything_after_it_and_sends_nothing_of_it() -> 
     assert not any(line.startswith("send") for line in bench.log)
     assert bench.events == [PersistFailed(1, 0)]
     assert bench.failures == [failed]
+    assert bench.cuts == [1]
     assert bench.cache.end_index == 1
     assert bench.executor.idle
 

@@ -175,13 +175,16 @@ class Node:
             on_failed=self.failures.append,
             later=lambda call: None,
         )
+        retention = Retention(found.superblock.flushed.index, 0, found.log.base.index)
+        retention.all_replicated(1 << 40)
         flusher = Flusher(
             file=self.file,
             superblock=found.superblock,
             applier=applier,
             writer=writer,
             pool=self.pool,
-            retention=Retention(found.superblock.flushed.index, 0),
+            retention=retention,
+            log_base=found.log.base,
             flush_bytes=1 << 40,
             memory_bytes_max=self.memory_bytes_max,
             on_failed=self.failures.append,
@@ -231,6 +234,19 @@ def test_a_flush_moves_rows_and_results_into_the_superblock_and_lets_the_log_go(
     assert node.metrics == {"rows_applied": 60, "flushes": 2}
     again = Node(node.disk.clone())
     assert ids(again.recovered()) == list(range(1, 61))
+
+
+def test_recovery_knows_how_large_all_entries_are_that_the_log_still_has() -> None:
+    """For the bound of what is kept for lagging peers, nothing counted that was in the log before a restart."""
+    node = Node.create()
+    node.run(60, frozenset({20, 40}), [])
+    found = Node(node.disk.clone()).recovered()
+    base = found.log.base.index
+    assert base > 0 and found.log_sizes.first_index == base
+    held = node.wal.read(LOG, base + 1, 61, 1 << 20)
+    newest = sum(entry.size_bytes for entry in held[-5:])
+    found.log_sizes.keep(newest)
+    assert found.log_sizes.first_index == 55
 
 
 def test_an_operation_that_was_flushed_is_not_applied_again_after_a_restart() -> None:

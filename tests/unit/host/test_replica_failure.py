@@ -106,8 +106,9 @@ class World:
         self.writer = writer = failed_writer(error)
         self.heartbeats = HeartbeatService(MagicMock(), lambda _tablet, _event: None)
         ports = MagicMock(turns=turns, writer=writer, heartbeats=self.heartbeats)
+        self.retention = Retention(0, 0, 0)
         self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
-        applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=Retention(0, 0))
+        applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=self.retention)
         writes.take_proposals.return_value = None
         self.reads = ReadIndexes(count(1), lambda: 1)
         self.replica.wire(executor_of(self.replica, writer), applier, writes, self.reads, Transfers(count(1)), flusher)
@@ -142,6 +143,18 @@ def test_a_read_that_was_answered_with_the_failure_is_not_answered_again(world: 
     world.turn(reads_ready=(ReadReady(event.token, 5),))
     assert world.replica.state is ReplicaState.FAILED
     assert len(answers) == 1 and "failed" in str(answers[0])
+
+
+def test_a_config_of_a_failed_append_keeps_the_log_no_longer() -> None:
+    """It kept the log before it for as long as no later config came."""
+    world = World(Full("no space"))
+    world.retention.flushed(LAST.index)
+    world.retention.all_replicated(LAST.index)
+    entry = Entry(OpId(2, LAST.index), EntryKind.CONFIG, 9, b"")
+    world.replica.entries_changed((entry,), None)
+    assert world.retention.collectable() == LAST.index - 1
+    world.replica.entries_cut(LAST.index)
+    assert world.retention.collectable() == LAST.index
 
 
 def ticks(world: World) -> list[int]:

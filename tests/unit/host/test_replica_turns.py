@@ -6,10 +6,10 @@ from collections.abc import Callable
 from unittest.mock import MagicMock
 
 import msgspec
+import pytest
 
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Applied, PeerAlive, PeerProgress, Persisted, Role, StepDown, Tick
-from stelae.spi.ids import NodeId
+from stelae.spi.consensus import Applied, PeerAlive, Persisted, Role, StepDown, Tick
 from tests.unit.host.test_replica_failure import LAST, LOG, STATUS
 
 NOW_US = 7
@@ -149,23 +149,19 @@ def test_a_turn_that_overtakes_the_timer_hears_the_peers_before_it_tells_the_tim
     assert turns.run() == [[PeerAlive("b", 2, 3), Tick(NOW_US), StepDown()]]
 
 
-def test_the_log_is_let_go_once_the_slowest_peer_has_it_though_nothing_is_applied() -> None:
-    """Who comes late to a tablet that nobody writes to catches up after the last entry was applied here."""
+@pytest.mark.parametrize("role", [Role.LEADER, Role.FOLLOWER])
+def test_the_log_is_let_go_as_far_as_the_core_knows_that_all_members_have_it_though_nothing_is_applied(
+    role: Role,
+) -> None:
+    """Whoever comes late to an idle tablet catches up after the last entry was applied here. Followers let go of
+    everything, whatever a lagging peer lacked."""
     turns = Turns()
-    peers_have = turns.replica._retention.peers_have
-    for match_index in (0, 9):
-        peer = PeerProgress(
-            node_id=NodeId("b" * 32), match_index=match_index, next_index=10, state="REPLICATE", in_flight=0
-        )
-        turns.core.status.return_value = msgspec.structs.replace(STATUS, peers=(peer,))
-        turns.replica.deliver(StepDown())
-        turns.run()
-        peers_have.assert_called_once_with([match_index])  # type: ignore[attr-defined]
-        peers_have.reset_mock()  # type: ignore[attr-defined]
-        turns.replica.deliver(StepDown())
-        turns.run()
-        peers_have.assert_not_called()  # type: ignore[attr-defined]
-    turns.core.status.return_value = STATUS
+    told = turns.replica._retention.all_replicated
+    status = msgspec.structs.replace(STATUS, role=role, all_replicated_index=9)
+    turns.core.status.return_value = status
     turns.replica.deliver(StepDown())
     turns.run()
-    peers_have.assert_called_once_with([])  # type: ignore[attr-defined]
+    told.assert_called_once_with(9)  # type: ignore[attr-defined]
+    turns.replica.deliver(StepDown())
+    turns.run()
+    told.assert_called_once_with(9)  # type: ignore[attr-defined]

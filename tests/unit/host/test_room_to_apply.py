@@ -111,6 +111,7 @@ class Scene:
             writer=writer,
             pool=self.pool,
             retention=SimpleNamespace(flushed=lambda index: None, collectable=lambda: 0),  # type: ignore[arg-type]
+            log_base=ZERO,
             flush_bytes=2,
             memory_bytes_max=2,
             on_failed=self.failures.append,

@@ -8,7 +8,7 @@ from stelae.sim.invariants import AppliedRequest
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView, World
-from stelae.spi.consensus import HardState, LogAppend, LogView, Member, Ready, Role, Status, TabletConfig
+from stelae.spi.consensus import HardState, LogAppend, LogView, Member, PeerProgress, Ready, Role, Status, TabletConfig
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Append, Durable
@@ -39,7 +39,9 @@ class Rig:
     def lead(self, position: int, term: int) -> None:
         self.status(position, Role.LEADER, term)
 
-    def status(self, position: int, role: Role, term: int, config: TabletConfig = CONFIG) -> None:
+    def status(
+        self, position: int, role: Role, term: int, config: TabletConfig = CONFIG, peers: tuple[PeerProgress, ...] = ()
+    ) -> None:
         node = self.world.nodes[position]
         node.hard_state = HardState(term, None)
         self.watch.status(
@@ -57,6 +59,7 @@ class Rig:
                 serving=False,
                 config=config,
                 committed_config=CONFIG,
+                peers=peers,
             ),
         )
 

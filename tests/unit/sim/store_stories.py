@@ -136,6 +136,7 @@ def a_file_goes_before_its_time(rig: Rig) -> None:
 
 
 def the_log_goes_before_its_rows_are_flushed(rig: Rig) -> None:
+    committed(rig, entry(1, 1), entry(1, 2), entry(1, 3))
     rig.watch.saved(rig.world.nodes[0], block(2), [])
     rig.watch.collect(rig.world.nodes[0], LOG, 2)
     assert rig.violated is None

@@ -13,7 +13,7 @@ from stelae.sim.history import Action, Answer, AnswerKind, Row
 from stelae.sim.invariants import INVARIANTS
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import Needs
-from stelae.spi.consensus import HardState, LogAppend, Outbound, Role, TabletConfig, encode_config
+from stelae.spi.consensus import HardState, LogAppend, Outbound, PeerProgress, Role, TabletConfig, encode_config
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import LogState
@@ -255,6 +255,23 @@ def log_forgets_its_base(rig: Rig) -> None:
     recover(rig, OpId(0, 1), entry(1, 2), entry(1, 3))
 
 
+def log_goes_that_the_slowest_lacks(rig: Rig) -> None:
+    rig.ready(0, hard_state=HardState(1, NAMES[0]))
+    for position in (0, 1):
+        rig.append(position, entry(1, 1), entry(1, 2))
+    rig.append(2, entry(1, 1))
+    rig.ready(0, commit=2)
+    rig.world.nodes[0].flushed = OpId(1, 2)
+    rig.watch.collect(rig.world.nodes[0], LOG, 1)
+    assert rig.violated is None
+    rig.watch.collect(rig.world.nodes[0], LOG, 2)
+
+
+def leader_cannot_catch_a_peer_up(rig: Rig) -> None:
+    peer = PeerProgress(node_id=NAMES[2], match_index=0, next_index=1, state="COPY", in_flight=0)
+    rig.status(0, Role.LEADER, 1, peers=(peer,))
+
+
 FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "election_safety": [two_leaders],
     "leader_append_only": [leader_replaces],
@@ -290,6 +307,7 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         a_later_write_comes_earlier_in_the_log,
     ],
     "log_durability": [log_loses_its_end, log_invents_a_hint],
+    "log_retention": [log_goes_that_the_slowest_lacks, leader_cannot_catch_a_peer_up],
     "log_base": [log_begins_past_what_may_go, log_forgets_its_base],
 }
 for name, stories in FAULTY_STORES.items():

@@ -95,6 +95,8 @@ class AboutNode:
             members=tuple(member.node_id for member in status.config.members),
             change_pending=status.config.op_id != status.committed_config.op_id,
             unhealthy=self._watch.unhealthy.get(tablet_id, ()),
+            copies_needed=tuple(peer.node_id for peer in status.peers if peer.state == "COPY"),
+            log_base=replica.flusher.log_base,
         )
 
     def _failed(self) -> tuple[FailedReplica, ...]:

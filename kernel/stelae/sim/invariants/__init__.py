@@ -16,6 +16,7 @@ from stelae.sim.invariants.linearizability import Linearizability
 from stelae.sim.invariants.log_base import LogBase
 from stelae.sim.invariants.log_durability import LogDurability
 from stelae.sim.invariants.log_matching import LogMatching
+from stelae.sim.invariants.log_retention import LogRetention
 from stelae.sim.invariants.persist_before_send import PersistBeforeSend
 from stelae.sim.invariants.replica_checksums import ReplicaChecksums
 from stelae.sim.invariants.snapshot_repeatability import SnapshotRepeatability
@@ -28,6 +29,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     TermsAndVotes,
     PersistBeforeSend,
     LogBase,
+    LogRetention,
     LogDurability,
     LogMatching,
     CommitRule,

@@ -15,6 +15,7 @@ import pytest
 from stelae.testing.conformance.consensus_elections import ElectionChecks
 from stelae.testing.conformance.consensus_failures import FailureChecks
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_lagging import LaggingChecks
 from stelae.testing.conformance.consensus_log import LogChecks
 from stelae.testing.conformance.consensus_service import ServiceChecks
 from stelae.testing.conformance.consensus_transfer import TransferChecks
@@ -22,7 +23,7 @@ from stelae.testing.conformance.consensus_transfer import TransferChecks
 __all__ = ["ConsensusConformance", "ConsensusHarness"]
 
 
-class ConsensusConformance(ElectionChecks, LogChecks, ServiceChecks, TransferChecks, FailureChecks):
+class ConsensusConformance(ElectionChecks, LogChecks, LaggingChecks, ServiceChecks, TransferChecks, FailureChecks):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

@@ -33,6 +33,7 @@ from stelae.spi.consensus import (
     Proposal,
     Propose,
     Range,
+    RangeCompacted,
     RangeSent,
     ReadRequest,
     Ready,
@@ -274,6 +275,21 @@ class Cluster:
             node.disk.config = ready.committed_config
         self.step(number, Persisted(ready.id))
 
+    def collect(self, number: int, upto: int | None = None) -> None:
+        """Collect a node's log up to an index, or as far as its core allows. The core hears of it later, if at all."""
+        node, disk = self.nodes[number], self.nodes[number].disk
+        index = node.status.all_replicated_index if upto is None else upto
+        assert index <= min(node.status.commit, disk.last.index), "collects what is not committed and durable"
+        if (count := index - disk.base.index) > 0:
+            disk.base = disk.entries[count - 1].op_id
+            del disk.entries[:count], node.log[:count]
+
+    def install(self, number: int, source: int) -> None:
+        """Give a node that is down the log of another one; its votes stay its own."""
+        disk, found = self.nodes[number].disk, self.nodes[source].disk
+        disk.base, disk.entries = found.base, list(found.entries)
+        disk.config, disk.commit_hint = found.config, found.commit_hint
+
     def fail_persist(self, number: int) -> None:
         """The oldest Ready and all behind it fail: their entries are lost, their votes are not."""
         node = self.nodes[number]
@@ -298,6 +314,9 @@ class Cluster:
 
     def _send_range(self, node: Node, wanted: Range) -> None:
         base = node.disk.base.index
+        if wanted.prev.index < base:
+            node.running.step([RangeCompacted(wanted.to, wanted.last, node.disk.base)])
+            return
         entries = tuple(node.log[wanted.prev.index - base : wanted.last.index - base])
         stands = entries and entries[-1].op_id == wanted.last and wanted.term == node.status.term
         if stands:

@@ -1,0 +1,159 @@
+"""Conformance of a consensus engine: lagging peers, how far a log may be collected, and peers that need a copy."""
+
+from __future__ import annotations
+
+from stelae.spi.consensus import CopyFinished, MemberType, PeerUnreachable
+from stelae.testing.conformance.consensus_cluster import Cluster, node_name
+from stelae.testing.conformance.consensus_harness import ConsensusHarness
+
+
+class LaggingChecks:
+    """Checks of lagging peers; part of ``ConsensusConformance``."""
+
+    def test_leader_and_followers_know_up_to_where_all_members_have_the_log(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        self._propose(cluster, 1, 3)
+        last_index = cluster.nodes[1].status.last.index
+        assert cluster.nodes[1].status.all_replicated_index == last_index
+        self._propose(cluster, 1, 1)
+        for number in (2, 3):
+            assert cluster.nodes[number].status.all_replicated_index >= last_index
+
+    def test_entries_that_a_member_lacks_are_not_called_durable_on_all(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.isolate(3)
+        had = cluster.nodes[3].status.last.index
+        self._propose(cluster, 1, 5)
+        assert max(n.status.all_replicated_index for n in cluster.nodes.values()) <= had
+        cluster.heal()
+        cluster.advance(3 * cluster.timeout_us)
+        self._propose(cluster, 1, 2)
+        assert min(n.status.all_replicated_index for n in cluster.nodes.values()) > had
+
+    def test_a_leader_that_lacks_its_own_entries_on_disk_is_a_member_like_any_other(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+        cluster.nodes[1].holds = True
+        had = cluster.nodes[1].disk.last.index
+        self._propose(cluster, 1, 2)
+        assert cluster.nodes[1].status.commit > had, "a majority commits without it"
+        assert max(n.status.all_replicated_index for n in cluster.nodes.values()) <= had
+
+    def test_a_new_leader_does_not_say_that_a_member_has_what_it_has_not_acknowledged(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+        cluster.isolate(3)
+        had = cluster.nodes[3].status.last.index
+        self._propose(cluster, 1, 5)
+        cluster.elect(2)
+        self._propose(cluster, 2, 3)
+        assert cluster.nodes[2].status.commit > had
+        assert max(n.status.all_replicated_index for n in cluster.nodes.values()) <= had
+
+    def test_a_learner_keeps_the_log_like_a_voter(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led(1, MemberType.NON_VOTER)
+        cluster.isolate(2)
+        had = cluster.nodes[2].status.last.index
+        self._propose(cluster, 1, 2)
+        assert cluster.nodes[1].status.commit > had >= cluster.nodes[1].status.all_replicated_index
+
+    def test_a_restart_forgets_what_the_members_have_and_learns_it_again(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        self._propose(cluster, 1, 3)
+        known = cluster.nodes[2].status.all_replicated_index
+        assert known > 0
+        cluster.restart(2)
+        assert cluster.nodes[2].status.all_replicated_index == 0
+        self._propose(cluster, 1, 1)
+        cluster.advance(2 * cluster.timeout_us)
+        assert cluster.nodes[2].status.all_replicated_index >= known
+
+    def test_as_long_as_logs_are_collected_as_far_as_the_core_allows_no_peer_needs_a_copy(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """The story that lost replicas: one is away, the others go on and are restarted, one after the other."""
+        cluster = harness.led()
+        self._propose(cluster, 1, 3)
+        cluster.crash(3)
+        for leader, other in ((1, 2), (2, 1), (1, 2)):
+            cluster.elect(leader)
+            self._propose(cluster, leader, 4)
+            cluster.collect(1)
+            cluster.collect(2)
+            cluster.restart(other)
+            cluster.advance(2 * cluster.timeout_us)
+        cluster.start(3)
+        cluster.advance(4 * cluster.timeout_us)
+        assert cluster.nodes[3].status.last == cluster.nodes[1].status.last == cluster.nodes[2].status.last
+        assert not any(ready.copy_requests for node in cluster.nodes.values() for ready in node.readies)
+
+    # -- copies ------------------------------------------------------------------------------------
+
+    def test_a_peer_that_the_log_cannot_catch_up_is_asked_for_once_and_nothing_is_read_for_it_again(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = self._with_a_gap(harness)
+        assert self._state(cluster, 3) == "COPY"
+        requests = [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
+        assert [(request.peer, request.first_index) for request in requests] == [(node_name(3), 2)]
+        ranges = self._ranges(cluster, 3)
+        for _ in range(5):
+            self._propose(cluster, 1, 1)
+            cluster.advance(2 * cluster.timeout_us)
+        assert self._state(cluster, 3) == "COPY" and self._ranges(cluster, 3) == ranges
+        assert len([r for ready in cluster.nodes[1].readies for r in ready.copy_requests]) == 1
+
+    def test_a_copy_that_ended_puts_the_peer_back_where_its_log_ends(self, harness: ConsensusHarness) -> None:
+        cluster = self._with_a_gap(harness)
+        cluster.crash(3)
+        cluster.install(3, 2)
+        self._propose(cluster, 1, 2)
+        cluster.start(3)
+        cluster.step(1, CopyFinished(node_name(3), cluster.nodes[3].status.last))
+        cluster.deliver_all()
+        assert self._state(cluster, 3) == "REPLICATE"
+        assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
+
+    def test_a_copy_that_failed_is_requested_again(self, harness: ConsensusHarness) -> None:
+        cluster = self._with_a_gap(harness)
+        cluster.step(1, CopyFinished(node_name(3), None))
+        cluster.deliver_all()
+        assert self._state(cluster, 3) == "COPY"
+        assert len([r for ready in cluster.nodes[1].readies for r in ready.copy_requests]) == 2
+
+    def test_a_peer_that_was_restored_elsewhere_goes_on_without_a_copy(self, harness: ConsensusHarness) -> None:
+        cluster = self._with_a_gap(harness)
+        cluster.crash(3)
+        cluster.step(1, PeerUnreachable(node_name(3)))
+        cluster.install(3, 2)
+        cluster.start(3)
+        cluster.advance(4 * cluster.timeout_us)
+        self._propose(cluster, 1, 1)
+        assert self._state(cluster, 3) == "REPLICATE"
+        assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
+
+    def _with_a_gap(self, harness: ConsensusHarness) -> Cluster:
+        """Node 1 leads and has let go of what node 3, which runs again, still lacks."""
+        cluster = harness.led()
+        cluster.crash(3)
+        self._propose(cluster, 1, 1)
+        self._propose(cluster, 1, 1)
+        cluster.collect(1, 2)
+        cluster.start(3)
+        cluster.step(1, PeerUnreachable(node_name(3)))
+        cluster.advance(4 * cluster.timeout_us)
+        return cluster
+
+    def _propose(self, cluster: Cluster, number: int, count: int) -> None:
+        for _ in range(count):
+            cluster.propose(number, b"more")
+            cluster.deliver_all()
+
+    def _state(self, cluster: Cluster, peer: int) -> str:
+        (found,) = [p.state for p in cluster.nodes[1].status.peers if p.node_id == node_name(peer)]
+        return found
+
+    def _ranges(self, cluster: Cluster, peer: int) -> int:
+        return sum(wanted.to == node_name(peer) for ready in cluster.nodes[1].readies for wanted in ready.ranges)
