@@ -188,18 +188,12 @@ class ReadyExecutor:
             try:
                 entries = tuple(self._stamped(entry) for entry in change.entries)
                 slot = self._ports.writer.reserve(self._log, size)
-            except ClockError as error:
-                # As with a full disk: nothing is lost, and it may pass.
-                full = Full(str(error), path=error.path)
-                self._fail(stage, Failed(full, self._ports.writer.durable(self._log)))
-                return
             except Overloaded:
                 self.stalled = True
                 self._ports.writer.when_room(self._resume)
                 return
             except StelaeError as error:
-                self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
-                self._announce_commit(stage)
+                self._refused(stage, error)
                 return
             stage.step = _Step.APPENDING
             self._cache.append(entries, change.replace_from)
@@ -215,6 +209,19 @@ class ReadyExecutor:
         if not stage.void:
             for wanted in stage.ready.ranges:
                 self._send_range(wanted)
+
+    def _refused(self, stage: _Stage, error: StelaeError) -> None:
+        """Fail a stage whose entries could not be handed over, once it is the first of the pipeline.
+
+        Only then is the durable end of the log final. While an earlier append is in flight, the writer names an end
+        below what that append makes durable: the core would give up entries that this replica acknowledges. The stage
+        stays at its step until then; ``_pump`` tries it again whenever an earlier append has ended."""
+        if self._pipeline[0] is not stage:
+            return
+        if isinstance(error, ClockError):
+            error = Full(str(error), path=error.path)  # As with a full disk: nothing is lost, and it may pass.
+        self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
+        self._announce_commit(stage)
 
     def _announce_commit(self, stage: _Stage) -> None:
         """Let entries be applied, now that the cache follows the log up to this Ready. Earlier it might still hold
