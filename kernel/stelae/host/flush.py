@@ -23,7 +23,7 @@ from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool
 from stelae.host.retention import Retention
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.spi.errors import Full, PluginError, StelaeError
+from stelae.spi.errors import Corrupt, Full, PluginError, SyncFailed
 from stelae.spi.store import Edit
 
 log = logging.getLogger(__name__)
@@ -159,11 +159,14 @@ class Flusher:
         upto, name = self.retention.collectable(), self.superblock.log_id
         if upto <= self._collected:
             return
-        self._collected = upto
+        before, self._collected = self._collected, upto
 
         def collected(result: object) -> None:
-            if isinstance(result, StelaeError):
+            if isinstance(result, SyncFailed | Corrupt):
+                self._fail(f"the log cannot be trusted beyond {self.writer.durable(name)}: {result}")
+            elif isinstance(result, Exception):
                 log.warning("log not collected log=%s reason=%s", name, result)
+                self._collected = before  # The next call tries again.
 
         self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
 

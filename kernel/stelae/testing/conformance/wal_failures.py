@@ -185,6 +185,58 @@ class WalFailures(WalCollected):
             check_holds(engine, present.append(_next(present)))
         engine.close()
 
+    def test_a_failed_sync_while_collecting_fails_the_log_for_good_or_nothing(self, harness: VirtualHarness) -> None:
+        failures = 0
+        for count in range(6):
+            for survival in (Survival.LOST, Survival.KEPT, Survival.DRAWN):
+                for failing in (1, 2):
+                    failures += self._fail_collect(harness.fork(count), count, failing, survival)
+        assert failures > 5
+
+    def _fail_collect(self, harness: VirtualHarness, count: int, failing: int, survival: Survival) -> bool:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        commit(engine, _next(Model()), OTHER)
+        model, _ = append_until_failure(engine, Model(), 25)
+        seen = 0
+
+        def fail_nth(operation: str, path: str) -> None:
+            nonlocal seen
+            if "sync" in operation:
+                seen += 1
+                if seen == count + 1:
+                    harness.disk.faults.fail_syncs(count=failing)
+
+        harness.disk.faults.hook = fail_nth
+        raised: StorageError | None = None
+        try:
+            engine.collect(LOG, model.last.index - 7)
+        except StorageError as error:
+            raised = error
+        harness.disk.faults.hook = None
+        harness.disk.faults.heal()
+        outcome = engine.commit({LOG: _next(model)}, sync=True)[LOG]
+        if raised is not None:
+            assert isinstance(outcome, Failed), "what could not be synced is appended to"
+            assert not isinstance(raised, Full) and not isinstance(outcome.error, Full)
+            assert outcome.durable == engine.logs()[LOG].last == model.last
+            with pytest.raises(StorageError):
+                engine.repair(LOG)
+        else:
+            assert isinstance(outcome, Durable)
+            model = model.append(_next(model))
+        assert isinstance(engine.commit({OTHER: _other()}, sync=True)[OTHER], Durable)
+        harness.crash(engine, survival)
+        engine = harness.open()
+        check_holds(engine, Model(ZERO, [*_next(Model()).entries, *_other().entries]), OTHER)
+        state = engine.logs()[LOG]
+        assert state.base.index <= model.last.index - 7 and state.last.index >= model.last.index
+        found = engine.read(LOG, model.last.index - 6, model.last.index + 1, 1 << 30)
+        assert found == [entry for entry in model.held if entry.op_id.index >= model.last.index - 6]
+        engine.close()
+        return raised is not None
+
     def test_a_failed_sync_of_earlier_unsynced_commits_is_reported(self, harness: VirtualHarness) -> None:
         leaves_something_unsynced(harness)
         engine = harness.open()
