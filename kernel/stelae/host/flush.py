@@ -63,8 +63,8 @@ class Flusher:
 
     def flush(self) -> bool:
         """Flush now; False: work is under way, or the log is not durable that far yet."""
-        durable = self.writer.durable(self.superblock.log_id)
-        if not self._able or durable.index < self.applier.applied.index or not self.applier.idle:
+        durable_index = self.applier.cache.settled(self.writer.durable(self.superblock.log_id).index)
+        if not self._able or durable_index < self.applier.applied.index or not self.applier.idle:
             return False
         return self._run(self.applier.store.flush, flushes=True)
 

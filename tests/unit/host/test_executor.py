@@ -453,6 +453,31 @@ def test_a_committed_config_waits_until_its_own_entry_is_durable_here() -> None:
     assert bench.log[-1] == "config 1.1 durable"
 
 
+def test_a_committed_config_waits_for_the_replacement_of_a_durable_suffix() -> None:
+    """The index was durable, with the entry of an older term there. A crash left metadata with a config that the log
+    does not hold, which looks like a log that lost its tail."""
+    bench = Bench(last=op(12))
+    config = TabletConfig(op_id=op(11, 2), members=())
+    change = append(new_entry(10, 2), new_entry(11, 2), replace_from=10)
+    bench.run(Ready(id=1, append=change, commit=11, committed_config=config))
+    bench.run(Ready(id=2, append=append(new_entry(12, 2))))
+    assert bench.saves == [] and bench.cache.settled(12) == 9
+    bench.disk()
+    assert len(bench.saves) == 1 and bench.cache.settled(11) == 11
+
+
+def test_what_a_failed_replacement_left_on_the_disk_does_not_count_as_durable() -> None:
+    bench = Bench(last=op(12))
+    bench.run(Ready(id=1, append=append(new_entry(11, 2), replace_from=11), commit=11))
+    bench.disk(Failed(Full("no space"), op(12)))
+    assert bench.cache.settled(12) == 10
+    bench.writer._logs[LOG].failed = None
+    bench.run(Ready(id=2, append=append(new_entry(11, 2))))
+    assert bench.cache.settled(12) == 10
+    bench.disk()
+    assert bench.cache.settled(11) == 11
+
+
 def test_a_retry_of_an_older_config_does_not_undo_a_later_one() -> None:
     bench = Bench(last=op(2))
     first, second = (TabletConfig(op_id=op(n), members=()) for n in (1, 2))

@@ -397,3 +397,13 @@ def test_a_log_that_could_not_be_collected_for_want_of_space_is_collected_at_the
     flusher.collect()
     node._drive(flusher.writer)
     assert node.wal.logs()[LOG].base.index > 0
+
+
+def test_a_store_is_not_flushed_past_a_suffix_that_is_being_replaced() -> None:
+    """An entry that replaces a durable one of an older term was applied from memory, and its index was durable."""
+    node = Node.create()
+    flusher = node.run(6, frozenset(), [])
+    flusher.applier.cache.replacing_from = 6
+    assert not flusher.flush()
+    flusher.applier.cache.replacing_from = None
+    assert flusher.flush()

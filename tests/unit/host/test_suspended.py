@@ -20,7 +20,18 @@ from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica
 from stelae.host.retention import Retention
 from stelae.host.transfers import Transfers
-from stelae.spi.consensus import Campaign, Event, HardState, LogView, Member, Outbound, PeerUnreachable, Proposal, Propose, Role
+from stelae.spi.consensus import (
+    Campaign,
+    Event,
+    HardState,
+    LogView,
+    Member,
+    Outbound,
+    PeerUnreachable,
+    Proposal,
+    Propose,
+    Role,
+)
 from stelae.spi.consensus import TabletConfig as Config
 from stelae.spi.errors import Full, StelaeError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
