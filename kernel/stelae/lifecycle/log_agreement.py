@@ -5,7 +5,7 @@ in the log. Both stay in the log, or at its base, for ever. So a log that ends b
 flushed, or holds another term there, is not the log that this replica acknowledged entries from: it is an older copy,
 or it lost its tail, or it has a hole. Nothing tells which entries are missing: the last op id is UNKNOWN (rule 19).
 
-A store that runs ahead of the superblock does not matter here: what counts is the superblock, and the store removes what
+A store that runs ahead of the superblock does not matter here: only the superblock counts, and the store removes what
 is above it when it is opened (row G of ``stelae_store_lmdb.opening``)."""
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A log that is not the one that the superblock was written beside: whatever the engine, the replica never votes again."""
+"""A log that contradicts the superblock beside it: whatever the engine, the replica never votes again."""
 
 from __future__ import annotations
 
