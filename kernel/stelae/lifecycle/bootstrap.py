@@ -35,8 +35,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
         fact = f"{damage.detail}; the last good entry is {damage.last_good}"
         raise Corrupt(fact, path=damage.path, offset=damage.offset)
     config = consensus.committed_config.op_id
-    wrong = contradiction(superblock.flushed, config, state, lambda index: engines.wal.op_id_at(log, index))
-    if wrong:
+    if wrong := contradiction(superblock.flushed, config, state, lambda index: engines.wal.op_id_at(log, index)):
         raise LogContradicts(wrong)
     commit = min(max(superblock.flushed.index, state.commit_hint), state.last.index)
     schemas = [Schema.from_bytes(body) for body in superblock.schemas]

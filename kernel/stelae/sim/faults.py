@@ -154,10 +154,8 @@ class FaultDriver:
                 node.crash()
             case FaultKind.KILL:
                 node.kill()
-            case FaultKind.DAMAGE:
-                node.damage_log()
-            case FaultKind.OLDER_LOG:
-                node.restore_older_log()
+            case FaultKind.DAMAGE | FaultKind.OLDER_LOG:
+                (node.damage_log if fault.kind is FaultKind.DAMAGE else node.restore_older_log)()
             case FaultKind.CRASH_IN_COMMIT:
                 node.crash_after(fault.amount)
             case FaultKind.PAUSE:

@@ -199,6 +199,30 @@ class WalFailures(WalCollected):
             engine.create(log, ZERO)
         commit(engine, _next(Model()), OTHER)
         model, _ = append_until_failure(engine, Model(), 25)
+        raised = self._collect(harness, engine, model.last.index - 7, count, failing)
+        outcome = engine.commit({LOG: _next(model)}, sync=True)[LOG]
+        if raised is None:
+            assert isinstance(outcome, Durable)
+        else:
+            assert isinstance(outcome, Failed), "what could not be synced is appended to"
+            assert not isinstance(raised, Full) and not isinstance(outcome.error, Full)
+            assert outcome.durable == engine.logs()[LOG].last == model.last
+            with pytest.raises(StorageError):
+                engine.repair(LOG)
+        assert isinstance(engine.commit({OTHER: _other()}, sync=True)[OTHER], Durable)
+        harness.crash(engine, survival)
+        engine = harness.open()
+        check_holds(engine, Model(ZERO, [*_next(Model()).entries, *_other().entries]), OTHER)
+        state, kept = engine.logs()[LOG], model.held[-7:]
+        assert state.base.index < kept[0].op_id.index and state.last.index >= model.last.index
+        assert engine.read(LOG, kept[0].op_id.index, model.last.index + 1, 1 << 30) == kept
+        engine.close()
+        return raised is not None
+
+    def _collect(
+        self, harness: VirtualHarness, engine: WalEngine, upto: int, count: int, failing: int
+    ) -> StorageError | None:
+        """Collect; after ``count`` syncs so many fail. Return what was raised."""
         seen = 0
 
         def fail_nth(operation: str, path: str) -> None:
@@ -209,33 +233,14 @@ class WalFailures(WalCollected):
                     harness.disk.faults.fail_syncs(count=failing)
 
         harness.disk.faults.hook = fail_nth
-        raised: StorageError | None = None
         try:
-            engine.collect(LOG, model.last.index - 7)
+            engine.collect(LOG, upto)
         except StorageError as error:
-            raised = error
-        harness.disk.faults.hook = None
-        harness.disk.faults.heal()
-        outcome = engine.commit({LOG: _next(model)}, sync=True)[LOG]
-        if raised is not None:
-            assert isinstance(outcome, Failed), "what could not be synced is appended to"
-            assert not isinstance(raised, Full) and not isinstance(outcome.error, Full)
-            assert outcome.durable == engine.logs()[LOG].last == model.last
-            with pytest.raises(StorageError):
-                engine.repair(LOG)
-        else:
-            assert isinstance(outcome, Durable)
-            model = model.append(_next(model))
-        assert isinstance(engine.commit({OTHER: _other()}, sync=True)[OTHER], Durable)
-        harness.crash(engine, survival)
-        engine = harness.open()
-        check_holds(engine, Model(ZERO, [*_next(Model()).entries, *_other().entries]), OTHER)
-        state = engine.logs()[LOG]
-        assert state.base.index <= model.last.index - 7 and state.last.index >= model.last.index
-        found = engine.read(LOG, model.last.index - 6, model.last.index + 1, 1 << 30)
-        assert found == [entry for entry in model.held if entry.op_id.index >= model.last.index - 6]
-        engine.close()
-        return raised is not None
+            return error
+        finally:
+            harness.disk.faults.hook = None
+            harness.disk.faults.heal()
+        return None
 
     def test_a_failed_sync_of_earlier_unsynced_commits_is_reported(self, harness: VirtualHarness) -> None:
         leaves_something_unsynced(harness)
