@@ -32,7 +32,7 @@ class UsedSpace:
 
         def remove(disk: VirtualDisk, path: str) -> None:
             found = disk.tree().get(path, b"")
-            if len(found.strip(b"\0")) >= SEGMENT_BYTES_MIN:
+            if path.endswith(".seg") and len(found.strip(b"\0")) >= SEGMENT_BYTES_MIN:
                 self._removed = found
             _remove(disk, path)
 

@@ -377,6 +377,14 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=3,
     ),
     Mutant(
+        name="bootstrap: a log that ends below what is flushed is accepted",
+        rule="durability 3",
+        target="stelae.lifecycle.bootstrap:contradiction",
+        replacement=mutations.no_contradiction,
+        invariant="flush_durability",
+        seed=13,
+    ),
+    Mutant(
         name="bootstrap: the first entry behind what is flushed is not replayed",
         rule="durability 3",
         target="stelae.lifecycle.bootstrap:_Replay.run",

@@ -342,6 +342,10 @@ def flush_past_the_log(original: Original, self: Any) -> bool:
     return bool(self._run(self.applier.store.flush))
 
 
+def no_contradiction(original: Original, flushed: Any, config: Any, log: Any, op_id_at: Any) -> str:
+    return ""
+
+
 def keep_the_results_of_before(original: Original, self: Any, edit: Any) -> Any:
     return msgspec.structs.replace(original(self, edit), results=self.superblock.results)
 

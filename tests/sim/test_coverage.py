@@ -54,6 +54,7 @@ OTHERS = {
     "network.reordered",
     "node.given_up",
     "node.log_damaged",
+    "node.log_older",
     "node.power_lost_within",
     "node.start_refused",
     "restart.idle",

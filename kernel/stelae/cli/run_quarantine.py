@@ -120,10 +120,10 @@ def _check_finished(node: OfflineNode, chosen: Sequence[Quarantined]) -> None:
     """Refuse what a deletion that was cut short still has to fill."""
     files, layout = node.services.files, node.layout
     with node.engine() as wal:
-        logs = wal.logs()
-    for one in chosen:
-        tablet = tablet_of(one.name)
-        if one.of_deletion and look(files, layout, logs, tablet).decision.action is Action.ROLL_FORWARD:
+        tablets = [tablet_of(one.name) for one in chosen]
+        found = [look(files, layout, wal.logs(), wal.op_id_at, tablet) for tablet in tablets]
+    for one, tablet, now in zip(chosen, tablets, found, strict=True):
+        if one.of_deletion and now.decision.action is Action.ROLL_FORWARD:
             fact = (
                 f"the deletion of tablet {tablet} was cut short and still has to fill {place_named(layout, one.name)}"
             )

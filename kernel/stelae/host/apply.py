@@ -202,7 +202,8 @@ class Applier:
             self.on_group(group.entries)
         for answered in answers:
             self.on_answered(answered)
-        self.cache.evict(min(group.last.index, self.writer.durable(self.log).index))
+        durable_index = self.cache.settled(self.writer.durable(self.log).index)
+        self.cache.evict(min(group.last.index, durable_index))
         self.on_applied(group.last)
 
     def _fail(self, reason: str) -> None:

@@ -129,8 +129,8 @@ def assemble(
 
 
 def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int) -> ConsensusCore:
-    # A store may run ahead of a log that lost an unacknowledged tail; a core must not.
-    known = min(recovered.applied.index, recovered.log.last.index)
+    # Recovery has refused a log that ends below what the store flushed, and applied only entries of the log.
+    known = recovered.applied.index
     return engines.consensus.restore(
         node_id=node_id,
         hard_state=recovered.consensus.hard_state,

@@ -17,6 +17,13 @@ class EntryCache:
         self._first = last.index + 1
         self._bytes = 0
         self._bytes_max = bytes_max
+        self.replacing_from: int | None = None
+        """From here on the disk may hold entries that are being replaced, or that a failure left behind."""
+
+    def settled(self, durable_index: int) -> int:
+        """Up to which index the entries *of this cache* are durable, where the log on disk is durable up to
+        ``durable_index``: a suffix that is being replaced is durable, but its entries are others."""
+        return durable_index if self.replacing_from is None else min(durable_index, self.replacing_from - 1)
 
     @property
     def first_index(self) -> int:

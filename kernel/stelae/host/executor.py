@@ -100,6 +100,7 @@ class ReadyExecutor:
         self._pipeline: deque[_Stage] = deque()
         self._commit = 0
         self._kept_through = 0
+        self._cut_from: int | None = None
         self._config_due: TabletConfig | None = None
         self.stalled = False  #: True while the log writer pushes back: the replica takes no new input.
 
@@ -121,6 +122,8 @@ class ReadyExecutor:
         for accepted in ready.accepted:
             sink.accepted(accepted.token, accepted.op_id)
         self._pipeline.append(_Stage(ready, self._commit))
+        if ready.append is not None and ready.append.replace_from is not None:
+            self._note_replacements()
         self._pump()
         for rejection in ready.rejections:
             sink.rejected(rejection)
@@ -188,18 +191,12 @@ class ReadyExecutor:
             try:
                 entries = tuple(self._stamped(entry) for entry in change.entries)
                 slot = self._ports.writer.reserve(self._log, size)
-            except ClockError as error:
-                # As with a full disk: nothing is lost, and it may pass.
-                full = Full(str(error), path=error.path)
-                self._fail(stage, Failed(full, self._ports.writer.durable(self._log)))
-                return
             except Overloaded:
                 self.stalled = True
                 self._ports.writer.when_room(self._resume)
                 return
             except StelaeError as error:
-                self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
-                self._announce_commit(stage)
+                self._refused(stage, error)
                 return
             stage.step = _Step.APPENDING
             self._cache.append(entries, change.replace_from)
@@ -215,6 +212,19 @@ class ReadyExecutor:
         if not stage.void:
             for wanted in stage.ready.ranges:
                 self._send_range(wanted)
+
+    def _refused(self, stage: _Stage, error: StelaeError) -> None:
+        """Fail a stage whose entries could not be handed over, once it is the first of the pipeline.
+
+        Only then is the durable end of the log final. While an earlier append is in flight, the writer names an end
+        below what that append makes durable: the core would give up entries that this replica acknowledges. The stage
+        stays at its step until then; ``_pump`` tries it again whenever an earlier append has ended."""
+        if self._pipeline[0] is not stage:
+            return
+        if isinstance(error, ClockError):
+            error = Full(str(error), path=error.path)  # As with a full disk: nothing is lost, and it may pass.
+        self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
+        self._announce_commit(stage)
 
     def _announce_commit(self, stage: _Stage) -> None:
         """Let entries be applied, now that the cache follows the log up to this Ready. Earlier it might still hold
@@ -252,10 +262,14 @@ class ReadyExecutor:
 
     def _retire(self, stage: _Stage) -> None:
         """A stage at the head is durable: tell the core, send what waited for it."""
+        ready = stage.ready
+        if self._cache.replacing_from is not None:
+            if ready.append is not None and not stage.void:
+                self._cut_from = None
+            self._note_replacements()
         self._save_due_config()
         if stage.void:
             return
-        ready = stage.ready
         self._send_all(stage, ready.after_persist)
         if ready.hard_state is not None or ready.append is not None:
             self._sink.deliver(Persisted(ready.id))
@@ -283,15 +297,29 @@ class ReadyExecutor:
         self._kept_through = failed.durable.index
         self._cache.cut(durable_index + 1)
         self._sink.entries_cut(durable_index + 1)
+        if durable_index < failed.durable.index:
+            self._cut_from = durable_index + 1
+        self._note_replacements()
         self._sink.deliver(PersistFailed(origin.ready.id, durable_index))
         self._sink.log_failed(failed)
+
+    def _note_replacements(self) -> None:
+        """Tell the cache from where on the log on disk is not the one that the core knows: the suffixes that Readies
+        under way replace, and what a failed replacement left behind until the next append has replaced it."""
+        found = [] if self._cut_from is None else [self._cut_from]
+        for stage in self._pipeline:
+            change = stage.ready.append
+            if change is not None and change.replace_from is not None and not stage.void:
+                found.append(change.replace_from)
+        self._cache.replacing_from = min(found, default=None)
 
     def _save_due_config(self) -> None:
         """Save a committed config once its own entry is durable here. Sooner, a crash would leave metadata that
         remembers a config beside a log that does not, which start-up cannot tell from a log that was lost."""
         due = self._config_due
-        durable = self._ports.writer.durable(self._log).index
-        if due is not None and due.op_id.index <= durable:
+        if due is None:
+            return
+        if due.op_id.index <= self._cache.settled(self._ports.writer.durable(self._log).index):
             self._config_due = None
             self._save_config(due)
 

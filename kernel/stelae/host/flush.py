@@ -23,7 +23,7 @@ from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool
 from stelae.host.retention import Retention
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.spi.errors import Full, PluginError, StelaeError
+from stelae.spi.errors import Corrupt, Full, PluginError, SyncFailed
 from stelae.spi.ids import OpId
 from stelae.spi.store import Edit
 
@@ -65,8 +65,8 @@ class Flusher:
 
     def flush(self) -> bool:
         """Flush now; False: work is under way, or the log is not durable that far yet."""
-        durable = self.writer.durable(self.superblock.log_id)
-        if not self._able or durable.index < self.applier.applied.index or not self.applier.idle:
+        durable_index = self.applier.cache.settled(self.writer.durable(self.superblock.log_id).index)
+        if not self._able or durable_index < self.applier.applied.index or not self.applier.idle:
             return False
         return self._run(self.applier.store.flush, flushes=True)
 
@@ -161,11 +161,14 @@ class Flusher:
         upto, name = self.retention.collectable(), self.superblock.log_id
         if upto <= self._collected:
             return
-        self._collected = upto
+        before, self._collected = self._collected, upto
 
         def collected(result: object) -> None:
-            if isinstance(result, StelaeError):
+            if isinstance(result, SyncFailed | Corrupt):
+                self._fail(f"the log cannot be trusted beyond {self.writer.durable(name)}: {result}")
+            elif isinstance(result, Exception):
                 log.warning("log not collected log=%s reason=%s", name, result)
+                self._collected = before  # The next call tries again.
             elif isinstance(result, OpId):
                 self.log_base = result
 

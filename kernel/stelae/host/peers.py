@@ -56,7 +56,8 @@ class PeerTraffic:
 
     def add(self, replica: Replica) -> None:
         """Route a tablet's messages to a replica."""
-        self.voters.pop(replica.tablet_id, None)
+        if (voter := self.voters.pop(replica.tablet_id, None)) is not None:
+            voter.close()
         self._replicas[replica.tablet_id] = replica
 
     def remove(self, tablet_id: TabletId) -> None:
@@ -73,6 +74,8 @@ class PeerTraffic:
         if self._timer is not None:
             self._timer.cancel()
         self._link = None
+        for voter in self.voters.values():
+            voter.close()
 
     # -- PeerNetwork -----------------------------------------------------------------------------
 

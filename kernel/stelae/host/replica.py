@@ -108,6 +108,7 @@ class Replica:
         self.suspended = False  #: While the disk is full; input is refused.
         self._timer: Timer | None = None
         self._timer_us = 0
+        self._core_us = 0  #: The time of the core's last ``Tick``.
 
     def wire(
         self,
@@ -228,9 +229,8 @@ class Replica:
         now_us = self._ports.turns.now_us()
         if self._timer is None or now_us >= self._timer_us:
             self._hear()  # What was heard counts before the clock does: else a busy node would campaign.
-        if self.suspended and (deadline := self.core.next_deadline()) is not None:
-            now_us = min(now_us, deadline - 1)  # A leader that cannot append serves nobody: do not campaign.
-        events: list[Event] = [*self._held, *self._heard, Tick(now_us), *self._events]
+        self._core_us = self._time_for_core(now_us)
+        events: list[Event] = [*self._held, *self._heard, Tick(self._core_us), *self._events]
         self._held, self._heard, self._events = [], [], []
         proposals = self.writes.take_proposals()
         if proposals is not None:
@@ -242,6 +242,13 @@ class Replica:
                 return
         self._note_status()
         self._arm_timer()
+
+    def _time_for_core(self, now_us: int) -> int:
+        """Return the time of the next ``Tick``. A suspended replica must not campaign, since it could append nothing as
+        leader: its core's time stops before the deadline. The deadline may be older than the last ``Tick`` (a leader's
+        is, when a silent peer was to be asked again long ago); time never goes back for a core."""
+        deadline = self.core.next_deadline() if self.suspended else None
+        return now_us if deadline is None else max(self._core_us, min(now_us, deadline - 1))
 
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()

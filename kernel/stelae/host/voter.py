@@ -8,12 +8,16 @@ import logging
 from collections import deque
 
 from stelae.host.peer_codec import PeerMessage
-from stelae.host.ports import HardStates, PeerNetwork, Turns
+from stelae.host.ports import HardStates, PeerNetwork, Timer, Turns
+from stelae.host.replica import REPAIR_INTERVAL_US
 from stelae.spi.consensus import ConsensusCore, Event, Ready, Received, Status, TabletConfig, Tick
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import Full, StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
 log = logging.getLogger(__name__)
+
+READIES_MAX = 64
+"""Readies that wait for one save. Beyond it messages are dropped: candidates ask again."""
 
 
 class Voter:
@@ -38,6 +42,7 @@ class Voter:
         self._network = network
         self._readies: deque[Ready] = deque()
         self._saving = False
+        self._retry: Timer | None = None
 
     @property
     def status(self) -> Status:
@@ -55,23 +60,40 @@ class Voter:
 
     def deliver(self, event: Event) -> None:
         """Give the core an event at once: a voter has no turns to collect for."""
-        if self.failure:
+        if self.failure or len(self._readies) >= READIES_MAX:
             return
         self._core.step([Tick(self._turns.now_us()), event])
         while (ready := self._core.take_ready()) is not None:
             self._readies.append(ready)
         self._carry_out()
 
+    def close(self) -> None:
+        """Save and send nothing any more; what is being saved now may still become durable."""
+        self.failure = "it was closed"
+        if self._retry is not None:
+            self._retry.cancel()
+
     def _carry_out(self) -> None:
         while self._readies and not self._saving and not self.failure:
-            hard_state = self._readies[0].hard_state
-            if hard_state is not None:
+            if self._readies[0].hard_state is not None:
                 self._saving = True
-                self._hard_states.save(self.tablet_id, hard_state, self._config, self._saved)
+                self._save()
                 return
             self._send(self._readies.popleft())
 
+    def _save(self) -> None:
+        hard_state, self._retry = self._readies[0].hard_state, None
+        assert hard_state is not None
+        self._hard_states.save(self.tablet_id, hard_state, self._config, self._saved)
+
     def _saved(self, error: StelaeError | None) -> None:
+        if self.failure:
+            return
+        if isinstance(error, Full):
+            # The core has moved to this term, so it is saved again before anything else of this voter is.
+            at_us = self._turns.now_us() + REPAIR_INTERVAL_US
+            self._retry = self._turns.call_at(at_us, self._save)
+            return
         self._saving = False
         if error is not None:
             self.failure = f"its vote cannot be saved: {error}"

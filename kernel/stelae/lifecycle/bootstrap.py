@@ -1,11 +1,12 @@
 """From its files to a recovered tablet (state BOOTSTRAPPING). It blocks and touches no loop.
 
 1. The log says what is in it; a damaged one fails the replica (startup table).
-2. The commit index is the larger of what the store flushed and the log's hint, clamped to the last
+2. A log that contradicts the superblock or the consensus metadata fails the replica, too (``log_agreement``).
+3. The commit index is the larger of what the store flushed and the log's hint, clamped to the last
    entry (``durability.md`` rule 3): everything up to it was committed, the rest stays pending.
-3. The store is opened at what it flushed, and entries up to the commit index are applied to it,
+4. The store is opened at what it flushed, and entries up to the commit index are applied to it,
    through the same code that applies them later.
-4. What the log holds above that is handed on, for the core to be restored (``host.assembly``)."""
+5. What the log holds above that is handed on, for the core to be restored (``host.assembly``)."""
 
 from stelae.host.apply import ApplyGroup
 from stelae.host.assembly import Engines, Recovered
@@ -13,6 +14,7 @@ from stelae.host.consensus_meta import ConsensusRecord
 from stelae.host.log_sizes import LogSizes
 from stelae.host.results import ResultsTable
 from stelae.host.superblock import Superblock
+from stelae.lifecycle.log_agreement import LogContradicts, contradiction
 from stelae.spi.consensus import LogView, TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId
@@ -26,13 +28,16 @@ REPLAY_BYTES_MAX = 4 << 20  #: Bytes of entries that recovery holds at a time, a
 
 def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> Recovered:
     """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks. ``StorageError``: log, store
-    or results cannot be read: this replica has failed."""
+    or results cannot be read: this replica has failed. ``LogContradicts``: and it never votes again."""
     log = superblock.log_id
     state = engines.wal.logs()[log]
     if state.damage is not None:
         damage = state.damage
         fact = f"{damage.detail}; the last good entry is {damage.last_good}"
         raise Corrupt(fact, path=damage.path, offset=damage.offset)
+    config = consensus.committed_config.op_id
+    if wrong := contradiction(superblock.flushed, config, state, lambda index: engines.wal.op_id_at(log, index)):
+        raise LogContradicts(wrong)
     commit = min(max(superblock.flushed.index, state.commit_hint), state.last.index)
     schemas = [Schema.from_bytes(body) for body in superblock.schemas]
     store = engines.store.open(

@@ -18,6 +18,7 @@ from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.bootstrap import recover
 from stelae.lifecycle.deletion import abandon_copy, roll_forward
+from stelae.lifecycle.log_agreement import LogContradicts
 from stelae.lifecycle.quarantine import remove_unfinished
 from stelae.lifecycle.startup import Action, Found, look, scan_tablets
 from stelae.spi.consensus import HardState
@@ -97,7 +98,7 @@ class TabletLoader:
 
     def recover_all(self) -> list[Recovered]:
         """Recover every READY tablet; what cannot be recovered is in ``failed``."""
-        recovered, found = [], scan_tablets(self._files, self._layout, self._engines.wal.logs())
+        recovered, found = [], self._scan()
         named = {one.superblock.quarantine for one in found if one.superblock is not None}
         remove_unfinished(self._files, self._layout, named)
         for one in found:
@@ -116,6 +117,10 @@ class TabletLoader:
                     self._end_deletion(one)
         return recovered
 
+    def _scan(self) -> list[Found]:
+        wal = self._engines.wal
+        return scan_tablets(self._files, self._layout, wal.logs(), wal.op_id_at)
+
     def _remove_leftovers(self, tablet_id: TabletId) -> None:
         """A tombstone owns neither log nor data: what there is was made by a restore that a crash took back."""
         wal, directory = self._engines.wal, self._layout.data_of(tablet_id)
@@ -127,7 +132,7 @@ class TabletLoader:
 
     def look(self, tablet_id: TabletId, logs: Mapping[LogId, LogState]) -> Found:
         """Look at one tablet, as at start."""
-        return look(self._files, self._layout, logs, tablet_id)
+        return look(self._files, self._layout, logs, self._engines.wal.op_id_at, tablet_id)
 
     def _end_deletion(self, found: Found) -> None:
         files, layout, wal, block = self._files, self._layout, self._engines.wal, found.superblock
@@ -151,6 +156,10 @@ class TabletLoader:
         directory = self._layout.data_of(found.tablet_id)
         try:
             return recover(found.superblock, found.consensus, self._engines, directory)
+        except LogContradicts as error:
+            self.lost.add(found.tablet_id)
+            self.fail(found.tablet_id, str(error))
+            return None
         except (StelaeError, OSError) as error:  # ``Files`` raises OSError for missing names
             self.fail(found.tablet_id, str(error))
             return None

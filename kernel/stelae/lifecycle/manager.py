@@ -181,7 +181,8 @@ class TabletManager:
             # Without term and vote nobody can say what it promised.
             return found.superblock, "UNKNOWN"
         self._check_fence(found.consensus.committed_config.op_id, found.tablet_id, seen)
-        if found.log is None or found.log.damage is not None:
+        lost = found.decision.action is Action.FAIL or found.tablet_id in self._loader.lost
+        if lost or found.log is None or found.log.damage is not None:
             return found.superblock, "UNKNOWN"
         return found.superblock, found.log.last
 

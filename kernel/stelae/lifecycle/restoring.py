@@ -62,7 +62,7 @@ def restore(
         Full: there is not space enough for a copy.
         StorageError: something cannot be read or written; the tombstone stands.
     """
-    found = look(files, layout, wal.logs(), tablet_of(name))
+    found = look(files, layout, wal.logs(), wal.op_id_at, tablet_of(name))
     tombstone, last = _tombstone(found, f"quarantine/{name}")
     place = place_named(layout, name)
     block = _set_aside(files, f"{place}/superblock", tombstone)

@@ -8,22 +8,25 @@ The table is total: every combination of what can be found meets exactly one row
 be read fails its own tablet and no other: the error becomes part of that tablet's verdict. Where only
 the log cannot be read now, that holds for this run: what the replica acknowledged and promised is there.
 
+A log that reads well but contradicts the superblock or the consensus metadata (``log_agreement``) is a lost log.
+
 A replica that forgot what it acknowledged must not vote as one that never held an entry: rows M
-and N tell it from a new one by its consensus metadata. Row M also meets a replica that lost power
-before its first entry was durable but after it heard that the entry was committed: the files of
-both are alike, so it stays offline too."""
+and N tell it from a new one by its consensus metadata, where a committed config is saved only once
+its own entry is durable in the log."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from stelae.host.consensus_meta import ConsensusMetadata, ConsensusRecord
 from stelae.host.layout import Layout, tablet_names
 from stelae.host.metadata import MetadataMissing, Record
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.log_agreement import contradiction
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import StelaeError
-from stelae.spi.ids import ZERO, LogId, TabletId
+from stelae.spi.errors import Corrupt, StelaeError
+from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.services import Files
 from stelae.spi.wal import LogState
 
@@ -55,6 +58,7 @@ class Log(StrEnum):
     EMPTY = "EMPTY"
     PRESENT = "PRESENT"
     DAMAGED = "DAMAGED"
+    CONTRADICTS = "CONTRADICTS"  # it reads well, and lacks what the superblock or the metadata name
     UNREAD = "UNREAD"  # the disk does not give it back now; nothing is known to be wrong with it
 
 
@@ -97,7 +101,7 @@ _READABLE = f"{Meta.INITIAL} {Meta.VOTED} {Meta.COMMITTED}"
 ROWS: tuple[Row, ...] = (
     Row("A", "ABSENT", "ABSENT INITIAL", "ABSENT EMPTY", Action.NOTHING,
         "no superblock: the tablet does not exist, or its creation was cut short"),
-    Row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED UNREAD", Action.FAIL,
+    Row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED CONTRADICTS UNREAD", Action.FAIL,
         "a log with entries but no superblock: the superblock was lost"),
     Row("C", "UNREADABLE", "*", "*", Action.FAIL, "the superblock cannot be read"),
     Row("D", "!UNREADABLE", "UNREADABLE", "*", Action.FAIL,
@@ -110,6 +114,8 @@ ROWS: tuple[Row, ...] = (
     Row("H", "COPYING", "!UNREADABLE", "*", Action.DELETE_SELF, "a copy was cut short"),
     Row("I", "READY", _READABLE, "ABSENT", Action.FAIL, "the log is gone"),
     Row("J", "READY", _READABLE, "DAMAGED", Action.FAIL, "the log is damaged"),
+    Row("P", "READY", _READABLE, "CONTRADICTS", Action.FAIL,
+        "the log contradicts the superblock or the consensus metadata: acknowledged entries were lost"),
     Row("O", "READY", _READABLE, "UNREAD", Action.OFFLINE,
         "the log cannot be read now; the next start of the node tries again"),
     Row("K", "READY", _READABLE, "PRESENT", Action.START, "ready"),
@@ -127,6 +133,10 @@ def decide(block: Block, meta: Meta, log: Log) -> Row:
     return next(row for row in ROWS if row.meets(block, meta, log))
 
 
+OpIdAt: TypeAlias = Callable[[LogId, int], OpId]
+"""The op id at an index of a log, from its base on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """One tablet at start. ``failure`` says why it is FAILED, or is empty when it is not."""
@@ -139,15 +149,15 @@ class Found:
     failure: str
 
 
-def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState]) -> list[Found]:
+def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt) -> list[Found]:
     """Look at every tablet that has a superblock, consensus metadata or a log; sorted by id."""
     names = {log.tablet_id for log in logs}
     names.update(tablet_names(files, layout.superblocks), tablet_names(files, layout.consensus))
-    return [look(files, layout, logs, name) for name in sorted(names)]
+    return [look(files, layout, logs, op_id_at, name) for name in sorted(names)]
 
 
-def look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: TabletId) -> Found:
-    """Look at one tablet."""
+def look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt, tablet: TabletId) -> Found:
+    """Look at one tablet. ``op_id_at`` is the log engine's."""
     problems: list[str] = []
     superblock, block = _read(SuperblockFile(files, layout, tablet).load, problems)
     consensus, meta = _read(ConsensusMetadata(files, layout, tablet).load, problems)
@@ -155,7 +165,10 @@ def look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], tablet: T
     log = logs.get(newest if superblock is None else superblock.log_id)
     state = block if superblock is None else superblock.data_state.value
     promised = meta if consensus is None else _promises(consensus)
-    row = decide(Block(state), Meta(promised), _log_finding(log, problems))
+    finding = _log_finding(log, problems)
+    if log is not None and superblock is not None and consensus is not None and state == Block.READY:
+        finding = _compared(finding, superblock, consensus, log, op_id_at, problems)
+    row = decide(Block(state), Meta(promised), finding)
     details = f" ({'; '.join(problems)})" if problems else ""
     return Found(
         tablet_id=tablet,
@@ -191,3 +204,26 @@ def _log_finding(log: LogState | None, problems: list[str]) -> Log:
         problems.append(f"{log.damage.path}@{log.damage.offset}: {log.damage.detail}")
         return Log.UNREAD if log.damage.unread else Log.DAMAGED
     return Log.EMPTY if log.last == ZERO else Log.PRESENT
+
+
+def _compared(
+    finding: Log,
+    superblock: Superblock,
+    consensus: ConsensusRecord,
+    log: LogState,
+    op_id_at: OpIdAt,
+    problems: list[str],
+) -> Log:
+    """Compare a log that reads well with the two records. Of an empty log row M judges the config."""
+    if finding not in (Log.PRESENT, Log.EMPTY):
+        return finding
+    config = consensus.committed_config.op_id if finding is Log.PRESENT else ZERO
+    try:
+        wrong = contradiction(superblock.flushed, config, log, lambda index: op_id_at(superblock.log_id, index))
+    except StelaeError as error:
+        problems.append(str(error))
+        return Log.DAMAGED if isinstance(error, Corrupt) else Log.UNREAD
+    if wrong:
+        problems.append(wrong)
+        return Log.CONTRADICTS
+    return finding

@@ -67,6 +67,10 @@ class Victim(Protocol):
         """End the process, and flip a bit of a closed segment of the replicated log."""
         ...
 
+    def restore_older_log(self) -> None:
+        """End the process, and put an older copy in the place of the replicated log."""
+        ...
+
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock: under a node that doubts what it sees, or while it is down, so that it is believed."""
 
@@ -150,8 +154,8 @@ class FaultDriver:
                 node.crash()
             case FaultKind.KILL:
                 node.kill()
-            case FaultKind.DAMAGE:
-                node.damage_log()
+            case FaultKind.DAMAGE | FaultKind.OLDER_LOG:
+                (node.damage_log if fault.kind is FaultKind.DAMAGE else node.restore_older_log)()
             case FaultKind.CRASH_IN_COMMIT:
                 node.crash_after(fault.amount)
             case FaultKind.PAUSE:

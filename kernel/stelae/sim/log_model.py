@@ -21,7 +21,8 @@ class LogModel:
         hint: highest commit hint handed over.
         collectable: highest index that the engine was allowed to collect.
         damaged: its disk failed it, by flipped bytes or a failed sync: it may be refused, but must
-            not read wrong."""
+            not read wrong.
+        older: an older copy has taken its place: it must not be used, and nothing is said of what it holds."""
 
     base: OpId = ZERO
     entries: list[Entry] = field(default_factory=list)
@@ -29,6 +30,7 @@ class LogModel:
     hint: int = 0
     collectable: int = 0
     damaged: bool = False
+    older: bool = False
 
     def last(self) -> OpId:
         """Op id of the last durable entry."""

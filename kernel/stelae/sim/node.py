@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final
 
 from stelae.host.replica import Replica
@@ -45,6 +46,7 @@ class Node:
         self._starts = 0
         self._extra_us = 0
         self._may_be_lost = False
+        self._backup: tuple[int, dict[str, bytes]] | None = None
         self._disk = VirtualDisk()
         self.running: Running | None = None
         view.clock_ahead_us_max = self._clock.ahead_us_max
@@ -112,6 +114,7 @@ class Node:
         """Lose power: what was not synced is lost, torn or reordered."""
         self._end()
         self._disk = self._disk.crash(self._rng)
+        self._back_up()
 
     def crash_after(self, operations: int | None) -> None:
         """Lose power within the disk operation after so many more; ``None`` calls that off."""
@@ -121,6 +124,7 @@ class Node:
         """End the process; the disk keeps all that was written."""
         self._end()
         self._disk = self._disk.clone()
+        self._back_up()
 
     def pause(self) -> None:
         """Let the process stand still."""
@@ -155,9 +159,7 @@ class Node:
     def damage_log(self) -> None:
         """End the process, and flip a bit of a closed segment of the replicated log."""
         self.kill()
-        directory = f"{LAYOUT.wals}/{TABLET}/"
-        found = [(p, d) for p, d in self._disk.tree().items() if p.startswith(directory)]
-        segments = [(path, data) for path, data in found if path.endswith(".seg")]
+        segments = [(path, data) for path, data in self._log_files().items() if path.endswith(".seg")]
         # In the open segment only the first half: later groups attest that it was durable.
         reach = len(segments[-1][1].rstrip(b"\0")) // 2 if segments else 0
         path, data = segments[-1] if segments else ("", b"")
@@ -169,6 +171,26 @@ class Node:
         self._disk.damage(path, below(self._rng, reach), 1 << below(self._rng, 8))
         self._lose_log()
         self._around.coverage.hit("node.log_damaged")
+
+    def restore_older_log(self) -> None:
+        """End the process, and put an older copy in the place of the replicated log.
+
+        Only one that lacks entries which the store has flushed: of another one nothing tells that it is older."""
+        self.kill()
+        if self._backup is None or self._backup[0] >= self.view.flushed.index:
+            return
+        disk = self._disk
+        disk.faults.heal()
+        for path in self._log_files():
+            disk.remove(path)
+        for path, data in self._backup[1].items():
+            with closing(disk.create(path)) as file:
+                file.pwritev([data], 0)
+                file.sync()
+        disk.sync_directory(f"{LAYOUT.wals}/{TABLET}")
+        self._lose_log()
+        self._models[LogId(TABLET, 1)].older = True
+        self._around.coverage.hit("node.log_older")
 
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock: under a node that doubts what it sees, or while it is down, so that it is believed."""
@@ -224,6 +246,17 @@ class Node:
     def _give_up(self) -> None:
         self._around.coverage.hit("node.given_up")
         self.view.given_up = True
+
+    def _log_files(self) -> dict[str, bytes]:
+        """The files of the replicated log, if it has a directory of its own."""
+        return {p: d for p, d in self._disk.tree().items() if p.startswith(f"{LAYOUT.wals}/{TABLET}/")}
+
+    def _back_up(self) -> None:
+        """Keep the first copy of the log that was taken while the node was down, and where it ends at most."""
+        model, files = self._models.get(LogId(TABLET, 1)), self._log_files()
+        if self._backup is None and model is not None and files:
+            under_way = model.attempt.entries if model.attempt is not None else ()
+            self._backup = model.last().index + len(under_way), files
 
     def _lose_log(self) -> None:
         """The log may be refused from now on, and the replica fail with it."""

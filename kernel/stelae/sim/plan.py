@@ -49,6 +49,8 @@ class FaultKind(StrEnum):
     """A sync of one node's log fails: that replica is lost for good."""
     DAMAGE = "damage"
     """The process dies, and a bit of a closed log segment is flipped: that replica is lost too."""
+    OLDER_LOG = "older_log"
+    """The process dies, and an older copy of its log takes the place of the log: that replica is lost too."""
     CLOCK_JUMP = "clock_jump"
     """One node's wall clock jumps, either way, perhaps further than peers accept."""
 
@@ -72,7 +74,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     amount: int
 
 
-LASTING = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE)
+LASTING = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG)
 """Kinds from which a replica does not come back: nothing replaces it yet."""
 
 _COMMON = (
@@ -104,7 +106,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     rng = stream(seed, "plan")
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
     if chance(rng, 0.3):
-        kinds[between(rng, 0, len(kinds) - 1)] = pick(rng, LASTING)
+        kinds[between(rng, 0, len(kinds) - 1)] = _lasting(seed, pick(rng, LASTING[:2]))
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)
@@ -115,6 +117,11 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     return tuple(
         Fault(number=n, at_us=a, kind=k, victim=v, duration_us=d, amount=m) for n, (a, k, v, d, m) in enumerate(drawn)
     )
+
+
+def _lasting(seed: int, kind: FaultKind) -> FaultKind:
+    """Draw again between this kind and an older log."""
+    return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
 
 
 def _amount(share: float, kind: FaultKind) -> int:

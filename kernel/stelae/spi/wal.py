@@ -190,7 +190,9 @@ class WalEngine(Engine):
 
     @abstractmethod
     def collect(self, log: LogId, upto: int) -> OpId:
-        """Let entries up to ``upto`` go; return the new base, durable before any goes. Whole files may stay longer."""
+        """Let entries up to ``upto`` go; return the new base, durable before any goes. Whole files may stay longer.
+        ``SyncFailed``, ``Corrupt``: nothing goes, and the log refuses appends and ``repair`` from now on. Any other
+        ``StorageError``: nothing goes; to be repeated."""
 
     @abstractmethod
     def drop(self, log: LogId) -> None:

@@ -16,8 +16,7 @@ class ConfigHistory:
     __slots__ = ("_above", "committed")
 
     def __init__(self, committed: TabletConfig, in_log: Iterable[TabletConfig] = ()) -> None:
-        # A committed config may run ahead of a log that lost an unacknowledged tail: then nothing
-        # in the log is newer, and it stays in force.
+        # The log may still hold the committed config and older ones: only newer ones count.
         self.committed = committed
         self._above = [c for c in in_log if c.op_id.index > committed.op_id.index]
 

@@ -1,8 +1,9 @@
 """The base file of a log: that the log exists, where it begins, and whether it may be used.
 
-The file has two slots of one sector. A change goes to the slot that does not hold the newest
+The file has two slots of 4096 bytes. A change goes to the slot that does not hold the newest
 version, in place and synced: it needs no space, so a full disk can still be freed by collection,
-and a crash inside it leaves the older slot. It is durable before anything is removed that it makes
+and a crash inside it leaves the older slot. Each slot is a page of its own, because disks and the
+system's cache write, lose and tear whole pages. It is durable before anything is removed that it makes
 superfluous, so an emptied log knows its base op id (durability rule 4), and an interrupted removal
 is finished at the next start.
 
@@ -19,14 +20,14 @@ from enum import IntEnum
 
 from crc32c import crc32c
 
-from stelae.spi.errors import Corrupt, FutureVersion
+from stelae.spi.errors import Corrupt, Foreign, FutureVersion
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
 from stelae_wal_segmented.format import tablet_of
 
 BASE_MAGIC = b"stelwalb"
-BASE_VERSION = 1
-SLOT_BYTES = 512
+BASE_VERSION = 2
+SLOT_BYTES = 4096
 
 _BASE = struct.Struct("<8sHHIQQQQQQQQQ64s")
 _CRC = struct.Struct("<I")
@@ -119,11 +120,12 @@ def read_base(files: Files, path: str) -> Base:
 
     Raises:
         Corrupt: neither slot is valid.
+        Foreign: a format from before the first release.
         FutureVersion: a format or a use of the log that this release does not know.
         FileNotFoundError: there is no such file.
     """
-    data = files.read_bytes(path)
-    slots = ((data[:SLOT_BYTES], 0), (data[SLOT_BYTES:], SLOT_BYTES))
+    with closing(files.open(path)) as file:
+        slots = [(file.pread(_USED_BYTES, offset), offset) for offset in (0, SLOT_BYTES)]
     found = [base for slot, offset in slots if (base := _decode(slot, path, offset)) is not None]
     if not found:
         raise Corrupt("the base file fails its checksum", path=path, offset=0)
@@ -156,6 +158,9 @@ def _decode(data: bytes, path: str, offset: int) -> Base | None:
     if _CRC.unpack_from(data, _BASE.size)[0] != crc32c(data[: _BASE.size]):
         return None
     fields = _BASE.unpack_from(data)
+    if fields[1] < BASE_VERSION:
+        fact = f"base file format {fields[1]} is of no release; the first one wrote {BASE_VERSION}"
+        raise Foreign(fact, path=path, offset=offset + 8)
     if fields[1] > BASE_VERSION:
         fact = f"base file format {fields[1]} is newer than {BASE_VERSION}, the newest known here"
         raise FutureVersion(fact, path=path, offset=offset + 8)

@@ -290,6 +290,10 @@ class TabletLog:
         self.failed = None
         return self.durable
 
+    def fail_for_good(self, error: SyncFailed | OSError) -> StelaeError:
+        """Take no more appends, since one of the log's files can no longer be trusted; return what appends get."""
+        return self._fail(error).error
+
     def _fail(self, error: StorageError | OSError) -> Failed:
         """Take no more appends. Readers see what is durable; a failed sync is remembered."""
         if isinstance(error, OSError):

@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from stelae.log_support.directories import make_durable, parent_of
-from stelae.spi.errors import StorageError
+from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse
@@ -23,7 +23,8 @@ def collect(log: TabletLog, upto: int) -> OpId:
     The file of a large one that nobody reads may be kept, to be used again.
 
     Raises:
-        StorageError: the base could not be written; nothing was removed.
+        SyncFailed: the base file can no longer be trusted, and the log takes no more appends; nothing was removed.
+        StorageError: the base was not written, for want of space for example; nothing has changed.
     """
     with log.lock:
         count, highest = log.chain.collectable(upto, log.last.index)
@@ -31,7 +32,10 @@ def collect(log: TabletLog, upto: int) -> OpId:
             return log.base.base
         base = log.op_id_at(max(highest, log.base.base.index))
         first_sequence = log.chain.segments[count - 1].header.sequence + 1
-    log.write_base(log.base.changed(base=base, first_sequence=first_sequence))
+    try:
+        log.write_base(log.base.changed(base=base, first_sequence=first_sequence))
+    except (SyncFailed, OSError) as error:
+        raise log.fail_for_good(error) from error
     with log.lock:
         gone = log.chain.drop_front(count)
         log.chain.runs.forget_below(base.index + 1)

@@ -24,20 +24,22 @@ def write_control(
 
     Raises:
         Full: there is no space; nothing has changed.
-        StorageError: it is not known to be durable; the caller's change did not happen.
+        StorageError: it is not known to be durable; the caller's change did not happen. A log that was to be collected
+            takes no more appends.
     """
+    concerned = [log] if kind is Kind.BASE else []
     try:
         writer = _written(tail, log, kind, op_id, body)
     except Full:
         # Closing the segment gives back what is left of its space: that may be enough.
-        _give_up(committer)
+        _give_up(committer, concerned)
         try:
             writer = _written(tail, log, kind, op_id, body)
         except Full:
-            _give_up(committer)
+            _give_up(committer, concerned)
             raise
     except (StorageError, OSError) as error:
-        raise committer.fail_all(error, []) from error
+        raise committer.fail_all(error, concerned) from error
     with book.lock:
         log.order += 1
         writer.segment.end = writer.end
@@ -57,12 +59,12 @@ def _written(tail: Tail, log: TabletLog, kind: Kind, op_id: OpId, body: bytes) -
     return writer
 
 
-def _give_up(committer: Committer) -> None:
+def _give_up(committer: Committer, concerned: list[TabletLog]) -> None:
     """Close the segment that had no space.
 
     Raises:
         SyncFailed: what was written before could not be synced.
     """
-    failed = committer.settle_full([])
+    failed = committer.settle_full(concerned)
     if failed is not None:
         raise failed

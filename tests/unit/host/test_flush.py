@@ -381,3 +381,45 @@ class Caught(AtOnce):
         except Full as error:
             result = error
         done(result)
+
+
+def test_a_failed_sync_while_the_log_is_collected_fails_the_replica_at_its_last_durable_op_id() -> None:
+    """It was a warning, and appends went on to a log whose base file could not be trusted (rule 7)."""
+    node = Node.create()
+    flusher = node.run(60, frozenset(), [])
+    node.disk.faults.fail_syncs("g1.base")
+    flusher.flush()
+    node._drive(flusher.writer)
+    (failure,) = node.failures
+    assert "cannot be trusted beyond 1.60" in failure and "g1.base" in failure
+    assert node.wal.logs()[LOG].base == ZERO
+
+
+def test_a_log_that_could_not_be_collected_for_want_of_space_is_collected_at_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node.create()
+    flusher = node.run(60, frozenset(), [])
+    collect = node.wal.collect
+
+    def full(log: LogId, upto: int) -> OpId:
+        monkeypatch.setattr(node.wal, "collect", collect)
+        raise Full("no space left on device")
+
+    monkeypatch.setattr(node.wal, "collect", full)
+    flusher.flush()
+    node._drive(flusher.writer)
+    assert node.wal.logs()[LOG].base == ZERO and not node.failures
+    flusher.collect()
+    node._drive(flusher.writer)
+    assert node.wal.logs()[LOG].base.index > 0
+
+
+def test_a_store_is_not_flushed_past_a_suffix_that_is_being_replaced() -> None:
+    """An entry that replaces a durable one of an older term was applied from memory, and its index was durable."""
+    node = Node.create()
+    flusher = node.run(6, frozenset(), [])
+    flusher.applier.cache.replacing_from = 6
+    assert not flusher.flush()
+    flusher.applier.cache.replacing_from = None
+    assert flusher.flush()

@@ -87,7 +87,7 @@ class DiskNode:
         for tablet in tablets:
             member = Member(node_id=NODE, address="127.0.0.1:1")
             node.loader.create(TabletSettings(id=tablet, schema=SCHEMA, members=(member,)))
-            entries = tuple(_row(index) for index in range(1, LAST.index + 1))
+            entries = tuple(row(index) for index in range(1, LAST.index + 1))
             log = LogId(tablet, 1)
             node.wal.commit({log: Append(entries=entries[:3], commit_hint=3)}, sync=True)
             (recovered,) = (one for one in node.loader.recover_all() if one.superblock.tablet_id == tablet)
@@ -125,9 +125,10 @@ def ids(recovered: Recovered) -> list[int]:
     return [row[0] for batch in recovered.store.scan(ScanSpec(order=Order.KEY)) for row in batch.to_rows()]
 
 
-def _row(index: int) -> Entry:
+def row(index: int, term: int = 1) -> Entry:
+    """The entry that inserts the row of this number."""
     batcher = Batcher(SCHEMA)
     (run,) = runs_of([(index, operation(OpKind.INSERT, [(index,)]))])
     batcher.add(ClientId("c"), 1, run, digests_of(run), None)
     ((payload, _),) = batcher.build()
-    return Entry(OpId(1, index), EntryKind.WRITE, index << 12, payload)
+    return Entry(OpId(term, index), EntryKind.WRITE, index << 12, payload)

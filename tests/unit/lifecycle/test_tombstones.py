@@ -9,9 +9,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from stelae.host import voter as voter_module
 from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
 from stelae.host.peer_codec import Guard, PeerMessage
 from stelae.host.peers import PeerTraffic
+from stelae.host.replica import REPAIR_INTERVAL_US
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.host.voter import Voter
 from stelae.lifecycle import tombstones as module
@@ -47,6 +49,7 @@ class World:
             self.save(Superblock(tablet_id=tablet, data_state=DataState.DELETED, tombstone=OpId(2, 20)))
             ConsensusMetadata(self.disk, LAYOUT, tablet).save(HardState(3, None), CONFIG)
         self.due: list[Callable[[], None]] = []
+        self.timers: list[tuple[int, Callable[[], None]]] = []
         self.sent: list[tuple[TabletId, Any]] = []
         self.peers = PeerTraffic(MagicMock(), MagicMock(), MagicMock(), 1)
         self.peers.send = lambda tablet, out, entries: self.sent.append((tablet, out))  # type: ignore[method-assign]
@@ -56,7 +59,7 @@ class World:
             layout=LAYOUT,
             peers=self.peers,
             replicas={},
-            turns=SimpleNamespace(now_us=lambda: 10**9),
+            turns=SimpleNamespace(now_us=lambda: 10**9, call_at=self.call_at),
             metadata_pool=self,
             hard_states=HardStateWriter(self.disk, LAYOUT, self),
             engines=SimpleNamespace(consensus=RaftEngine, consensus_config=Config()),
@@ -75,6 +78,17 @@ class World:
             done(result)
 
         self.due.append(carry_out)
+
+    def call_at(self, when_us: int, call: Callable[[], None]) -> Any:
+        self.timers.append((when_us, call))
+        return SimpleNamespace(cancel=lambda: self.timers.remove((when_us, call)))
+
+    def pass_time(self) -> None:
+        """Let every timer fire, and what follows from it."""
+        timers, self.timers = self.timers, []
+        for _, call in timers:
+            call()
+        self.work()
 
     def work(self) -> None:
         while self.due:
@@ -142,6 +156,51 @@ def test_a_vote_that_cannot_be_saved_is_not_told_and_nothing_is_after_it(world: 
     world.ask("t1", CANDIDATE, vote_request(5))
     world.work()
     assert world.answers() == []
+
+
+def test_a_vote_that_finds_no_space_is_saved_and_told_once_there_is_some(world: World) -> None:
+    """One full disk ended the votes of a tombstone until the next start of its node."""
+    world.disk.faults.capacity_bytes = 0
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.work()
+    world.ask("t1", RIVAL, vote_request(4))
+    world.pass_time()
+    assert world.answers() == [] and record(world, "t1") == HardState(3, None)
+    assert [when_us for when_us, _ in world.timers] == [10**9 + REPAIR_INTERVAL_US]
+    world.disk.faults.capacity_bytes = None
+    world.pass_time()
+    granted, refused = world.answers()
+    assert granted.refusal is None and refused.refusal is not None
+    assert record(world, "t1") == HardState(4, CANDIDATE) and not world.timers
+    assert world.peers.voters[TabletId("t1")].idle
+
+
+def test_a_voter_whose_disk_is_full_keeps_a_bounded_number_of_answers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(voter_module, "READIES_MAX", 3)
+    world.disk.faults.capacity_bytes = 0
+    for term in range(4, 14):
+        world.ask("t1", CANDIDATE, vote_request(term))
+        world.work()
+    world.disk.faults.capacity_bytes = None
+    world.pass_time()
+    assert [answer.term for answer in world.answers()] == [4, 5, 6]
+    world.ask("t1", CANDIDATE, vote_request(14))
+    world.work()
+    assert [answer.term for answer in world.answers()] == [14]
+
+
+def test_a_voter_that_is_closed_saves_nothing_any_more(world: World) -> None:
+    world.disk.faults.capacity_bytes = 0
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.work()
+    world.peers.stop()
+    assert world.timers == []
+    world.disk.faults.capacity_bytes = None
+    world.ask("t1", CANDIDATE, vote_request(5))
+    world.work()
+    assert world.answers() == [] and record(world, "t1") == HardState(3, None)
 
 
 def test_a_tablet_that_was_never_here_has_no_vote(world: World) -> None:

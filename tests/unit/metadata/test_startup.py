@@ -14,6 +14,7 @@ from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.startup import ROWS, Action, Block, Found, Log, Meta, decide, scan_tablets
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.errors import StorageError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.wal import Damage, LogState
 
@@ -56,6 +57,9 @@ def test_every_row_is_needed() -> None:
         ((Block.READY, Meta.COMMITTED, Log.UNREAD), Action.OFFLINE, "O"),
         ((Block.ABSENT, Meta.COMMITTED, Log.UNREAD), Action.FAIL, "B"),
         ((Block.DELETED, Meta.COMMITTED, Log.UNREAD), Action.ROLL_FORWARD, "G"),
+        ((Block.READY, Meta.COMMITTED, Log.CONTRADICTS), Action.FAIL, "P"),
+        ((Block.ABSENT, Meta.COMMITTED, Log.CONTRADICTS), Action.FAIL, "B"),
+        ((Block.DELETED, Meta.COMMITTED, Log.CONTRADICTS), Action.ROLL_FORWARD, "G"),
         ((Block.READY, Meta.VOTED, Log.PRESENT), Action.START, "K"),
         ((Block.READY, Meta.COMMITTED, Log.PRESENT), Action.START, "K"),
         ((Block.READY, Meta.INITIAL, Log.EMPTY), Action.START, "L"),
@@ -86,17 +90,24 @@ def node() -> VirtualDisk:
     return disk
 
 
-def add(disk: VirtualDisk, name: str, state: DataState = DataState.READY) -> LogId:
+def add(
+    disk: VirtualDisk, name: str, state: DataState = DataState.READY, flushed: OpId = ZERO, committed: OpId = ZERO
+) -> LogId:
     tablet = TabletId(name)
-    block = Superblock(tablet_id=tablet, generation=3, data_state=state)
+    block = Superblock(tablet_id=tablet, generation=3, data_state=state, flushed=flushed)
     SuperblockFile(disk, LAYOUT, tablet).save(block)
-    config = TabletConfig(op_id=ZERO, members=())
+    config = TabletConfig(op_id=committed, members=())
     ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(4), config)
     return block.log_id
 
 
 def scan(disk: VirtualDisk, logs: dict[LogId, LogState]) -> dict[str, Found]:
-    return {found.tablet_id: found for found in scan_tablets(disk, LAYOUT, logs)}
+    def op_id_at(log: LogId, index: int) -> OpId:
+        """Of logs with one term."""
+        state = logs[log]
+        return state.base if index == state.base.index else OpId(state.last.term, index)
+
+    return {found.tablet_id: found for found in scan_tablets(disk, LAYOUT, logs, op_id_at)}
 
 
 def test_one_unreadable_file_fails_its_own_tablet_and_no_other() -> None:
@@ -170,6 +181,59 @@ def test_a_log_without_a_superblock_is_found_and_fails() -> None:
 
 def test_a_log_that_was_collected_to_its_end_is_not_an_empty_one() -> None:
     disk = node()
-    log = add(disk, "a")
+    log = add(disk, "a", flushed=OpId(5, 5), committed=OpId(5, 4))
     found = scan(disk, {log: LogState(base=OpId(5, 5), last=OpId(5, 5))})
     assert found["a"].decision.action is Action.START
+
+
+CONTRADICTIONS = [
+    (OpId(4, 7), ZERO, OpId(4, 8), OpId(4, 20), "begins after 4.8"),
+    (ZERO, ZERO, OpId(4, 1), OpId(4, 1), "begins after 4.1"),
+    (OpId(4, 9), ZERO, OpId(1, 2), OpId(4, 8), "ends at 4.8"),
+    (OpId(4, 9), ZERO, ZERO, ZERO, "ends at 0.0"),
+    (OpId(4, 9), ZERO, OpId(4, 8), OpId(4, 8), "ends at 4.8"),
+    (OpId(4, 9), ZERO, ZERO, OpId(3, 9), "holds 3.9"),
+    (OpId(4, 9), ZERO, OpId(3, 9), OpId(5, 12), "holds 3.9"),
+    (OpId(4, 9), ZERO, ZERO, OpId(5, 30), "holds 5.9"),
+    (OpId(4, 2), OpId(4, 9), ZERO, OpId(4, 8), "committed config is of 4.9"),
+    (ZERO, OpId(4, 3), ZERO, OpId(3, 8), "holds 3.3"),
+]
+
+
+@pytest.mark.parametrize(("flushed", "config", "base", "last", "says"), CONTRADICTIONS)
+def test_a_log_that_contradicts_what_was_saved_beside_it_is_a_lost_log(
+    flushed: OpId, config: OpId, base: OpId, last: OpId, says: str
+) -> None:
+    disk = node()
+    log = add(disk, "a", flushed=flushed, committed=config)
+    found = scan(disk, {log: LogState(base=base, last=last)})["a"]
+    assert (found.decision.letter, found.decision.action) == ("P", Action.FAIL)
+    assert says in found.failure
+
+
+AGREEMENTS = [
+    (OpId(4, 9), OpId(4, 9), OpId(4, 9), OpId(4, 9)),
+    (OpId(4, 9), OpId(4, 2), OpId(4, 3), OpId(4, 9)),
+    (OpId(4, 9), OpId(4, 12), OpId(4, 9), OpId(4, 12)),
+    (ZERO, OpId(4, 1), ZERO, OpId(4, 1)),
+    (ZERO, ZERO, ZERO, ZERO),
+]
+
+
+@pytest.mark.parametrize(("flushed", "config", "base", "last"), AGREEMENTS)
+def test_a_log_that_holds_what_was_saved_beside_it_starts(flushed: OpId, config: OpId, base: OpId, last: OpId) -> None:
+    disk = node()
+    log = add(disk, "a", flushed=flushed, committed=config)
+    assert scan(disk, {log: LogState(base=base, last=last)})["a"].decision.action is Action.START
+
+
+def test_a_log_whose_op_ids_cannot_be_read_now_is_looked_at_again_at_the_next_start() -> None:
+    disk = node()
+    log = add(disk, "a", flushed=OpId(4, 5))
+
+    def op_id_at(name: LogId, index: int) -> OpId:
+        raise StorageError("input/output error", path="wals/a/1")
+
+    (found,) = scan_tablets(disk, LAYOUT, {log: LogState(base=ZERO, last=OpId(4, 9))}, op_id_at)
+    assert (found.decision.letter, found.decision.action) == ("O", Action.OFFLINE)
+    assert "input/output error" in found.failure

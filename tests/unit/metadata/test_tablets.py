@@ -28,6 +28,9 @@ class Wal:
     def logs(self) -> dict[LogId, LogState]:
         return {LogId(t, 1): LogState(base=OpId(1, 1), last=OpId(1, 1)) for t in TABLETS}
 
+    def op_id_at(self, log: LogId, index: int) -> OpId:
+        return OpId(1, index)
+
 
 class Store:
     """A store engine that fails to open one tablet's directory."""
@@ -50,7 +53,9 @@ def test_a_file_that_is_missing_fails_its_tablet_and_not_the_start(error: OSErro
     node = Instance(node_id=NodeId("a" * 32), cluster_id=None, wal_engine="w")
     format_directory(disk, LAYOUT, node)
     for tablet in TABLETS:
-        block = Superblock(tablet_id=tablet, generation=1, consensus_engine="raft", store_engine="memory")
+        block = Superblock(
+            tablet_id=tablet, generation=1, consensus_engine="raft", store_engine="memory", flushed=OpId(1, 1)
+        )
         SuperblockFile(disk, LAYOUT, tablet).save(block)
         config = TabletConfig(op_id=ZERO, members=())
         ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(1), config)

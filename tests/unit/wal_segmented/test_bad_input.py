@@ -18,7 +18,7 @@ from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.base import SLOT_BYTES, read_base
+from stelae_wal_segmented.base import BASE_VERSION, SLOT_BYTES, read_base
 from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
@@ -84,7 +84,8 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "the base, one slot zeroed: the other one counts": (BASE, zeroed(0, SLOT_BYTES), WHOLE),
     "the base, the other slot zeroed": (BASE, zeroed(SLOT_BYTES), WHOLE),
     "the base, of something else": (BASE, foreign, "D@0"),
-    "the base, of a newer release": (BASE, base_of_version(2), "FutureVersion"),
+    "the base, of a newer release": (BASE, base_of_version(BASE_VERSION + 1), "FutureVersion"),
+    "the base, of before the first release": (BASE, base_of_version(BASE_VERSION - 1), "Foreign"),
     "the base, with a use that only a newer release knows": (BASE, base_of_version(9, at=10), "FutureVersion"),
     "the base, a directory in its place": (BASE, a_directory, "D@0"),
     "a closed segment, a directory in its place": (FIRST, a_directory, "G@0"),

@@ -17,7 +17,7 @@ from stelae.testing.conformance.wal_damage import judge
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.base import Base, LogUse, create_base, read_base, write_base
+from stelae_wal_segmented.base import SLOT_BYTES, Base, LogUse, create_base, read_base, write_base
 from stelae_wal_segmented.footer import decode_footer, decode_head, decode_trailer, encode_footer
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
@@ -161,7 +161,7 @@ def test_the_newer_slot_of_a_base_file_counts_and_a_torn_one_does_not() -> None:
         versions.append(versions[-1].changed(base=OpId(1, index), first_sequence=index))
         write_base(disk, "/b", versions[-1])
         assert read_base(disk, "/b") == versions[-1]
-    disk.damage("/b", versions[-1].version % 2 * 512 + 30)
+    disk.damage("/b", versions[-1].version % 2 * SLOT_BYTES + 30)
     assert read_base(disk, "/b") == versions[-2]
     marked = versions[-2].changed(use=LogUse.SYNC_FAILED, durable=OpId(3, 4))
     write_base(disk, "/b", marked)

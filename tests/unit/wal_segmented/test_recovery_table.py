@@ -14,7 +14,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries, zeros_at_end
-from stelae_wal_segmented.base import LogUse, read_base, write_base
+from stelae_wal_segmented.base import SLOT_BYTES, LogUse, read_base, write_base
 from stelae_wal_segmented.decisions import Found, Verdict, table
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
@@ -92,7 +92,7 @@ def test_row_d_without_a_valid_base_file_the_log_is_damaged(harness: VirtualHarn
         harness.disk.remove(BASE)
     elif how == "damaged":
         harness.disk.damage(BASE, 20)
-        harness.disk.damage(BASE, 512 + 20)
+        harness.disk.damage(BASE, SLOT_BYTES + 20)
     else:
         data = harness.disk.read_bytes(BASE)
         harness.disk.remove(BASE)

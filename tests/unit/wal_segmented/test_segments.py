@@ -171,7 +171,7 @@ def test_a_spare_segment_for_which_there_is_no_space_is_tried_again_later() -> N
     harness = a_harness(4 * KIB, 4 * KIB)
     engine = started(harness)
     append_up_to(engine, 1, 1)
-    harness.disk.faults.capacity_bytes = 9 * KIB
+    harness.disk.faults.capacity_bytes = 16 * KIB
     append_up_to(engine, 2, 10)
     assert list(segments(harness.disk)) == [1]
     assert unborn(harness) == []

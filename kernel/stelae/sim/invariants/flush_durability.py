@@ -8,6 +8,7 @@ from typing import ClassVar
 from stelae.host.superblock import Superblock
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import NodeView
+from stelae.spi.consensus import HardState, LogView
 from stelae.spi.ids import OpId
 
 
@@ -16,7 +17,7 @@ class FlushDurability(Invariant):
 
     A store never proposes more than its own log holds durably. When the superblock is durable, every file that its
     manifest needs is so already, name and contents, and stays there until another superblock is durable. What was once
-    called flushed stays flushed."""
+    called flushed stays flushed. A start accepts no log that ends below that, or begins above it."""
 
     name: ClassVar[str] = "flush_durability"
     source: ClassVar[str] = "durability.md rules 3 and 24; contract store, 3"
@@ -36,6 +37,12 @@ class FlushDurability(Invariant):
     def on_missing(self, node: NodeView, names: Sequence[str]) -> None:
         """Files went too early."""
         self.fail(f"node {node.position} has removed {', '.join(names)}, which its durable superblock needs")
+
+    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+        """Judge what a start takes for its log: it reaches from its base, at most, to what is flushed, at least."""
+        if not log.base.index <= node.flushed.index <= log.last.index:
+            ends = f"from {log.base} to {log.last}"
+            self.fail(f"node {node.position} starts with a log {ends}, and {node.flushed} was flushed")
 
     def on_store_opened(self, node: NodeView, flushed: OpId) -> None:
         """Judge what a start takes for flushed."""

@@ -29,6 +29,8 @@ class LogBase(Invariant):
     def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """Judge the base that recovery found."""
         where = f"log {log} of node {node.position}"
+        if model.older:
+            return
         if state.damage is not None:
             return
         if not model.base.index <= state.base.index <= model.collectable:

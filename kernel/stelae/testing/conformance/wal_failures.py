@@ -185,6 +185,63 @@ class WalFailures(WalCollected):
             check_holds(engine, present.append(_next(present)))
         engine.close()
 
+    def test_a_failed_sync_while_collecting_fails_the_log_for_good_or_nothing(self, harness: VirtualHarness) -> None:
+        failures = 0
+        for count in range(6):
+            for survival in (Survival.LOST, Survival.KEPT, Survival.DRAWN):
+                for failing in (1, 2):
+                    failures += self._fail_collect(harness.fork(count), count, failing, survival)
+        assert failures > 5
+
+    def _fail_collect(self, harness: VirtualHarness, count: int, failing: int, survival: Survival) -> bool:
+        engine = harness.open()
+        for log in (LOG, OTHER):
+            engine.create(log, ZERO)
+        commit(engine, _next(Model()), OTHER)
+        model, _ = append_until_failure(engine, Model(), 25)
+        raised = self._collect(harness, engine, model.last.index - 7, count, failing)
+        outcome = engine.commit({LOG: _next(model)}, sync=True)[LOG]
+        if raised is None:
+            assert isinstance(outcome, Durable)
+        else:
+            assert isinstance(outcome, Failed), "what could not be synced is appended to"
+            assert not isinstance(raised, Full) and not isinstance(outcome.error, Full)
+            assert outcome.durable == engine.logs()[LOG].last == model.last
+            with pytest.raises(StorageError):
+                engine.repair(LOG)
+        assert isinstance(engine.commit({OTHER: _other()}, sync=True)[OTHER], Durable)
+        harness.crash(engine, survival)
+        engine = harness.open()
+        check_holds(engine, Model(ZERO, [*_next(Model()).entries, *_other().entries]), OTHER)
+        state, kept = engine.logs()[LOG], model.held[-7:]
+        assert state.base.index < kept[0].op_id.index and state.last.index >= model.last.index
+        assert engine.read(LOG, kept[0].op_id.index, model.last.index + 1, 1 << 30) == kept
+        engine.close()
+        return raised is not None
+
+    def _collect(
+        self, harness: VirtualHarness, engine: WalEngine, upto: int, count: int, failing: int
+    ) -> StorageError | None:
+        """Collect; after ``count`` syncs so many fail. Return what was raised."""
+        seen = 0
+
+        def fail_nth(operation: str, path: str) -> None:
+            nonlocal seen
+            if "sync" in operation:
+                seen += 1
+                if seen == count + 1:
+                    harness.disk.faults.fail_syncs(count=failing)
+
+        harness.disk.faults.hook = fail_nth
+        try:
+            engine.collect(LOG, upto)
+        except StorageError as error:
+            return error
+        finally:
+            harness.disk.faults.hook = None
+            harness.disk.faults.heal()
+        return None
+
     def test_a_failed_sync_of_earlier_unsynced_commits_is_reported(self, harness: VirtualHarness) -> None:
         leaves_something_unsynced(harness)
         engine = harness.open()

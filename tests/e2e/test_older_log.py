@@ -1,0 +1,130 @@
+"""A node whose log is an older copy, as after a restore from a backup: it must not help to forget acknowledged rows."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stelae.client.client import Client
+from stelae.client.health import _replica
+from stelae.client.survey import ask_nodes
+from stelae.host.layout import Layout
+from stelae.host.metadata import MetadataMissing
+from stelae.host.superblock import SuperblockFile
+from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
+from stelae.local.node_process import NodeProcess
+from stelae.machine.files import RealFiles
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import TabletId
+from stelae.spi.write import OpKind
+
+TABLET = TabletId("t")
+SPEC = TabletSpec(tablet_id=TABLET, columns=({"name": "id", "type": "int64"},), key=("id",))
+SETTINGS = {"consensus.raft": {"election_timeout_ms": 300}, "maintenance": {"flush_interval_ms": 100}}
+WAIT_S = 60
+"""Reached only by a defect."""
+
+
+@pytest.fixture(params=["segmented", "lmdb", "shared"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
+    engines = {"wal": request.param, "store": "columnar"}
+    made = LocalCluster.create(tmp_path / "cluster", SPEC, ClusterOptions(engines=engines, settings=SETTINGS))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+
+
+def flushed_index(node: NodeProcess) -> int:
+    try:
+        return SuperblockFile(RealFiles(), Layout(str(node.directory / "data")), TABLET).load().flushed.index
+    except MetadataMissing:
+        return 0  # It has just been started for the first time.
+
+
+def stop(*nodes: NodeProcess) -> None:
+    for node in nodes:
+        node.ask_to_stop()
+    for node in nodes:
+        node.wait()
+
+
+def insert(cluster: LocalCluster, numbers: range) -> None:
+    """Insert rows, which are acknowledged on return."""
+
+    async def run() -> None:
+        async with await Client.connect(cluster.addresses, timeout_s=WAIT_S) as client:
+            tablet = await client.tablet(TABLET)
+            result = await tablet.write(OpKind.INSERT, [(number,) for number in numbers])
+            assert not result.errors and not result.refusal
+
+    asyncio.run(run())
+
+
+def rows(cluster: LocalCluster, timeout_s: float) -> list[int]:
+    async def run() -> list[int]:
+        async with await Client.connect(cluster.addresses, timeout_s=timeout_s) as client:
+            tablet = await client.tablet(TABLET)
+            return sorted([row[0] async for batch in tablet.scan() for row in batch.to_rows()])
+
+    return asyncio.run(run())
+
+
+def failure(node: NodeProcess) -> str:
+    """What ``check`` says of a node's replica."""
+
+    async def run() -> str:
+        async with await Client.connect([node.address], timeout_s=WAIT_S) as client:
+            facts = (await ask_nodes(client, [(node.node_id, node.address)]))[node.node_id]
+            return _replica(node.node_id, node.address, TABLET, facts).problem
+
+    return asyncio.run(run())
+
+
+def test_a_node_with_an_older_log_forms_no_majority_with_a_lagging_one(cluster: LocalCluster) -> None:
+    """It did: the two elected a leader and served 10 of 30 acknowledged rows."""
+    older, lagging, whole = cluster.nodes
+    for node in (lagging, whole):  # Only one flushes: a log that is not collected can feed the lagging node.
+        text = node.config_path.read_text()
+        assert "flush_interval_ms = 100" in text
+        node.config_path.write_text(text.replace("flush_interval_ms = 100", "flush_interval_ms = 3600000"))
+    cluster.start()
+    insert(cluster, range(10))
+    until(lambda: flushed_index(older) >= 2)
+    first = flushed_index(older)
+    stop(*cluster.nodes)
+    wals, backup = older.directory / "data" / "wals", older.directory / "backup"
+    shutil.copytree(wals, backup)
+
+    older.start()
+    whole.start()
+    insert(cluster, range(10, 30))
+    until(lambda: flushed_index(older) > first)
+    assert rows(cluster, WAIT_S) == list(range(30))
+    stop(older, whole)
+    shutil.rmtree(wals)
+    shutil.copytree(backup, wals)
+
+    older.start()
+    lagging.start()
+    with pytest.raises(StelaeError):
+        rows(cluster, 3)
+    shown = failure(older)
+    assert shown.startswith("FAILED the log contradicts the superblock"), shown
+    assert "acknowledged entries are missing" in shown and shown.endswith("it will never vote again")
+
+    whole.start()
+    assert rows(cluster, WAIT_S) == list(range(30)), "with a node that has all of it, nothing is missing"
+    assert failure(older) == shown
