@@ -203,11 +203,9 @@ class Life:
         columns = tuple(draws.some(schema.layout.ids)) or None if draws.below(2) else None
         predicates = (draws.predicate(schema),) if draws.below(2) else ()
         backwards = draws.below(2) == 0
-        spec = ScanSpec(
-            columns=columns, predicates=predicates, order=Order.KEY_DESCENDING if backwards else Order.KEY
-        )
+        spec = ScanSpec(columns=columns, predicates=predicates, order=Order.KEY_DESCENDING if backwards else Order.KEY)
         expected = self._model.rows(at, columns, predicates)
-        found = [row for row in self._paged(spec, at)]
+        found = list(self._paged(spec, at))
         assert found == (expected[::-1] if backwards else expected), (at, spec)
 
     def _paged(self, spec: ScanSpec, at: int | None) -> Iterator[Row]:
