@@ -27,7 +27,7 @@ from stelae.spi.store import Cursor
 from stelae.testing.conformance.store_altering_draws import Draws
 from stelae.testing.conformance.store_altering_model import AlteringModel
 from stelae.testing.conformance.store_harness import Replica, StoreHarness
-from stelae.testing.conformance.store_model import Row
+from stelae.testing.conformance.store_model import Op, Row
 
 LIVES = 3  #: Lives of an ordinary run; the environment variable ``STELAE_LIVES`` asks for another number.
 STEPS = 40  #: Steps of each.
@@ -76,15 +76,16 @@ class Life:
         draw = self._draws.below
         match draw(20):
             case 0 | 1 | 2 | 3 | 4 | 5 | 6:
-                self._write(self._model.schema)
+                self._write(self._model.schema, self._draws.operations(self._model.schema))
             case 7 | 8:
-                versions = self._model.schemas
-                self._write(versions[max(1, self._model.schema.version - 1 - draw(2))])
-            case 9 | 10 | 11:
-                self._alter()
+                written = self._model.schemas[max(1, self._model.schema.version - 1 - draw(2))]
+                self._write(written, self._draws.operations(written))
+            case 9 | 10:
+                self._alter(self._draws.changed(self._model.schema))
+            case 11:
+                self._alter_between_flushes()
             case 12 | 13:
-                self._say("flush")
-                self._replica.flush()
+                self._flush()
             case 14 | 15:
                 self._say("compact")
                 self._replica.compact(1 + draw(4))
@@ -100,17 +101,28 @@ class Life:
 
     # -- what happens to the store ---------------------------------------------------------------
 
-    def _write(self, written: Schema) -> None:
-        ops = self._draws.operations(written)
+    def _flush(self) -> None:
+        self._say("flush")
+        self._replica.flush()
+
+    def _write(self, written: Schema, ops: list[Op]) -> None:
         self._say(f"write for version {written.version}: {ops}")
         faults = self._replica.write(*ops, schema=written)
         assert faults == self._model.apply(10 * len(self._replica.log), written, ops)
 
-    def _alter(self) -> None:
-        schema = self._draws.changed(self._model.schema)
+    def _alter(self, schema: Schema) -> None:
         self._say(f"schema {schema}")
         self._replica.change_schema(schema)
         self._model.change(10 * len(self._replica.log), schema)
+
+    def _alter_between_flushes(self) -> None:
+        """Rows of a single operation are written out under a new schema with the same number of columns."""
+        self._flush()
+        self._write(self._model.schema, self._draws.whole_rows(self._model.schema))
+        self._alter(self._draws.replaced(self._model.schema))
+        if self._draws.below(3) == 0:
+            self._restart(clean=False)
+        self._flush()
 
     def _restart(self, *, clean: bool) -> None:
         """As a node does: the superblock knows the schemas up to the flush, and the log brings the others."""

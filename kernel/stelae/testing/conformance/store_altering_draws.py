@@ -50,8 +50,17 @@ class Draws:
         others = [self._column(name) for name in NAMES[: self.below(4)]]
         return Schema(1, (*keys, *others), tuple(column.id for column in keys))
 
+    def replaced(self, before: Schema) -> Schema:
+        """Draw the next version: one column is dropped and another added under its name, if there is one to drop."""
+        others = [column for column in before.columns if column.id not in before.key]
+        if not others:
+            return self.changed(before)
+        gone = self.pick(others)
+        columns = [column for column in before.columns if column is not gone]
+        return Schema(before.version + 1, (*columns, self._column(gone.name)), before.key)
+
     def changed(self, before: Schema) -> Schema:
-        """Draw the next version: one to four steps, taken one after the other. It always is one that may follow."""
+        """Draw the next version: some steps, taken one after the other. It always is one that may follow."""
         while True:
             columns = [*before.columns]
             for _ in range(1 + self.below(4)):
@@ -66,6 +75,11 @@ class Draws:
     def operations(self, schema: Schema) -> list[Op]:
         """Draw the operations of one entry, for rows of a schema."""
         return [self._operation(schema) for _ in range(1 + self.below(3))]
+
+    def whole_rows(self, schema: Schema) -> list[Op]:
+        """Draw one upsert of whole rows."""
+        columns = schema.columns
+        return [Op(OpKind.UPSERT, [tuple(self.value(schema, c) for c in columns) for _ in range(1 + self.below(6))])]
 
     def predicate(self, schema: Schema) -> Predicate:
         """Draw a predicate."""
