@@ -334,21 +334,6 @@ def test_a_step_that_cannot_be_is_refused_and_none_is_taken(company: Company, st
     assert company.core.catalog.tables is before
 
 
-def test_a_change_that_no_tablet_could_take_is_refused(company: Company) -> None:
-    """Each step was fine alone; together they added a column for which older rows have no value. Every tablet refused
-    it, and the table stayed ALTERING for ever."""
-    company.create_running()
-    before = company.core.catalog.tables
-    steps = (AddColumn(name="w", type="int64", nullable=False, default=5), SetDefault(name="w", default=None))
-    found = refused(company, AlterTable(table="readings", steps=steps))
-    assert found.code == "SCHEMA_MISMATCH" and "no value for the new column 'w'" in found.detail
-    assert company.core.catalog.tables is before
-    altered(company, steps[0], sequence=2)
-    altered(company, steps[1], sequence=3)
-    (table,) = company.core.catalog.tables.values()
-    assert table.newest.by_name["w"].required, "rows between the two changes have the default of then"
-
-
 def test_a_table_can_be_renamed_and_its_old_name_taken_at_once(company: Company) -> None:
     company.create_running()
     altered(company, RenameTable(to="other"))

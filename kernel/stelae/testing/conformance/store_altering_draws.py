@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from stelae.testing.conformance.store_model import Op
 TYPES = ("int32", "string", "double", "bool")
 NAMES = ("a", "b", "c", "d", "e")
 KEYS = 14
+Operator: TypeAlias = Literal["=", "!=", "<", ">="]
 _T = TypeVar("_T")
 
 
@@ -87,7 +88,7 @@ class Draws:
         value = self.value(schema, column)
         if value is None or self.below(3) == 0:
             return IsNull(column.id, negated=bool(self.below(2)))
-        operators = ("=", "!=") if column.type == "bool" else ("=", "!=", "<", ">=")
+        operators: tuple[Operator, ...] = ("=", "!=") if column.type == "bool" else ("=", "!=", "<", ">=")
         return Compare(column.id, self.pick(operators), value)
 
     def value(self, schema: Schema, column: Column) -> Any:
