@@ -19,7 +19,7 @@ from stelae_store_memory import MemoryStore
 
 
 class DurableStore(MemoryStore):
-    """Every flush writes one file with every version of every row; the manifest is its name."""
+    """Every flush writes one file with the history floor and every version of every row; the manifest is its name."""
 
     name: ClassVar[str] = "durable"
     capabilities: ClassVar[frozenset[str]] = MemoryStore.capabilities | {"durable_flush"}
@@ -39,7 +39,8 @@ class DurableStore(MemoryStore):
         store._live, store._flushed = manifest.decode(), flushed
         if manifest:
             data = services.files.read_bytes(f"{directory}/{store._live}")
-            pieces = msgspec.msgpack.decode(data, type=list[tuple[int, bool, list[int], bytes]])
+            floor, pieces = msgspec.msgpack.decode(data, type=tuple[int, list[tuple[int, bool, list[int], bytes]]])
+            store.set_history_floor(floor)
             store.import_((_piece(schemas, *piece) for piece in pieces), flushed)
         store._remove_orphans()
         return store
@@ -47,10 +48,11 @@ class DurableStore(MemoryStore):
     def flush(self) -> Edit | None:
         if self.applied == self._flushed:
             return None
+        floor = self._floor
         pieces = [(p.schema_version, p.deleted, p.timestamps, p.rows.to_ipc()) for p in self.export()]
         name = f"rows-{self.applied.index}"
         self._make_directory()
-        self._files.replace(f"{self._directory}/{name}", msgspec.msgpack.encode(pieces))
+        self._files.replace(f"{self._directory}/{name}", msgspec.msgpack.encode((floor, pieces)))
         obsolete = (self._live,) if self._live else ()
         return Edit(manifest=name.encode(), flushed=self.applied, obsolete=obsolete)
 

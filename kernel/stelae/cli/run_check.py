@@ -73,6 +73,10 @@ def print_checkup(found: Checkup) -> None:
         print_fitted(("", "SETTING", "VALUE AND NODES"), differing)
     if found.checksums:
         print(f"\nreplicas of {counted(len(found.checksums), 'tablet')} have equal rows")
+    if found.differ:
+        print(f"\nreplicas of {counted(len(found.differ), 'tablet')} have rows that DIFFER")
+    if found.not_compared:
+        print(f"\n{counted(len(found.not_compared), 'tablet')} with replicas that were not compared")
     for text in found.warnings:
         print_note(f"warning: {text}")
     for problem in found.problems:

@@ -28,7 +28,8 @@ from stelae.server.master.first_start import SystemTabletLoader
 from stelae.server.master.role import as_master
 from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over
-from stelae.spi.errors import StelaeError
+from stelae.server.tserver.role import check_tablet_server
+from stelae.spi.errors import ConfigError, StelaeError
 from stelae.telemetry.log_lines import JsonLines, TextLines
 from stelae.telemetry.node_log import start_log
 from stelae.telemetry.node_metrics import NodeMetricsServer
@@ -62,13 +63,17 @@ def run_node(
     config = read_config(config_path, registry)
     if is_master:
         config = as_master(config, config_path)
+    else:
+        check_tablet_server(config, config_path)
     machine = RealMachine()
     form = _start_log(config, machine, verbose=verbose, log_format=log_format)
     try:
         return _run(config, registry, machine, form, until_stdin_closes=until_stdin_closes, is_master=is_master)
     except StelaeError as error:
+        if isinstance(error, ConfigError) and not error.where:
+            error = ConfigError(error.fact, where=config_path, hint=error.hint)
         if not isinstance(form, JsonLines):
-            raise
+            raise error from None
         log.error("node ends reason=%s", error)  # A line like the others, instead of words for people.
         return exit_code(error)
 
@@ -149,7 +154,7 @@ async def _serve(node: Node, metrics: NodeMetricsServer, until_stdin_closes: boo
     if node.crashed is None:
         await hand_over(node)
     await node.stop()
-    if isinstance(node.crashed, StaleSender):
+    if isinstance(node.crashed, StaleSender | ConfigError):
         raise node.crashed
     if node.crashed is not None:
         log.error("the node stopped because of a defect: %r", node.crashed)

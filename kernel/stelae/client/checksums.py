@@ -1,12 +1,15 @@
 """Compares the rows of a tablet's replicas, all read at one time, also while the tablet is written to.
 
-One replica says up to which time it has applied entries, with its checksum of then; the others are asked for theirs of
-the same time, once they have come so far."""
+One replica says up to which time it has applied entries, with its checksum of then. The others are asked for theirs of
+the same time, once they have applied that much. A replica that gives no checksum of that time is *not compared*: its
+rows are unknown, so the report never says that they differ."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+
+import msgspec
 
 from stelae.client.client import Client
 from stelae.client.health import ReplicaHealth, TabletHealth
@@ -14,48 +17,59 @@ from stelae.client.messages import Checksum
 from stelae.spi.errors import RetryableError, StelaeError
 
 ROUNDS = 20
-"""How often a replica that has not come so far is asked again,"""
+"""How often a replica that has not applied enough is asked again,"""
 
 PAUSE_S = 0.1
 """and after which pause: followers lag by a heartbeat, not by more."""
 
 
-async def compare(connection: Client, tablet: TabletHealth) -> str | list[str]:
-    """Return the checksum on which all running replicas of a tablet agree; else what each of them said."""
-    running = sorted((r for r in tablet.replicas if r.state == "RUNNING"), key=lambda replica: replica.role != "LEADER")
-    if not running:
-        return ["no replica runs"]
-    try:
-        first = await connection.checksum(running[0].node_id, tablet.tablet_id)
-    except StelaeError as error:
-        return [f"{running[0].address}: {error}"]
-    others = await asyncio.gather(*(_at(connection, tablet, replica, first) for replica in running[1:]))
-    if all(isinstance(said, Checksum) and said.checksum == first.checksum for said in others):
-        return first.checksum
-    return _said(running, (first, *others))
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What comparing the replicas of one tablet gave. Replicas are named by address, in the order of the tablet."""
+
+    checksum: str = ""  #: On which all replicas agree; empty unless all were compared and are equal.
+    differ: tuple[str, ...] = ()  #: The checksum of each replica that was compared, if they are not equal.
+    not_compared: tuple[str, ...] = ()  #: Each replica that was not compared, and why.
 
 
-async def _at(
-    connection: Client, tablet: TabletHealth, replica: ReplicaHealth, first: Checksum
-) -> Checksum | StelaeError:
-    """The checksum of a replica at the time of the first one; an error if it does not come so far."""
+async def compare(connection: Client, tablet: TabletHealth) -> Comparison:
+    """Compare all replicas of a tablet."""
+    running = [replica for replica in tablet.replicas if replica.state == "RUNNING"]
+    running.sort(key=lambda replica: replica.role != "LEADER")
+    said: dict[str, Checksum | str] = {r.address: f"it does not run: {r.state}" for r in tablet.replicas}
+    if running:
+        said.update(await _all_at_one_time(connection, tablet, running))
+    sums = {address: one.checksum for address, one in said.items() if isinstance(one, Checksum)}
+    equal = len(set(sums.values())) == 1
+    return Comparison(
+        checksum=next(iter(sums.values())) if equal and len(sums) == len(said) else "",
+        differ=() if equal else tuple(f"{address}: {checksum}" for address, checksum in sums.items()),
+        not_compared=tuple(f"{address}: {one}" for address, one in said.items() if isinstance(one, str)),
+    )
+
+
+async def _all_at_one_time(
+    connection: Client, tablet: TabletHealth, replicas: Sequence[ReplicaHealth]
+) -> dict[str, Checksum | str]:
+    """What replicas say of the time up to which the first of them that answers has applied entries."""
+    said: dict[str, Checksum | str] = {}
+    for place, replica in enumerate(replicas):
+        first = said[replica.address] = await _ask(connection, tablet, replica, None)
+        if isinstance(first, Checksum):
+            others = replicas[place + 1 :]
+            found = await asyncio.gather(*(_ask(connection, tablet, other, first.at) for other in others))
+            return {**said, **{other.address: one for other, one in zip(others, found, strict=True)}}
+    return said
+
+
+async def _ask(connection: Client, tablet: TabletHealth, replica: ReplicaHealth, at: int | None) -> Checksum | str:
+    """The checksum of a replica at a time; why it gives none, even after it was asked ``ROUNDS`` times."""
     problem: StelaeError | None = None
     for _ in range(ROUNDS):
         try:
-            # One that has applied nothing since its start cannot say of when its rows are, and has them all the same.
-            said = await connection.checksum(replica.node_id, tablet.tablet_id, at=first.at or None)
-            if first.at or said.applied >= first.applied:
-                return said
+            return await connection.checksum(replica.node_id, tablet.tablet_id, at=at)
         except RetryableError as error:
             problem = error
         except StelaeError as error:
-            return error
+            return str(error)
         await asyncio.sleep(PAUSE_S)
-    return problem or RetryableError(f"the replica does not come as far as {first.applied}")
-
-
-def _said(replicas: Sequence[ReplicaHealth], said: Sequence[Checksum | StelaeError]) -> list[str]:
-    return [
-        f"{replica.address}: {one.checksum if isinstance(one, Checksum) else one}"
-        for replica, one in zip(replicas, said, strict=True)
-    ]
+    return str(problem)

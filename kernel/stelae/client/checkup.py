@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from stelae.client.catalog import SYSTEM_TABLET, Catalog
-from stelae.client.checksums import compare
+from stelae.client.checksums import Comparison, compare
 from stelae.client.client import Client
 from stelae.client.differing import Difference, Severity, differences, versions
 from stelae.client.findings import findings, server_problem
@@ -43,7 +43,9 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableHealth, ...]
     versions: Mapping[str, tuple[str, ...]]  #: Addresses by release.
     differences: tuple[Difference, ...]
-    checksums: Mapping[TabletId, str]  #: Of tablets whose replicas agree; empty unless asked for.
+    checksums: Mapping[TabletId, str]  #: Of tablets whose replicas were all compared and agree; empty unless asked for.
+    differ: Mapping[TabletId, tuple[str, ...]] = {}  #: Checksums by replica, of tablets whose compared rows differ.
+    not_compared: Mapping[TabletId, tuple[str, ...]] = {}  #: Replicas that were not compared, and why, by tablet.
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -88,11 +90,13 @@ async def judge(
     tables = [table_health(table, found.nodes) for table in found.tables]
     said = findings(found, own, tables)
     problems = [finding.text for finding in said if finding.severity is Severity.ERROR]
-    sums: dict[TabletId, str] = {}
+    compared: dict[TabletId, Comparison] = {}
     if checksums:
         for table in tables:
             progress(f"comparing the replicas of {table.name}")
-            problems += await _compare(connection, table, sums)
+            for tablet in table.tablets:
+                found_here = compared[tablet.tablet_id] = await compare(connection, tablet)
+                problems += _problems(table, tablet, found_here)
     infos = [facts.info for facts in found.nodes.values() if facts.info is not None]
     return Checkup(
         masters=own,
@@ -100,21 +104,22 @@ async def judge(
         tables=tuple(tables),
         versions=versions(infos),
         differences=differences(infos),
-        checksums=sums,
+        checksums={name: one.checksum for name, one in compared.items() if one.checksum},
+        differ={name: one.differ for name, one in compared.items() if one.differ},
+        not_compared={name: one.not_compared for name, one in compared.items() if one.not_compared},
         problems=tuple(problems),
         warnings=tuple(finding.text for finding in said if finding.severity is Severity.WARNING),
     )
 
 
-async def _compare(connection: Client, table: TableHealth, sums: dict[TabletId, str]) -> list[str]:
-    """Compare the replicas of every tablet of a table; fill ``sums``, and return what does not agree."""
-    problems = []
-    for tablet in table.tablets:
-        found = await compare(connection, tablet)
-        if isinstance(found, str):
-            sums[tablet.tablet_id] = found
-        else:
-            problems.append(f"tablet {tablet.tablet_id} of {table.name}: rows differ: {'; '.join(found)}")
+def _problems(table: TableHealth, tablet: TabletHealth, found: Comparison) -> list[str]:
+    """What is wrong with the rows of a tablet, in words: replicas that differ, and ones that were not compared."""
+    name, problems = f"tablet {tablet.tablet_id} of {table.name}", []
+    if found.differ:
+        problems.append(f"{name}: rows differ: {'; '.join(found.differ)}")
+    if found.not_compared:
+        counts = f"{len(found.not_compared)} of {len(tablet.replicas)} replicas"
+        problems.append(f"{name}: rows of {counts} were not compared: {'; '.join(found.not_compared)}")
     return problems
 
 

@@ -114,8 +114,10 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChecksumRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask one replica, leader or not, for the logical checksum of what it has applied: of all of it, or of what was
-    there ``at`` a hybrid timestamp that it has applied (``Unavailable`` if it has not)."""
+    """Ask one replica, leader or not, for the logical checksum of the rows that it has applied.
+
+    ``at``: as of a hybrid timestamp; ``None``: as of the last entry applied. ``Unavailable``: the replica has not
+    applied entries up to then, or none at all."""
 
     tablet_id: TabletId
     at: int | None = None

@@ -69,7 +69,9 @@ class TabletSource(Protocol):
         """Create the configured tablet unless it exists or has failed; True if it was created."""
 
     def recover_all(self) -> Sequence[Recovered]:
-        """End what a crash cut short, and recover every READY tablet; what cannot be recovered is in ``failed``."""
+        """End what a crash cut short, and recover every READY tablet; what cannot be recovered is in ``failed``.
+
+        ``ConfigError``: the configured tablet contradicts the stored one; the node does not start."""
 
     def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
         """The superblock of a tablet, for its one writer."""

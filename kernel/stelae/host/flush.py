@@ -106,15 +106,18 @@ class Flusher:
         return True
 
     def _with(self, edit: Edit) -> Superblock:
-        """The superblock with an edit. Results and schemas are those of the op id that it flushed."""
+        """The superblock with an edit. Timestamp, results and schemas are those of the op id that it flushed."""
         found = msgspec.structs.replace(self.superblock, manifest=edit.manifest)
         if edit.flushed == self.superblock.flushed:
             return found
         applied = self.applier.store.applied  # Entries without rows, which no store sees, may be behind it.
         if edit.flushed != applied:
             raise PluginError(f"the store says that {edit.flushed} is flushed; it has applied {applied}")
-        results, schemas = self.applier.results.dump(), self.applier.schemas
-        return msgspec.structs.replace(found, flushed=applied, results=results, schemas=schemas)
+        applier = self.applier
+        # The timestamp may be of an entry without rows behind ``applied``: the rows at that time are the same.
+        return msgspec.structs.replace(
+            found, flushed=applied, timestamp=applier.timestamp, results=applier.results.dump(), schemas=applier.schemas
+        )
 
     def _proposed(self, result: Any) -> None:
         if result is None or isinstance(result, Full):

@@ -85,6 +85,10 @@ class Node:
         """Wait until something asks the node to end (``request_stop``, or a defect)."""
         await self._ended.wait()
 
+    def end_because(self, error: StelaeError) -> None:
+        """Ask whoever waits in ``stopped`` to stop the node, for an error that an operator has to mend."""
+        self._crash(error)
+
     def request_stop(self) -> None:
         """Ask whoever waits in ``stopped`` to stop the node. Callable on the event loop only."""
         self._ended.set()

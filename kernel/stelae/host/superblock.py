@@ -4,8 +4,8 @@ A tablet whose superblock is missing does not exist on this node. There is one w
 lifecycle driver; a store only proposes an edit, which is taken while the replica is READY.
 
 Ordering and durability
-    ``save`` replaces the whole record atomically, so a store's manifest, the op id flushed with it
-    and the exactly-once results of that same op id always belong together. Files that an edit
+    ``save`` replaces the whole record atomically, so a store's manifest, the op id flushed with it,
+    its timestamp and the exactly-once results of that same op id always belong together. Files that an edit
     obsoletes may be removed only after ``save`` returned. The generation never goes back."""
 
 from enum import StrEnum
@@ -46,6 +46,8 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
         schemas: every schema version, ascending, each as the body of its SCHEMA entry.
         manifest: the store engine's own list of what is live, opaque here.
         flushed: last op id whose effects are in the files of ``manifest``.
+        timestamp: highest hybrid timestamp of the entries that were applied when ``flushed`` was
+            written; a read at it sees exactly the rows of ``manifest``. 0: nothing was flushed yet.
         results: exactly-once results as of ``flushed``, opaque here.
         tombstone: last op id of the log when the tablet was deleted; ``"UNKNOWN"`` when it could
             not be read, after which this replica never votes; ``None`` for a live replica.
@@ -61,6 +63,7 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
     partition: Partition = Partition()
     manifest: bytes = b""
     flushed: OpId = ZERO
+    timestamp: int = 0
     results: bytes = b""
     tombstone: OpId | Literal["UNKNOWN"] | None = None
     quarantine: str | None = None

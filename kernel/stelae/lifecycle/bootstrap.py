@@ -49,6 +49,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
         engines.services,
     )
     replay = _Replay(engines.wal, log, state, store, ResultsTable.load(superblock.results))
+    replay.timestamp = superblock.timestamp
     replay.run(superblock.flushed, consensus.committed_config, commit)
     return Recovered(
         superblock=superblock,

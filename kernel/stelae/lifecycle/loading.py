@@ -17,6 +17,7 @@ from stelae.host.metadata import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.bootstrap import recover
+from stelae.lifecycle.configured import check_configured
 from stelae.lifecycle.deletion import abandon_copy, roll_forward
 from stelae.lifecycle.log_agreement import LogContradicts
 from stelae.lifecycle.quarantine import remove_unfinished
@@ -47,11 +48,15 @@ class TabletLoader:
         """Tablets whose last op id is UNKNOWN, deleted since or not: they never vote again (rule 19)."""
         self.late: dict[TabletId, str] = {}
         """Tablets that are made only when something else has happened, and what that is."""
+        self._configured: TabletSettings | None = None
 
     def create(self, tablet: TabletSettings) -> bool:
         """Create the configured tablet unless it exists or has failed; True if it was created.
 
+        One that exists is compared with the stored one when it is recovered.
+
         ``StorageError``: no space, or the disk failed; creation can be repeated."""
+        self._configured = tablet
         if self.has(tablet.id):
             return False
         superblock = self.begin(tablet)
@@ -97,14 +102,17 @@ class TabletLoader:
         return SuperblockFile(self._files, self._layout, tablet_id, self._crash)
 
     def recover_all(self) -> list[Recovered]:
-        """Recover every READY tablet; what cannot be recovered is in ``failed``."""
+        """Recover every READY tablet; what cannot be recovered is in ``failed``.
+
+        ``ConfigError``: the configured tablet contradicts the stored one."""
         recovered, found = [], self._scan()
         named = {one.superblock.quarantine for one in found if one.superblock is not None}
         remove_unfinished(self._files, self._layout, named)
         for one in found:
             match one.decision.action:
                 case Action.START:
-                    recovered += [replica] if (replica := self.recover(one)) is not None else []
+                    replica = self.recover(one)
+                    recovered += [] if replica is None else [replica]
                 case Action.FAIL:
                     # Each such row of the table means that log, superblock or consensus metadata cannot be read.
                     self.lost.add(one.tablet_id)
@@ -115,6 +123,9 @@ class TabletLoader:
                     self._remove_leftovers(one.tablet_id)
                 case Action.ROLL_FORWARD | Action.DELETE_SELF:
                     self._end_deletion(one)
+        for replica in recovered:
+            if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
+                check_configured(self._configured, replica.schemas)
         return recovered
 
     def _scan(self) -> list[Found]:

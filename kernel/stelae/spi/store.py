@@ -15,6 +15,9 @@ Ordering and durability
        raised floor do not change what it returns. A group becomes visible to new cursors whole.
     5. A read at a timestamp sees every row as the last entry at or below it left it; a read below
        the history floor raises ``TooOld`` and never returns wrong rows.
+    6. Columns are known by id. A row keeps its values over changes of the schema: one that is older than a column has
+       the default with which the column was added, and a later default changes no row (``stelae.rows.defaults``). Rows
+       made for an earlier schema version may be applied after a change; what they leave out has the default of theirs.
 
 Threads
     ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and ``close`` are called one at a

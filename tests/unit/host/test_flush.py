@@ -257,6 +257,18 @@ def test_an_operation_that_was_flushed_is_not_applied_again_after_a_restart() ->
     assert answer is not None and answer.timestamp == 5 << 12 and not answer.errors
 
 
+@pytest.mark.parametrize("noop_at", [frozenset[int](), frozenset({6})])
+def test_a_replica_that_replays_nothing_knows_the_time_of_its_rows(noop_at: frozenset[int]) -> None:
+    """It did not: nobody could compare its rows, nor read a snapshot from it, until another entry was applied."""
+    node = Node.create()
+    node.noop_at = noop_at
+    node.run(6, frozenset({6}), [])
+    block = node.file.load()
+    assert (block.flushed.index, block.timestamp) == (5 if noop_at else 6, 6 << 12)
+    found = Node(node.disk.clone()).recovered()
+    assert found.timestamp == 6 << 12, "an entry without rows behind the flush has no rows to miss"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_power_lost_at_any_operation_loses_nothing_durable_and_repeats_nothing(seed: int) -> None:
     clean = Node.create()
@@ -276,6 +288,7 @@ def test_power_lost_at_any_operation_loses_nothing_durable_and_repeats_nothing(s
         assert present == list(range(1, len(present) + 1))
         assert len(present) >= max(durable, default=0)
         assert found.superblock.flushed.index <= found.log.last.index
+        assert found.timestamp == found.applied.index << 12, "whatever of it was replayed"
         assert after.wal.logs()[LOG].base.index <= found.superblock.flushed.index
         after.run(24, frozenset({12}), [])
         assert ids(Node(after.disk.clone()).recovered()) == list(range(1, 25))

@@ -19,6 +19,7 @@ from stelae.client.master_requests import (
     SetDefault,
 )
 from stelae.partition.schema import KeyRange, PartitionSchema
+from stelae.rows.schema_change import check_change
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.mutations import Context, partitions_of
 from stelae.server.master.records import TableRecord, TabletRecord
@@ -52,6 +53,9 @@ class Altered:
             raise BadChange(f"{len(change.steps)} steps; a change has 1 to {STEPS_MAX}")
         for step in change.steps:
             self._take(step)
+        if self.schema_changed:
+            # Steps that are fine one by one may together be a change that every tablet refuses.
+            check_change(self._table.newest, self.schema())
 
     @property
     def schema_changed(self) -> bool:

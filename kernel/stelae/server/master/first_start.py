@@ -24,10 +24,12 @@ from stelae.host.node import Node
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.loading import TabletLoader
 from stelae.lifecycle.manager import TabletManager
+from stelae.lifecycle.startup import Action
 from stelae.server.frames import only_frame
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.comparing import MasterComparison, silent, stages
 from stelae.server.master.founding_wire import FOUNDING, FoundingAnswer, FoundingRequest, Stage
+from stelae.server.master.listed import check_listed
 from stelae.spi.errors import StelaeError
 from stelae.wire.requests import Request
 
@@ -41,9 +43,15 @@ class SystemTabletLoader(TabletLoader):
     """Brings a master's system tablet up; where there is none, ``FirstStart`` makes it, and nobody else."""
 
     def create(self, tablet: TabletSettings) -> bool:
-        """Leave it to the others' answers."""
-        if not self.has(tablet.id):
+        """Leave it to the others' answers.
+
+        ``ConfigError``: there is one, and its members are other masters than the file lists."""
+        found = self.look(tablet.id, self._engines.wal.logs())
+        if found.decision.action is Action.NOTHING:
             self.late[tablet.id] = "the other masters have not been asked yet"
+        elif found.consensus is not None and found.consensus.committed_config.members:
+            members = {member.node_id: member.address for member in found.consensus.committed_config.members}
+            check_listed(tablet.members, members, "by this master's own record")
         return False
 
 

@@ -15,6 +15,7 @@ from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
 from stelae.server.tserver.about import AboutNode
 from stelae.server.tserver.changes import ReplicaChanges
 from stelae.server.tserver.load import LoadMeter
+from stelae.server.tserver.master_list import MasterList
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.server.tserver.settings import TabletServerSettings
 from stelae.server.tserver.watch import ReplicaWatch
@@ -54,6 +55,7 @@ class MasterReports:
         self._due_us = 0
         self._unheard: dict[NodeId, str] = {}
         self._settings = node.config.extra.get("tserver") or TabletServerSettings()
+        self._list = MasterList(node)
         self._watch = ReplicaWatch(node)
         self._changes = ReplicaChanges(node, self._watch)
         self._about = AboutNode(node, self._watch, self._settings.location)
@@ -115,6 +117,7 @@ class MasterReports:
                 self._not_heard(master, failure)
             return
         self._unheard.pop(master, None)
+        self._list.heard(master)
         try:
             reply = decode(answer.result().body[0], HeartbeatReply)
         except (StelaeError, IndexError) as error:

@@ -170,6 +170,8 @@ class TabletService:
         replica = self._replica(asked.tablet_id)
         store = replica.applier.store
         applied, at = replica.applier.applied, replica.applier.timestamp
+        if not at:
+            raise Unavailable("the replica has applied nothing yet, so its rows have no time; ask again")
         if asked.at is not None:
             if asked.at > at:
                 raise Unavailable(f"the replica has applied entries up to {applied} only; ask again")
@@ -181,7 +183,7 @@ class TabletService:
             else:
                 request.reply([encode(Checksum(result, applied, at))])
 
-        self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at or None), done)
+        self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         return replica_of(self._node, tablet_id)

@@ -33,7 +33,7 @@ def settled(scan: ScanRequest, replica: Replica) -> int | None:
     applied = replica.applier.timestamp
     if scan.at is not None:
         return scan.at if scan.at <= applied else None
-    # A replica that has restarted and applied nothing since does not know the time of what its store holds.
+    # 0: this replica has applied nothing at all yet.
     return applied if scan.at_least is not None and 0 < applied >= scan.at_least else None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pytest
 
+from stelae.testing.conformance.store_altering import AlteringChecks
 from stelae.testing.conformance.store_apply import ApplyChecks
 from stelae.testing.conformance.store_crash import CrashChecks
 from stelae.testing.conformance.store_harness import StoreHarness
@@ -23,7 +24,7 @@ from stelae.testing.conformance.store_sizes import SizeChecks
 __all__ = ["StoreConformance", "StoreHarness"]
 
 
-class StoreConformance(ApplyChecks, ScanChecks, ShapeChecks, SizeChecks, HistoryChecks, CrashChecks):
+class StoreConformance(ApplyChecks, ScanChecks, ShapeChecks, SizeChecks, HistoryChecks, CrashChecks, AlteringChecks):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

@@ -76,16 +76,19 @@ class Replica:
         services: Any = SimpleNamespace(files=self.disk)
         self.store = self.engine.open(_DIRECTORY, self.manifest, self.flushed, self.schemas, self.config, services)
 
-    def entry(self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = ()) -> ApplyEntry:
+    def entry(
+        self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = (), schema: Schema | None = None
+    ) -> ApplyEntry:
         """Append an entry of some operations to the log, not applied yet.
 
-        Timestamps default to ten times the index: the entry with index 3 is at 30.
+        Timestamps default to ten times the index: the entry with index 3 is at 30. ``schema`` is the version for which
+        the rows are made: the newest, unless it is given.
         """
-        return self._append(payload(self.schema, ops), timestamp, skip)
+        return self._append(payload(schema or self.schema, ops), timestamp, skip)
 
-    def write(self, *ops: Op, timestamp: int | None = None, skip: Sequence[int] = ()) -> list[tuple[int, RowCode]]:
-        """Append and apply an entry; return its faults as pairs of row number and code."""
-        return faults_of(self.store.apply([self.entry(*ops, timestamp=timestamp, skip=skip)])[0])
+    def write(self, *ops: Op, **options: Any) -> list[tuple[int, RowCode]]:
+        """Append and apply an entry, as of :meth:`entry`; return its faults as pairs of row number and code."""
+        return faults_of(self.store.apply([self.entry(*ops, **options)])[0])
 
     def insert(self, *rows: Row) -> list[tuple[int, RowCode]]:
         """Append and apply an insert."""

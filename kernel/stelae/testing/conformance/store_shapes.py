@@ -33,6 +33,14 @@ def changed(before: Schema, *, drop: int = 0, add: dict[str, Any] | None = None,
     return schema_from_plain(plain)
 
 
+def with_default(before: Schema, column_id: int, default: Any) -> Schema:
+    """The next version of a schema, with another default of a column."""
+    plain = schema_to_plain(before)
+    plain["version"] += 1
+    next(column for column in plain["columns"] if column["id"] == column_id)["default"] = default
+    return schema_from_plain(plain)
+
+
 def keep(replica: Replica) -> None:
     """Write out what is applied and tidy up, as a node would sooner or later."""
     replica.flush()
@@ -64,6 +72,30 @@ class ShapeChecks:
         assert replica.rows() == rows
         assert replica.store.schema == third
 
+    def test_one_change_may_drop_a_column_and_add_another(self, harness: StoreHarness) -> None:
+        """The number of columns stays the same: an engine that compared numbers and not ids failed at the next flush,
+        and again after each restart, when it applied the log."""
+        replica = harness.replica()
+        replica.insert((1, "a", 1), (2, None, 2))
+        second = changed(SCHEMA, drop=2, add={"id": 4, "name": "b", "type": "int64", "nullable": True}, rename={})
+        replica.change_schema(second)
+        replica.crash()
+        rows: list[Row] = [(1, 1, None), (2, 2, None)]
+        assert replica.rows() == rows
+        keep(replica)
+        assert replica.rows() == rows
+        replica.insert((3, 3, 33))
+        replica.write(Op(OpKind.UPDATE, [(1, 11)], (1, 4)))
+        rows = [(1, 1, 11), (2, 2, None), (3, 3, 33)]
+        third = changed(second, drop=4, add={"id": 5, "name": "b", "type": "string", "nullable": True}, rename={})
+        replica.change_schema(third)
+        rows = [(key, count, None) for key, count, _ in rows]
+        for _ in range(2):
+            assert replica.rows() == rows
+            keep(replica)
+            assert replica.rows(columns=(5, 1)) == [(None, key) for key, _, _ in rows]
+            replica.crash()
+
     def test_a_default_is_what_predicates_and_reads_in_the_past_see_in_older_rows(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         older = [(n, "a", n) for n in range(40)]
@@ -80,6 +112,35 @@ class ShapeChecks:
             keep(replica)
         if "history" in harness.engine.capabilities:
             assert replica.rows(10) == [(*row, "old") for row in older]
+
+    def test_a_later_default_changes_no_row_that_exists(self, harness: StoreHarness) -> None:
+        """Rows older than a column had whatever default was in force, so that a change of it changed them."""
+        replica = harness.replica()
+        replica.insert((1, "a", 1), (2, "b", 2))
+        keep(replica)
+        column = {"id": 4, "name": "kind", "type": "string", "default": "first"}
+        second = changed(SCHEMA, add=column, rename={})
+        replica.change_schema(second)
+        replica.change_schema(with_default(second, 4, "later"))
+        replica.write(Op(OpKind.UPDATE, [(2, 22)], (1, 3)), Op(OpKind.INSERT, [(3,)], (1,)))
+        rows: list[Row] = [(1, "a", 1, "first"), (2, "b", 22, "first"), (3, None, 7, "later")]
+        for default in ("later", None):
+            replica.change_schema(with_default(replica.schema, 4, default))
+            assert replica.rows() == rows
+            assert replica.rows(predicates=(Compare(4, "=", "first"),), columns=(1,)) == [(1,), (2,)]
+            keep(replica)
+            assert replica.rows() == rows
+            replica.crash()
+
+    def test_rows_made_for_an_earlier_version_have_its_defaults(self, harness: StoreHarness) -> None:
+        """The leader let them in by that version. Where the default had gone meanwhile, every replica failed."""
+        replica = harness.replica()
+        second = with_default(SCHEMA, 3, 8)
+        replica.change_schema(second)
+        replica.write(Op(OpKind.INSERT, [(1,)], (1,)), schema=SCHEMA)
+        replica.change_schema(with_default(second, 3, None))
+        replica.write(Op(OpKind.INSERT, [(2,)], (1,)), Op(OpKind.UPSERT, [(3,)], (1,)), schema=second)
+        assert replica.rows() == [(1, None, 7), (2, None, 8), (3, None, 8)]
 
     def test_a_dropped_column_is_unknown_and_its_id_brings_nothing_back(self, harness: StoreHarness) -> None:
         replica = harness.replica()

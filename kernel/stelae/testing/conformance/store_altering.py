@@ -1,0 +1,247 @@
+"""Checks of a store: drawn lives of a table that is altered again and again, beside a plain model.
+
+A life draws schema changes (columns added, dropped, renamed, added again under an old name, several steps in one
+version), writes for the schema in force and for earlier ones, flushes, merges, crashes, restarts, moves of the history
+floor and copies by export. After each step the store answers as the model does: rows now and in the past, projections,
+predicates, both orders, diffs, checksums, and cursors that were opened before.
+
+Whoever changes an engine runs more lives than the suite does::
+
+    STELAE_LIVES=500 python -m pytest tests/conformance/test_store_mine.py -k altered_table"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.rows.keys import encode_keys
+from stelae.spi.errors import TooOld
+from stelae.spi.ids import OpId
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.store import Cursor
+from stelae.testing.conformance.store_altering_draws import Draws
+from stelae.testing.conformance.store_altering_model import AlteringModel
+from stelae.testing.conformance.store_harness import Replica, StoreHarness
+from stelae.testing.conformance.store_model import Op, Row
+
+LIVES = 3  #: Lives of an ordinary run; the environment variable ``STELAE_LIVES`` asks for another number.
+STEPS = 40  #: Steps of each.
+
+
+class AlteringChecks:
+    """A store under changes of its schema."""
+
+    def test_an_altered_table_is_what_the_model_says_all_its_life(self, harness: StoreHarness) -> None:
+        for seed in range(int(os.environ.get("STELAE_LIVES", LIVES))):
+            live(harness, seed, STEPS)
+
+
+def live(harness: StoreHarness, seed: int, steps: int) -> None:
+    """Live one life; ``AssertionError`` with the seed and the steps so far: the store is not as the model."""
+    life = Life(harness, seed)
+    try:
+        for _ in range(steps):
+            life.step()
+        life.copy()
+        life.compare()
+    except Exception as error:
+        raise AssertionError(f"life {seed} after {len(life.told)} steps: {'; '.join(life.told[-40:])}") from error
+
+
+class Life:
+    """One replica and its model."""
+
+    def __init__(self, harness: StoreHarness, seed: int) -> None:
+        self.told: list[str] = []
+        self._harness = harness
+        self._draws = Draws(seed)
+        first = self._draws.schema()
+        self._model = AlteringModel(first)
+        self._replica: Replica = harness.replica(first)
+        self._floor = 0
+        self._history = "history" in harness.engine.capabilities
+        self._cursors: list[tuple[Cursor, list[Row]]] = []
+
+    @property
+    def _now(self) -> int:
+        return self._model.history[-1][0]
+
+    def step(self) -> None:
+        """Draw and do one step, and look at the outcome."""
+        draw = self._draws.below
+        match draw(20):
+            case 0 | 1 | 2 | 3 | 4 | 5 | 6:
+                self._write(self._model.schema, self._draws.operations(self._model.schema))
+            case 7 | 8:
+                written = self._model.schemas[max(1, self._model.schema.version - 1 - draw(2))]
+                self._write(written, self._draws.operations(written))
+            case 9 | 10:
+                self._alter(self._draws.changed(self._model.schema))
+            case 11:
+                self._alter_between_flushes()
+            case 12 | 13:
+                self._flush()
+            case 14 | 15:
+                self._say("compact")
+                self._replica.compact(1 + draw(4))
+            case 16:
+                self._restart(clean=bool(draw(2)))
+            case 17:
+                self._move_floor()
+            case 18:
+                self.copy()
+            case _:
+                self._open_cursor()
+        self.compare()
+
+    # -- what happens to the store ---------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._say("flush")
+        self._replica.flush()
+
+    def _write(self, written: Schema, ops: list[Op]) -> None:
+        self._say(f"write for version {written.version}: {ops}")
+        faults = self._replica.write(*ops, schema=written)
+        assert faults == self._model.apply(10 * len(self._replica.log), written, ops)
+
+    def _alter(self, schema: Schema) -> None:
+        self._say(f"schema {schema}")
+        self._replica.change_schema(schema)
+        self._model.change(10 * len(self._replica.log), schema)
+
+    def _alter_between_flushes(self) -> None:
+        """Rows of a single operation are written out under a new schema with the same number of columns."""
+        self._flush()
+        self._write(self._model.schema, self._draws.whole_rows(self._model.schema))
+        self._alter(self._draws.replaced(self._model.schema))
+        if self._draws.below(3) == 0:
+            self._restart(clean=False)
+        self._flush()
+
+    def _restart(self, *, clean: bool) -> None:
+        """As a node does: the superblock knows the schemas up to the flush, and the log brings the others."""
+        self._say("restart" if clean else "crash")
+        self._close_cursors()
+        replica = self._replica
+        if clean:
+            replica.flush()
+        replica.schemas = self._schemas_at(replica.flushed)
+        replica.crash(self._draws.below(1000))
+        replica.schemas = dict(self._model.schemas)
+        if self._draws.below(2):
+            replica.store.set_history_floor(self._floor)
+        else:
+            self._read_below_the_floor()
+
+    def _read_below_the_floor(self) -> None:
+        """A store may have forgotten the floor, but then it has the rows."""
+        at = self._draws.below(self._floor + 1)
+        try:
+            found = self._replica.rows(at)
+        except TooOld:
+            pass
+        else:
+            assert found == self._model.rows(at)
+        self._replica.store.set_history_floor(self._floor)
+
+    def _schemas_at(self, flushed: OpId) -> dict[int, Schema]:
+        changes = [e.change for e in self._replica.log if e.op_id <= flushed and isinstance(e.change, Schema)]
+        return {schema.version: schema for schema in (self._model.schemas[1], *changes)}
+
+    def _move_floor(self) -> None:
+        self._floor = max(self._floor, self._now - 10 * self._draws.below(12))
+        self._say(f"floor {self._floor}")
+        self._replica.store.set_history_floor(self._floor)
+
+    def copy(self) -> None:
+        """Go on with a copy that was made of an export, as a replica on another node would."""
+        self._say("copy")
+        self._close_cursors()
+        before = self._replica
+        after = self._harness.replica(self._model.schema)
+        after.schemas = dict(self._model.schemas)
+        after.open()
+        after.store.import_(before.store.export(), before.store.applied)
+        after.store.set_history_floor(self._floor)
+        after.log = before.log
+        after.flush()
+        before.store.close()
+        self._replica = after
+
+    def _open_cursor(self) -> None:
+        self._say("cursor")
+        cursor = self._replica.store.scan(ScanSpec(order=Order.KEY))
+        self._cursors.append((cursor, self._model.rows()))
+
+    def _close_cursors(self) -> None:
+        for cursor, expected in self._cursors:
+            with cursor:
+                assert [row for batch in cursor for row in batch.to_rows()] == expected
+        self._cursors = []
+
+    # -- what readers see ------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Read, and hold what was read against the model."""
+        draw = self._draws.below
+        store, model = self._replica.store, self._model
+        assert store.schema == model.schema
+        self._scan(None)
+        if draw(2):
+            assert store.checksum() == model.checksum()
+        if self._cursors and draw(4) == 0:
+            self._close_cursors()
+        if not self._history:
+            return
+        at = self._floor + draw(self._now - self._floor + 20)
+        self._scan(at)
+        if draw(2):
+            assert store.checksum(at) == model.checksum(at)
+        if draw(2):
+            self._diff(self._floor + draw(at - self._floor + 1), at)
+        if self._floor and draw(4) == 0:
+            with pytest.raises(TooOld):
+                self._replica.rows(self._floor - 1)
+
+    def _scan(self, at: int | None) -> None:
+        draws, schema = self._draws, self._model.schema
+        columns = tuple(draws.some(schema.layout.ids)) or None if draws.below(2) else None
+        predicates = (draws.predicate(schema),) if draws.below(2) else ()
+        backwards = draws.below(2) == 0
+        spec = ScanSpec(columns=columns, predicates=predicates, order=Order.KEY_DESCENDING if backwards else Order.KEY)
+        expected = self._model.rows(at, columns, predicates)
+        found = list(self._paged(spec, at))
+        assert found == (expected[::-1] if backwards else expected), (at, spec)
+
+    def _paged(self, spec: ScanSpec, at: int | None) -> Iterator[Row]:
+        """The rows of a scan, which goes on with a token now and then."""
+        with self._replica.store.scan(spec, at) as cursor:
+            if self._draws.below(4):
+                yield from (row for batch in cursor for row in batch.to_rows())
+                return
+            batch = cursor.next_batch(1 + self._draws.below(4))
+            token = cursor.resume_token
+        if batch is not None:
+            yield from batch.to_rows()
+            yield from self._paged(msgspec.structs.replace(spec, after=token), at)
+
+    def _diff(self, after: int, until: int) -> None:
+        model, schema = self._model, self._model.schema
+        before, now = model.by_key(after), model.by_key(until)
+        told: dict[bytes, Any] = {}
+        gone: set[bytes] = set()
+        for piece in self._replica.store.diff(after, until, ScanSpec()):
+            told.update(zip(encode_keys(schema, piece.changed), piece.changed.to_rows(), strict=True))
+            gone.update(encode_keys(schema, piece.deleted))
+        assert gone == before.keys() - now.keys(), (after, until)
+        assert all(now.get(key) == row for key, row in told.items()), (after, until)
+        assert {key for key, row in now.items() if before.get(key) != row} <= told.keys(), (after, until)
+
+    def _say(self, what: str) -> None:
+        self.told.append(what)
