@@ -5,33 +5,9 @@ never called, or is caught by anything but its invariant fails its test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 from tests.sim import mutations
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """One planted bug.
-
-    Attributes:
-        rule: what it breaks: a rule of the design, or a section of the Raft paper.
-        target: the function that is replaced.
-        replacement: called with the original, then with the call's arguments.
-        invariant: the one that must report it.
-        seed: where the search for a run that shows it begins.
-        seeds_max: how many seeds are tried; more for what needs a rare coincidence.
-    """
-
-    name: str
-    rule: str
-    target: str
-    replacement: Callable[..., Any]
-    invariant: str
-    seed: int = 1
-    seeds_max: int = 80
+from tests.sim.durability_mutants import DURABILITY_MUTANTS
+from tests.sim.planted_bug import Mutant
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -481,4 +457,7 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="snapshot_repeatability",
         seed=20,
     ),
+    *DURABILITY_MUTANTS,
 )
+
+__all__ = ["MUTANTS", "Mutant"]
