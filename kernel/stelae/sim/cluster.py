@@ -27,6 +27,9 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
 from stelae.spi.write import OpKind, OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
+WORST_US = 25
+"""How soon a replica is asked to flush after it applied what is not durable: its store is idle by then."""
+
 KINDS = {
     Action.INSERT: OpKind.INSERT,
     Action.UPSERT: OpKind.UPSERT,
@@ -44,6 +47,8 @@ class Cluster:
     ) -> None:
         self._watch = watch
         self._coverage = coverage
+        self._scheduler = scheduler
+        self._asked_to_flush: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
         self._node_ids = _draw_node_ids(seed)
         around = Surroundings(
@@ -104,6 +109,37 @@ class Cluster:
             ends.add((status.last, status.last.index - status.durable_index))
             ends.add((replica.applier.applied, 0))
         return len(ends) == 1
+
+    # -- at the worst moment ---------------------------------------------------------------------
+
+    def ask_new_leader(self, position: int) -> None:
+        """Ask the core of a leader that does not serve yet for a read index, which the replica itself would refuse."""
+
+        def ask() -> None:
+            replica = self.nodes[position].replica
+            if replica is not None and not replica.status.serving:
+                self._coverage.hit("read.before_serving")
+                replica.deliver(replica.reads.request(_ignore))
+
+        self._scheduler.after(0, "read.before_serving", lambda: self.nodes[position].run(ask))
+
+    def ask_to_flush(self, position: int) -> None:
+        """Ask a replica to flush that has applied more than its log holds durably; it must refuse."""
+
+        def ask() -> None:
+            replica = self.nodes[position].replica
+            if replica is None or self._watch.world.holds(self.nodes[position].view, replica.applier.applied):
+                return
+            self._coverage.hit("flush.asked_ahead")
+            replica.flusher.flush()
+
+        def run() -> None:
+            self._asked_to_flush.discard(position)
+            self.nodes[position].run(ask)
+
+        if position not in self._asked_to_flush:
+            self._asked_to_flush.add(position)
+            self._scheduler.after(WORST_US, "flush.asked_ahead", run)
 
     # -- workload.Tablet -------------------------------------------------------------------------
 
@@ -229,3 +265,7 @@ def _rows(store: TabletStore) -> dict[int, str]:
 def _answer_all(answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]) -> None:
     for asked, found in answers:
         answer(asked, found)
+
+
+def _ignore(_result: int | StelaeError) -> None:
+    """Nobody waits for this read."""

@@ -45,7 +45,7 @@ class Node:
         self._starts = 0
         self._extra_us = 0
         self._may_be_lost = False
-        self._disk = VirtualDisk()
+        self._disk = self._watched(VirtualDisk())
         self.running: Running | None = None
         view.clock_ahead_us_max = self._clock.ahead_us_max
         format_node(around, around.node_ids[view.position], self._disk)
@@ -111,7 +111,7 @@ class Node:
     def crash(self) -> None:
         """Lose power: what was not synced is lost, torn or reordered."""
         self._end()
-        self._disk = self._disk.crash(self._rng)
+        self._disk = self._watched(self._disk.crash(self._rng))
 
     def crash_after(self, operations: int | None) -> None:
         """Lose power within the disk operation after so many more; ``None`` calls that off."""
@@ -120,7 +120,7 @@ class Node:
     def kill(self) -> None:
         """End the process; the disk keeps all that was written."""
         self._end()
-        self._disk = self._disk.clone()
+        self._disk = self._watched(self._disk.clone())
 
     def pause(self) -> None:
         """Let the process stand still."""
@@ -150,7 +150,8 @@ class Node:
     def fail_sync(self) -> None:
         """Let the next sync of the replicated log fail."""
         self._lose_log()
-        self._disk.faults.fail_syncs(f"/{TABLET}/")
+        shared = self._around.profile.logs[self.view.position] == "shared"
+        self._disk.faults.fail_syncs(f"{LAYOUT.wals}/" if shared else f"{LAYOUT.wals}/{TABLET}/")
 
     def damage_log(self) -> None:
         """End the process, and flip a bit of a closed segment of the replicated log."""
@@ -202,7 +203,7 @@ class Node:
             self.running = boot.run(self)
         except StelaeError as error:
             self._end()
-            self._disk = self._disk.clone()
+            self._disk = self._watched(self._disk.clone())
             if self._may_be_lost:
                 self._give_up()
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
@@ -224,6 +225,12 @@ class Node:
     def _give_up(self) -> None:
         self._around.coverage.hit("node.given_up")
         self.view.given_up = True
+
+    def _watched(self, disk: VirtualDisk) -> VirtualDisk:
+        """The disk of the next process, whose use of files that have failed is seen."""
+        watch = self._around.watch
+        disk.faults.on_trusted_again = lambda operation, path: watch.trusted_again(self.view, operation, path)
+        return disk
 
     def _lose_log(self) -> None:
         """The log may be refused from now on, and the replica fail with it."""
