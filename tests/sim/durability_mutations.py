@@ -25,17 +25,13 @@ def answer_with_the_commit_of_before(original: Original, self: Any, token: int, 
     original(self, token, max(0, commit - 1))
 
 
-def old_append_resets_the_timer(
-    original: Original, self: Any, sender: Any, message: Any, entries: Any
-) -> None:
+def old_append_resets_the_timer(original: Original, self: Any, sender: Any, message: Any, entries: Any) -> None:
     if message.term < self._replica.term and self._replica.role is not Role.LEADER:
         self._replica.rest()
     original(self, sender, message, entries)
 
 
-def old_append_names_the_leader(
-    original: Original, self: Any, sender: Any, message: Any, entries: Any
-) -> None:
+def old_append_names_the_leader(original: Original, self: Any, sender: Any, message: Any, entries: Any) -> None:
     if message.term < self._replica.term and self._replica.role is not Role.LEADER:
         self._replica.leader_heard_at_us = self._replica.now_us
     original(self, sender, message, entries)

@@ -9,7 +9,6 @@ from tests.sim import mutations
 from tests.sim.durability_mutants import DURABILITY_MUTANTS
 from tests.sim.planted_bug import Mutant
 
-
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="executor: replies do not wait for the hard state",

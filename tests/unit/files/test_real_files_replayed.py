@@ -15,13 +15,7 @@ from stelae.spi.errors import SyncFailed
 from stelae.testing.disk_calls import DiskCalls
 from tests.sim.planted_bug import Mutant
 from tests.sim.planting import planted
-from tests.unit.files.replaying import (
-    NoDsync,
-    ShortWrites,
-    Step,
-    check_every_crash,
-    check_every_failed_sync,
-)
+from tests.unit.files.replaying import NoDsync, ShortWrites, Step, check_every_crash, check_every_failed_sync
 
 Original = Callable[..., Any]
 LONG = [b"%07d" % number for number in range(1100)]
@@ -235,9 +229,13 @@ def bug(name: str, target: str, replacement: Callable[..., Any], rule: str = "du
 RETRIED = bug("a failed sync is repeated once", f"{FILES}:_sync", once_more, "durability 7")
 SWALLOWED = bug("a failed sync is no error", f"{FILES}:_sync", swallow_the_error, "durability 7")
 PLANTS = (
-    Plant(bug("replace without its directory sync", f"{FILES}:RealFiles.replace", without_its_directory_sync), "replace"),
+    Plant(
+        bug("replace without its directory sync", f"{FILES}:RealFiles.replace", without_its_directory_sync), "replace"
+    ),
     Plant(bug("a replacement is renamed only", f"{REPLACING}:_publish", rename_alone), "replace"),
-    Plant(bug("the directory is synced, then renamed in", f"{REPLACING}:_publish", sync_the_directory_first), "replace"),
+    Plant(
+        bug("the directory is synced, then renamed in", f"{REPLACING}:_publish", sync_the_directory_first), "replace"
+    ),
     Plant(bug("replace without its file sync", f"{REPLACING}:_write", write_alone), "replace"),
     Plant(bug("replace writes in place", f"{FILES}:RealFiles.replace", write_in_place), "replace"),
     Plant(bug("directories are not synced", f"{FILES}:RealFiles.sync_directory", do_nothing), "names"),
@@ -246,7 +244,9 @@ PLANTS = (
     Plant(bug("files are not synced", f"{FILES}:RealFile.sync", do_nothing), "writes"),
     Plant(bug("synchronous writes are not", f"{FILES}:RealFile.pwritev", leave_the_sync_out), "writes"),
     Plant(bug("what one call did not take is not synced", f"{FILES}:_write_rest", sync_the_rest_not), "writes"),
-    Plant(bug("no sync after a write without the flag", f"{FILES}:RealFile.sync", do_nothing), "writes", system=NoDsync),
+    Plant(
+        bug("no sync after a write without the flag", f"{FILES}:RealFile.sync", do_nothing), "writes", system=NoDsync
+    ),
     Plant(RETRIED, "replace", check_every_failed_sync),
     Plant(RETRIED, "writes", check_every_failed_sync),
     Plant(RETRIED, "names", check_every_failed_sync),
