@@ -28,15 +28,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.follower:Follower.on_append",
         replacement=mutations.old_append_resets_the_timer,
         invariant="stale_messages",
-        seeds_max=4,
-    ),
-    Mutant(
-        name="core: an append of an older term counts as a sign of the leader",
-        rule="Raft 5.1",
-        target="stelae_consensus_raft.follower:Follower.on_append",
-        replacement=mutations.old_append_names_the_leader,
-        invariant="stale_messages",
-        seeds_max=4,
+        seeds_max=8,
     ),
     Mutant(
         name="core: a vote request of an older term resets the election timer",
@@ -44,7 +36,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.election:Elections.on_request",
         replacement=mutations.old_vote_request_resets_the_timer,
         invariant="stale_messages",
-        seeds_max=4,
+        seeds_max=8,
     ),
     Mutant(
         name="core: a transfer of an older term is obeyed",
@@ -52,7 +44,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.transfer:Transfers.on_timeout_now",
         replacement=mutations.old_timeout_now_is_obeyed,
         invariant="stale_messages",
-        seeds_max=4,
+        seeds_max=8,
     ),
     Mutant(
         name="core: a heartbeat of an older term resets the election timer",
@@ -60,15 +52,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.follower:Follower.on_leader_alive",
         replacement=mutations.old_heartbeat_resets_the_timer,
         invariant="stale_messages",
-        seeds_max=4,
-    ),
-    Mutant(
-        name="core: an answer to an append of an older term keeps a leader in office",
-        rule="Raft 5.1",
-        target="stelae_consensus_raft.leader:Leader.on_reply",
-        replacement=mutations.old_append_reply_counts,
-        invariant="stale_messages",
-        seeds_max=4,
+        seeds_max=8,
     ),
     Mutant(
         name="flush: a store flushes one entry past what the log holds durably",
@@ -76,7 +60,8 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.flush:Flusher.flush",
         replacement=mutations.flush_one_entry_too_far,
         invariant="flush_durability",
-        seeds_max=8,
+        seed=6,
+        seeds_max=24,
     ),
     Mutant(
         name="log engine: a begun write whose sync failed is synced again and taken for durable",
@@ -84,6 +69,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae.spi.wal:Write.failure",
         replacement=mutations.retry_a_begun_write,
         invariant="failed_sync",
+        seed=19,
         seeds_max=40,
     ),
     Mutant(
@@ -92,6 +78,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_wal_segmented.writer:SegmentWriter.write",
         replacement=mutations.retry_in_place,
         invariant="failed_sync",
+        seed=13,
         seeds_max=40,
     ),
     Mutant(
@@ -100,6 +87,28 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_wal_shared.writer:Writer.write",
         replacement=mutations.retry_in_place,
         invariant="failed_sync",
+        seed=26,
         seeds_max=40,
+    ),
+    Mutant(
+        name="core: an election is won with one vote less than a majority",
+        rule="Raft 5.2, durability 9",
+        target="stelae_consensus_raft.election:Elections._count",
+        replacement=mutations.win_with_one_vote_less,
+        invariant="election_safety",
+    ),
+    Mutant(
+        name="metadata: a replacement is not synced into its directory",
+        rule="durability 9",
+        target="stelae.host.replacing:_publish",
+        replacement=mutations.rename_without_its_directory,
+        invariant="terms_and_votes",
+    ),
+    Mutant(
+        name="metadata: a replacement is renamed before its contents are synced",
+        rule="durability 9 and 24",
+        target="stelae.host.replacing:_write",
+        replacement=mutations.write_a_replacement_without_sync,
+        invariant="healthy_replicas",
     ),
 )

@@ -4,6 +4,7 @@ Each takes the original function first, then the arguments of the call."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from stelae.spi.consensus import Role
@@ -31,12 +32,6 @@ def old_append_resets_the_timer(original: Original, self: Any, sender: Any, mess
     original(self, sender, message, entries)
 
 
-def old_append_names_the_leader(original: Original, self: Any, sender: Any, message: Any, entries: Any) -> None:
-    if message.term < self._replica.term and self._replica.role is not Role.LEADER:
-        self._replica.leader_heard_at_us = self._replica.now_us
-    original(self, sender, message, entries)
-
-
 def old_vote_request_resets_the_timer(original: Original, self: Any, candidate: Any, request: Any) -> None:
     if request.term < self._replica.term and self._replica.role is not Role.LEADER:
         self._replica.rest()
@@ -55,11 +50,13 @@ def old_heartbeat_resets_the_timer(original: Original, self: Any, event: Any) ->
     original(self, event)
 
 
-def old_append_reply_counts(original: Original, self: Any, sender: Any, reply: Any) -> None:
-    lead = self._replica.leadership
-    if lead is not None and reply.term < self._replica.term and sender in lead.peers:
-        lead.peers[sender].heard_at_us = self._replica.now_us
-    original(self, sender, reply)
+def win_with_one_vote_less(original: Original, self: Any, voter: Any, *, granted: bool) -> None:
+    replica = self._replica
+    majority, replica.majority = replica.majority, max(1, replica.majority - 1)
+    try:
+        original(self, voter, granted=granted)
+    finally:
+        replica.majority = majority
 
 
 # -- flushes --------------------------------------------------------------------------------------
@@ -112,3 +109,15 @@ def retry_in_place(original: Original, self: Any, *arguments: Any, **options: An
         return original(self, *arguments, **options)
     finally:
         self._file = file
+
+
+def rename_without_its_directory(original: Original, files: Any, temporary: str, path: str, parent: str) -> None:
+    if files.exists(path):
+        files.rename(temporary, path)
+    else:
+        original(files, temporary, path, parent)
+
+
+def write_a_replacement_without_sync(original: Original, files: Any, path: str, data: Any) -> None:
+    with closing(files.create(path)) as file:
+        file.pwritev([data], 0)

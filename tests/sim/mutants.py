@@ -193,8 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="durability 9 (late and repeated answers)",
         target="stelae_consensus_raft.election:Elections.on_reply",
         replacement=mutations.count_late_votes,
-        invariant="election_safety",
-        seed=57,
+        invariant="stale_messages",
     ),
     Mutant(
         name="core: a candidate with an older log gets votes",
@@ -231,8 +230,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="behaviour C14",
         target="stelae_consensus_raft.leader:Leader._confirm_reads",
         replacement=mutations.confirm_reads_alone,
-        invariant="linearizability",
-        seed=45,
+        invariant="read_index",
         seeds_max=200,
     ),
     Mutant(

@@ -27,8 +27,8 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
 from stelae.spi.write import OpKind, OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
-WORST_US = 25
-"""How soon a replica is asked to flush after it applied what is not durable: its store is idle by then."""
+AHEAD_US = 300
+"""How often a replica is asked to flush that has applied what is not durable: many times within one sync."""
 
 KINDS = {
     Action.INSERT: OpKind.INSERT,
@@ -48,7 +48,7 @@ class Cluster:
         self._watch = watch
         self._coverage = coverage
         self._scheduler = scheduler
-        self._asked_to_flush: set[int] = set()
+        self._ahead: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
         self._node_ids = _draw_node_ids(seed)
         around = Surroundings(
@@ -124,22 +124,26 @@ class Cluster:
         self._scheduler.after(0, "read.before_serving", lambda: self.nodes[position].run(ask))
 
     def ask_to_flush(self, position: int) -> None:
-        """Ask a replica to flush that has applied more than its log holds durably; it must refuse."""
+        """Ask a replica to flush again and again while it has applied more than its log holds; it must refuse."""
+        if position not in self._ahead:
+            self._ahead.add(position)
+            self._scheduler.after(AHEAD_US, "flush.asked_ahead", lambda: self._ask_ahead(position))
+
+    def _ask_ahead(self, position: int) -> None:
+        self._ahead.discard(position)
+        node = self.nodes[position]
+        replica = node.replica
+        if replica is None or self._watch.world.holds(node.view, replica.applier.applied):
+            return
 
         def ask() -> None:
-            replica = self.nodes[position].replica
-            if replica is None or self._watch.world.holds(self.nodes[position].view, replica.applier.applied):
-                return
-            self._coverage.hit("flush.asked_ahead")
-            replica.flusher.flush()
+            # Whatever was held back while the process stood still came first: is it still so?
+            if not self._watch.world.holds(node.view, replica.applier.applied):
+                self._coverage.hit("flush.asked_ahead")
+                replica.flusher.flush()
 
-        def run() -> None:
-            self._asked_to_flush.discard(position)
-            self.nodes[position].run(ask)
-
-        if position not in self._asked_to_flush:
-            self._asked_to_flush.add(position)
-            self._scheduler.after(WORST_US, "flush.asked_ahead", run)
+        node.run(ask)
+        self.ask_to_flush(position)
 
     # -- workload.Tablet -------------------------------------------------------------------------
 
