@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.log_writer:LogWriter.perform",
         replacement=mutations.answer_then_commit,
         invariant="persist_before_send",
-        seed=200,
+        seed=10,
     ),
     Mutant(
         name="log writer: the hint says more than is committed",

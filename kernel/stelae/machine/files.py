@@ -147,6 +147,8 @@ class RealLock:
 class RealFiles:
     """The machine's ``Files``. Stateless: one instance serves a whole node."""
 
+    _calls: OsCalls = os
+
     def __init__(self, calls: OsCalls = os) -> None:
         self._calls = calls
 

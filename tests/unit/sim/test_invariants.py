@@ -166,7 +166,7 @@ def acts_for_an_older_term(rig: Rig) -> None:
 
 
 def syncs_once_more(rig: Rig) -> None:
-    rig.watch.trusted_again(rig.world.nodes[0], "a sync", "/wals/1")
+    rig.watch.trusted_again(rig.world.nodes[0], "a sync", "/wals/1.seg")
 
 
 def config_lags_behind_the_log(rig: Rig) -> None:
