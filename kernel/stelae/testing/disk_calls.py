@@ -11,12 +11,14 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.services import Buffer
+
+T = TypeVar("T")
 
 FD_FIRST = 1 << 20
 """Descriptors begin here, so that one that reaches the real system by mistake is refused there."""
@@ -166,13 +168,13 @@ class DiskCalls:
             raise IsADirectoryError(errno.EISDIR, "is a directory", self._open[fd].path)
         return file
 
-    def _did(self, call: str, path: str, work: Callable[[], Any]) -> Any:
+    def _did(self, call: str, path: str, work: Callable[[], T]) -> T:
         found = _told(work)
         self.made.append((call, path))
         return found
 
 
-def _told(work: Callable[[], Any]) -> Any:
+def _told(work: Callable[[], T]) -> T:
     """Make of the disk's typed errors what a system would say."""
     try:
         return work()

@@ -7,7 +7,6 @@ from typing import ClassVar
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import NodeView
 
-
 ENTRIES = (".seg", ".new")
 """How the names of files end that hold entries, or will."""
 
@@ -18,8 +17,8 @@ class FailedSync(Invariant):
     The system may have dropped what it could not write, and the next sync of the file succeeds all the same. So a sync
     that is repeated says nothing, and what is written behind the gap is not durable either.
 
-    Judged are files with entries. The base of a log and the marker of an engine have two slots each, of which the newest
-    whole one counts: what a failed sync left in one of them is replaced by the next write, and nothing was said of it."""
+    Judged are files with entries. The base of a log and the marker of an engine have two slots each, of which the
+    newest whole one counts, so the next write replaces what a failed sync left there."""
 
     name: ClassVar[str] = "failed_sync"
     source: ClassVar[str] = "durability.md rule 7"
