@@ -148,9 +148,11 @@ class Node:
         faults.capacity_bytes = used_bytes + between(self._rng, 0, FULL_SLACK_BYTES_MAX)
 
     def fail_sync(self) -> None:
-        """Let the next sync of the replicated log fail."""
+        """Let the next sync of the replicated log fail, or where logs share their files that of any log."""
         self._lose_log()
         shared = self._around.profile.logs[self.view.position] == "shared"
+        for model in self._models.values() if shared else ():
+            model.damaged = True
         self._disk.faults.fail_syncs(f"{LAYOUT.wals}/" if shared else f"{LAYOUT.wals}/{TABLET}/")
 
     def damage_log(self) -> None:
