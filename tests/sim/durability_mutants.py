@@ -111,4 +111,18 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         replacement=mutations.write_a_replacement_without_sync,
         invariant="healthy_replicas",
     ),
+    Mutant(
+        name="columnar store: the directory of the first block has no durable name",
+        rule="contract store, 3",
+        target="stelae_store_columnar.directory:BlockDirectory.next_path",
+        replacement=mutations.next_block_without_its_directory,
+        invariant="flush_durability",
+    ),
+    Mutant(
+        name="log engine: the directory of a new log has no durable name",
+        rule="behaviour W2",
+        target="stelae_wal_segmented.engine:make_durable",
+        replacement=mutations.make_directories_unsynced,
+        invariant="log_durability",
+    ),
 )

@@ -121,3 +121,28 @@ def rename_without_its_directory(original: Original, files: Any, temporary: str,
 def write_a_replacement_without_sync(original: Original, files: Any, path: str, data: Any) -> None:
     with closing(files.create(path)) as file:
         file.pwritev([data], 0)
+
+
+class _NamesUnsynced:
+    """``Files`` whose directories are not synced."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def sync_directory(self, path: str) -> None:
+        return None
+
+
+def next_block_without_its_directory(original: Original, self: Any) -> Any:
+    files, self._files = self._files, _NamesUnsynced(self._files)
+    try:
+        return original(self)
+    finally:
+        self._files = files
+
+
+def make_directories_unsynced(original: Original, files: Any, *arguments: Any) -> Any:
+    return original(_NamesUnsynced(files), *arguments)

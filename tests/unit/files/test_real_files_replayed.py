@@ -193,6 +193,20 @@ def once_more(original: Original, *arguments: Any, **options: Any) -> None:
         original(*arguments, **options)
 
 
+def write_once_more(original: Original, files: Any, path: str, data: bytes) -> None:
+    try:
+        original(files, path, data)
+    except SyncFailed:
+        original(files, path, data)
+
+
+def sync_the_directory_once_more(original: Original, files: Any, temporary: str, path: str, parent: str) -> None:
+    try:
+        original(files, temporary, path, parent)
+    except SyncFailed:
+        files.sync_directory(parent)
+
+
 def swallow_the_error(original: Original, *arguments: Any, **options: Any) -> None:
     with suppress(SyncFailed):
         original(*arguments, **options)
@@ -224,6 +238,7 @@ def bug(name: str, target: str, replacement: Callable[..., Any], rule: str = "du
     return Mutant(name=name, rule=rule, target=target, replacement=replacement, invariant="replayed")
 
 
+FAILED = check_every_failed_sync
 RETRIED = bug("a failed sync is repeated once", f"{FILES}:_sync", once_more, "durability 7")
 SWALLOWED = bug("a failed sync is no error", f"{FILES}:_sync", swallow_the_error, "durability 7")
 PLANTS = (
@@ -245,10 +260,12 @@ PLANTS = (
     Plant(
         bug("no sync after a write without the flag", f"{FILES}:RealFile.sync", do_nothing), "writes", system=NoDsync
     ),
-    Plant(RETRIED, "replace", check_every_failed_sync),
-    Plant(RETRIED, "writes", check_every_failed_sync),
-    Plant(RETRIED, "names", check_every_failed_sync),
-    Plant(SWALLOWED, "writes", check_every_failed_sync),
+    Plant(RETRIED, "replace", FAILED),
+    Plant(RETRIED, "writes", FAILED),
+    Plant(RETRIED, "names", FAILED),
+    Plant(SWALLOWED, "writes", FAILED),
+    Plant(bug("a replacement is written twice", f"{REPLACING}:_write", write_once_more), "replace", FAILED),
+    Plant(bug("its name is synced twice", f"{REPLACING}:_publish", sync_the_directory_once_more), "replace", FAILED),
 )
 
 
