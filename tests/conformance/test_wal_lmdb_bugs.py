@@ -14,7 +14,7 @@ import pytest
 
 from stelae.host.log_writer import LogWriter
 from stelae.lmdb_support import marker
-from stelae.spi.errors import Full
+from stelae.spi.errors import Full, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Durable, Failed
 from stelae_wal_lmdb import LmdbWal, append, engine, format, reader, removal, startup, walk
@@ -70,6 +70,14 @@ def _commits_each_by_itself(env: Environment, fits: Any) -> None:
 
 
 _append_all = append.append_all
+
+
+def _appends_again(env: Environment, fits: Any) -> None:
+    try:
+        _append_all(env, fits)
+    except SyncFailed:
+        env._env.error = None  # The system has told of the failure, and does so once.
+        _append_all(env, fits)
 
 
 def _voids_before_it_puts(env: Environment, fits: Any) -> None:
@@ -150,6 +158,10 @@ BUGS = {
     "of those who wait the first is told": Bug(
         LogWriter, "_settle", wal_plants.tells_the_first_waiter,
         Suite.test_a_failure_reaches_every_waiter_of_its_log_and_no_other_log,
+    ),
+    "a failed sync is repeated once": Bug(
+        engine, "append_all", _appends_again,
+        Suite.test_after_a_failed_sync_nothing_is_appended_now_or_after_a_restart,
     ),
     "an entry is acknowledged and not kept": Bug(
         append, "_put", _forgets_the_last_entry,

@@ -1,4 +1,4 @@
-"""Nine bugs that a log engine or its writer may have: each is planted in every engine, and a named check finds it.
+"""Ten bugs that a log engine or its writer may have: each is planted in every engine, and a named check finds it.
 
 The tests of the engines plant them and see the check fail. Here it is held that none is missing, and that the
 page on conformance prints exactly this table."""
@@ -29,6 +29,11 @@ BUGS: dict[str, dict[str, str]] = {
         "segmented": "commit returns before the sync",
         "lmdb": "commit returns before the sync",
         "shared": "commit returns before the sync",
+    },
+    "a failed sync is repeated once": {
+        "segmented": "a failed sync is repeated once",
+        "lmdb": "a failed sync is repeated once",
+        "shared": "a failed sync is repeated once",
     },
     "a directory is not synced": {
         "segmented": "the name of a new segment is not synced",
@@ -71,7 +76,7 @@ BUGS: dict[str, dict[str, str]] = {
         "shared": "of those who wait the first is told",
     },
 }
-"""For each of the nine, what it is called among the planted bugs of each engine."""
+"""For each of the ten, what it is called among the planted bugs of each engine."""
 
 
 def check_of(bug: str, engine: str) -> Callable[..., None]:

@@ -200,6 +200,7 @@ def _without_sync(function: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
+(_, _, _pwritev_again), (_, _, _sync_again) = wal_plants.repeated_syncs()
 _notes_without_sync = _without_sync(_note)
 _adopts_without_sync = _without_sync(_adopt)
 
@@ -242,6 +243,11 @@ BUGS = {
     "repair forgives a failed sync": Bug(
         log.TabletLog, "repair", _goes_on_after_any_failure,
         Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
+    ),
+    "a failed sync is repeated once": Bug(
+        VirtualFile, "sync", _sync_again,
+        Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
+        beside=[(VirtualFile, "pwritev", _pwritev_again)],
     ),
     "repair leaves what a full disk cut short": Bug(
         log.TabletLog, "_settle_after_full", _settles_nothing,

@@ -196,6 +196,10 @@ BUGS = {
         [(VirtualFile, "pwritev", _does_not_sync)],
         Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
     ),
+    "a failed sync is repeated once": Bug(
+        wal_plants.repeated_syncs(),
+        Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
+    ),
     "the name of a new segment is not synced": Bug(
         [(VirtualDisk, "sync_directory", _syncs_no_name)],
         Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,

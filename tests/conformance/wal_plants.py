@@ -8,17 +8,36 @@ from typing import Any
 from stelae.host.log_writer import LogWriter
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
-from stelae.spi.errors import StorageError
+from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import LogId
 from stelae.spi.wal import Begun, Failed, Outcome, WalEngine, Write
 
 _preallocate = VirtualFile.preallocate
 _remove = VirtualDisk.remove
 _settle = LogWriter._settle
+_sync = VirtualFile.sync
 
 
 SEGMENT_BYTES_MIN = 1000
 """What is shorter is no segment with entries, but a marker, a base, a lock, or space that nothing used yet."""
+
+
+def repeats_a_failed_sync(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A synchronous call that, once it has failed, is followed by a sync, whose success is believed."""
+
+    def planted(self: VirtualFile, *arguments: Any, **options: Any) -> Any:
+        try:
+            return call(self, *arguments, **options)
+        except SyncFailed:
+            _sync(self)
+            return sum(map(len, arguments[0])) if arguments else None
+
+    return planted
+
+
+def repeated_syncs() -> Sequence[tuple[Any, str, Callable[..., Any]]]:
+    """Every sync of a file is repeated once: what to replace, by owner and name."""
+    return [(VirtualFile, name, repeats_a_failed_sync(getattr(VirtualFile, name))) for name in ("pwritev", "sync")]
 
 
 class UsedSpace:

@@ -6,6 +6,7 @@ never called, or is caught by anything but its invariant fails its test."""
 from __future__ import annotations
 
 from tests.sim import mutations
+from tests.sim.durability_mutants import DURABILITY_MUTANTS
 from tests.sim.planted_bug import Mutant
 from tests.sim.retention_mutants import RETENTION_MUTANTS
 
@@ -74,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.log_writer:LogWriter.perform",
         replacement=mutations.answer_then_commit,
         invariant="persist_before_send",
-        seed=200,
+        seed=10,
     ),
     Mutant(
         name="log writer: the hint says more than is committed",
@@ -193,8 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="durability 9 (late and repeated answers)",
         target="stelae_consensus_raft.election:Elections.on_reply",
         replacement=mutations.count_late_votes,
-        invariant="election_safety",
-        seed=57,
+        invariant="stale_messages",
     ),
     Mutant(
         name="core: a candidate with an older log gets votes",
@@ -231,8 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="behaviour C14",
         target="stelae_consensus_raft.leader:Leader._confirm_reads",
         replacement=mutations.confirm_reads_alone,
-        invariant="linearizability",
-        seed=45,
+        invariant="read_index",
         seeds_max=200,
     ),
     Mutant(
@@ -465,6 +464,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=20,
     ),
     *RETENTION_MUTANTS,
+    *DURABILITY_MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -41,7 +41,7 @@ def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach
 
 
 def test_every_mutant_names_an_invariant_and_a_function_that_exist() -> None:
-    known = {"liveness"} | {invariant.name for invariant in INVARIANTS}
+    known = {"liveness", "healthy_replicas"} | {invariant.name for invariant in INVARIANTS}
     for mutant in MUTANTS:
         assert mutant.invariant in known
         resolve(mutant.target)

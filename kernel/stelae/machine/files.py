@@ -5,15 +5,19 @@ the kernel has them, a full flush of the drive on macOS, preallocation by hand w
 ``posix_fallocate``. Errors become typed: no space is ``Full`` and may pass; any other failure of a
 write or a sync is ``SyncFailed``, after which nothing of that file is to be trusted. A sync that
 fails for want of space is ``SyncFailed`` too, because it may have lost what was written before. A
-file that cannot be opened for want of handles or memory is ``Full``: nothing happened to it."""
+file that cannot be opened for want of handles or memory is ``Full``: nothing happened to it.
+
+Every call of the system goes through an ``OsCalls``, which is the module ``os`` but in tests."""
 
 import errno
 import fcntl
 import os
-import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
+from stelae.host.replacing import replace_file
+from stelae.machine.os_calls import OsCalls
 from stelae.machine.uncached import open_uncached
 from stelae.spi.errors import BadIdentifier, Full, Locked, StorageError, SyncFailed
 from stelae.spi.services import Buffer
@@ -30,9 +34,10 @@ _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 class RealFile:
     """One open file descriptor: a ``File``. Not shared between threads that write."""
 
-    __slots__ = ("_dsync_flag", "_fd", "_uncached", "path")
+    __slots__ = ("_calls", "_dsync_flag", "_fd", "_uncached", "path")
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, path: str, calls: OsCalls = os) -> None:
+        self._calls = calls
         self._fd = fd
         self._dsync_flag = _RWF_DSYNC
         self._uncached: int | None = None
@@ -59,7 +64,7 @@ class RealFile:
         """As the contract; ``StorageError`` where the system cannot read."""
         fd, data = self._checked(), b""
         try:
-            while more := os.pread(fd, size - len(data), offset + len(data)):
+            while more := self._calls.pread(fd, size - len(data), offset + len(data)):
                 data = data + more if data else more
                 if len(data) == size:
                     break
@@ -74,46 +79,46 @@ class RealFile:
         size = sum(map(len, buffers))
         with _write_errors(self.path, offset):
             try:
-                written = _pwritev(fd, buffers[:_BUFFERS_MAX], offset, flag)
+                written = _pwritev(self._calls, fd, buffers[:_BUFFERS_MAX], offset, flag)
             except OSError as error:
                 if not flag or error.errno not in _NOT_SUPPORTED:
                     raise
                 self._dsync_flag = flag = written = 0
             if written < size:
-                _write_rest(fd, buffers, offset, written, flag)
+                _write_rest(self._calls, fd, buffers, offset, written, flag)
         if dsync and not flag:
             self.sync(data_only=True)
         return size
 
     def sync(self, *, data_only: bool = False) -> None:
-        _sync(self._checked(), self.path, data_only)
+        _sync(self._calls, self._checked(), self.path, data_only)
 
     def preallocate(self, size: int) -> None:
         fd = self._checked()
-        before = os.fstat(fd).st_size
+        before = self._calls.fstat(fd).st_size
         if before >= size:
             return
         with _write_errors(self.path, before):
             try:
-                _allocate(fd, before, size)
+                _allocate(self._calls, fd, before, size)
             except OSError:
                 with suppress(OSError):
-                    os.ftruncate(fd, before)
+                    self._calls.ftruncate(fd, before)
                 raise
 
     def truncate(self, size: int) -> None:
         with _write_errors(self.path, size):
-            os.ftruncate(self._checked(), size)
+            self._calls.ftruncate(self._checked(), size)
 
     def size(self) -> int:
         with _name_errors(self.path):
-            return os.fstat(self._checked()).st_size
+            return int(self._calls.fstat(self._checked()).st_size)
 
     def close(self) -> None:
         self.never_uncached()
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            self._calls.close(fd)
 
     def __del__(self) -> None:
         self.close()
@@ -142,82 +147,75 @@ class RealLock:
 class RealFiles:
     """The machine's ``Files``. Stateless: one instance serves a whole node."""
 
+    _calls: OsCalls = os
+
+    def __init__(self, calls: OsCalls = os) -> None:
+        self._calls = calls
+
     def create(self, path: str) -> RealFile:
-        return RealFile(_open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path)
+        return RealFile(_open(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path, self._calls)
 
     def open(self, path: str, *, writable: bool = False) -> RealFile:
-        fd = _open(path, os.O_RDWR if writable else os.O_RDONLY)
-        if not writable and os.path.isdir(path):
-            os.close(fd)
+        fd = _open(self._calls, path, os.O_RDWR if writable else os.O_RDONLY)
+        if not writable and _is_directory(self._calls, path):
+            self._calls.close(fd)
             raise IsADirectoryError(path)
-        return RealFile(fd, path)
+        return RealFile(fd, path, self._calls)
 
     def exists(self, path: str) -> bool:
         # Not ``os.path.exists``, which says of a disk that fails that nothing is there.
         try:
             with _name_errors(path):
-                os.stat(_checked(path))
+                self._calls.stat(_checked(path))
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
     def listdir(self, path: str) -> list[str]:
         with _name_errors(path):
-            return sorted(os.listdir(_checked(path)))
+            return sorted(self._calls.listdir(_checked(path)))
 
     def make_directory(self, path: str) -> None:
         with _name_errors(path):
-            os.makedirs(_checked(path), exist_ok=True)
+            _make_directories(self._calls, _checked(path))
 
     def rename(self, source: str, target: str) -> None:
         with _name_errors(source):
-            if os.path.isdir(_checked(target)):
+            if _is_directory(self._calls, _checked(target)):
                 raise IsADirectoryError(target)
-            os.rename(_checked(source), target)
+            self._calls.rename(_checked(source), target)
 
     def remove(self, path: str) -> None:
         with _name_errors(path):
-            if os.path.isdir(_checked(path)):
+            if _is_directory(self._calls, _checked(path)):
                 raise IsADirectoryError(path)
-            os.unlink(path)
+            self._calls.unlink(path)
 
     def remove_tree(self, path: str) -> None:
         with _name_errors(path), suppress(FileNotFoundError):
-            shutil.rmtree(_checked(path))
+            _remove_tree(self._calls, _checked(path))
 
     def sync_directory(self, path: str) -> None:
-        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = _open(self._calls, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            _sync(fd, path, data_only=False)
+            _sync(self._calls, fd, path, data_only=False)
         finally:
-            os.close(fd)
+            self._calls.close(fd)
 
     def read_bytes(self, path: str) -> bytes:
         with closing(self.open(path)) as file:
             return file.pread(file.size(), 0)
 
     def replace(self, path: str, data: Buffer) -> None:
-        parent, name = os.path.split(_checked(path))
-        temporary = os.path.join(parent, f".{name}.tmp")
-        with suppress(FileNotFoundError):
-            self.remove(temporary)
-        with closing(self.create(temporary)) as file:
-            try:
-                file.pwritev([data], 0)
-                file.sync()
-            except (Full, SyncFailed):
-                self.remove(temporary)
-                raise
-        self.rename(temporary, path)
-        self.sync_directory(parent or ".")
+        replace_file(self, _checked(path), data)
 
     def space_left(self, path: str) -> int:
         with _name_errors(path):
-            found = os.statvfs(_checked(path))
-        return found.f_bavail * found.f_frsize
+            found = self._calls.statvfs(_checked(path))
+        return int(found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> RealLock:
-        fd = _open(path, os.O_RDWR | os.O_CREAT)
+        fd = _open(self._calls, path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -228,18 +226,51 @@ class RealFiles:
         return RealLock(fd)
 
 
-def _open(path: str, flags: int) -> int:
+def _open(calls: OsCalls, path: str, flags: int) -> int:
     with _name_errors(path):
-        return os.open(_checked(path), flags, 0o644)
+        return calls.open(_checked(path), flags, 0o644)
 
 
-def _pwritev(fd: int, buffers: Sequence[Buffer], offset: int, flag: int) -> int:
-    if hasattr(os, "pwritev"):
-        return os.pwritev(fd, buffers, offset, flag) if flag else os.pwritev(fd, buffers, offset)
-    return os.pwrite(fd, b"".join(buffers), offset)
+def _is_directory(calls: OsCalls, path: str) -> bool:
+    """Say whether there is a directory of that name; what cannot be looked at is none."""
+    try:
+        return stat.S_ISDIR(calls.stat(path).st_mode)
+    except OSError:
+        return False
 
 
-def _write_rest(fd: int, buffers: Sequence[Buffer], offset: int, written: int, flag: int) -> None:
+def _make_directories(calls: OsCalls, path: str) -> None:
+    """Create a directory and its missing parents."""
+    if _is_directory(calls, path):
+        return
+    parent = os.path.dirname(path.rstrip("/"))
+    if parent and not _is_directory(calls, parent):
+        _make_directories(calls, parent)
+    try:
+        calls.mkdir(path)
+    except FileExistsError:
+        if not _is_directory(calls, path):  # Else somebody else was faster.
+            raise
+
+
+def _remove_tree(calls: OsCalls, path: str) -> None:
+    """Remove a directory with all it holds; a symbolic link in it is removed and not followed."""
+    for name in calls.listdir(path):
+        child = os.path.join(path, name)
+        if stat.S_ISDIR(calls.lstat(child).st_mode):
+            _remove_tree(calls, child)
+        else:
+            calls.unlink(child)
+    calls.rmdir(path)
+
+
+def _pwritev(calls: OsCalls, fd: int, buffers: Sequence[Buffer], offset: int, flag: int) -> int:
+    if hasattr(calls, "pwritev"):
+        return calls.pwritev(fd, buffers, offset, flag) if flag else calls.pwritev(fd, buffers, offset)
+    return calls.pwrite(fd, b"".join(buffers), offset)
+
+
+def _write_rest(calls: OsCalls, fd: int, buffers: Sequence[Buffer], offset: int, written: int, flag: int) -> None:
     """Go on after a short write, or with the buffers that one call does not take."""
     views = [memoryview(buffer).cast("B") for buffer in buffers]
     position, first = offset, 0
@@ -251,31 +282,31 @@ def _write_rest(fd: int, buffers: Sequence[Buffer], offset: int, written: int, f
         if first == len(views):
             return
         views[first] = views[first][written:]
-        written = _pwritev(fd, views[first : first + _BUFFERS_MAX], position, flag)
+        written = _pwritev(calls, fd, views[first : first + _BUFFERS_MAX], position, flag)
         if written == 0:
             raise OSError(errno.EIO, "the system wrote nothing")
 
 
-def _allocate(fd: int, before: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
+def _allocate(calls: OsCalls, fd: int, before: int, size: int) -> None:
+    if hasattr(calls, "posix_fallocate"):
         try:
-            os.posix_fallocate(fd, 0, size)
+            calls.posix_fallocate(fd, 0, size)
             return
         except OSError as error:
             if error.errno not in _NOT_SUPPORTED:
                 raise
     while before < size:
-        before += os.pwrite(fd, memoryview(_ZEROS)[: size - before], before)
+        before += calls.pwrite(fd, memoryview(_ZEROS)[: size - before], before)
 
 
-def _sync(fd: int, path: str, data_only: bool) -> None:
+def _sync(calls: OsCalls, fd: int, path: str, data_only: bool) -> None:
     try:
         if _F_FULLFSYNC is not None:
             fcntl.fcntl(fd, _F_FULLFSYNC)
-        elif data_only and hasattr(os, "fdatasync"):
-            os.fdatasync(fd)
+        elif data_only and hasattr(calls, "fdatasync"):
+            calls.fdatasync(fd)
         else:
-            os.fsync(fd)
+            calls.fsync(fd)
     except OSError as error:
         raise SyncFailed(f"the sync failed: {error.strerror}", path=path) from error
 

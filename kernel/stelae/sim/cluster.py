@@ -27,6 +27,9 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
 from stelae.spi.write import OpKind, OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
+AHEAD_US = 300
+"""How often a replica is asked to flush that has applied what is not durable: many times within one sync."""
+
 KINDS = {
     Action.INSERT: OpKind.INSERT,
     Action.UPSERT: OpKind.UPSERT,
@@ -44,6 +47,8 @@ class Cluster:
     ) -> None:
         self._watch = watch
         self._coverage = coverage
+        self._scheduler = scheduler
+        self._ahead: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
         self._node_ids = _draw_node_ids(seed)
         around = Surroundings(
@@ -104,6 +109,41 @@ class Cluster:
             ends.add((status.last, status.last.index - status.durable_index))
             ends.add((replica.applier.applied, 0))
         return len(ends) == 1
+
+    # -- at the worst moment ---------------------------------------------------------------------
+
+    def ask_new_leader(self, position: int) -> None:
+        """Ask the core of a leader that does not serve yet for a read index, which the replica itself would refuse."""
+
+        def ask() -> None:
+            replica = self.nodes[position].replica
+            if replica is not None and not replica.status.serving:
+                self._coverage.hit("read.before_serving")
+                replica.deliver(replica.reads.request(_ignore))
+
+        self._scheduler.after(0, "read.before_serving", lambda: self.nodes[position].run(ask))
+
+    def ask_to_flush(self, position: int) -> None:
+        """Ask a replica to flush again and again while it has applied more than its log holds; it must refuse."""
+        if position not in self._ahead:
+            self._ahead.add(position)
+            self._scheduler.after(AHEAD_US, "flush.asked_ahead", lambda: self._ask_ahead(position))
+
+    def _ask_ahead(self, position: int) -> None:
+        self._ahead.discard(position)
+        node = self.nodes[position]
+        replica = node.replica
+        if replica is None or self._watch.world.holds(node.view, replica.applier.applied):
+            return
+
+        def ask() -> None:
+            # Whatever was held back while the process stood still came first: is it still so?
+            if not self._watch.world.holds(node.view, replica.applier.applied):
+                self._coverage.hit("flush.asked_ahead")
+                replica.flusher.flush()
+
+        node.run(ask)
+        self.ask_to_flush(position)
 
     # -- workload.Tablet -------------------------------------------------------------------------
 
@@ -229,3 +269,7 @@ def _rows(store: TabletStore) -> dict[int, str]:
 def _answer_all(answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]) -> None:
     for asked, found in answers:
         answer(asked, found)
+
+
+def _ignore(_result: int | StelaeError) -> None:
+    """Nobody waits for this read."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
+from stelae.host.replacing import replace_file
 from stelae.sim.disk_contents import SECTOR_BYTES, Contents, Survival
 from stelae.sim.disk_faults import Faults, PowerLost
 from stelae.sim.disk_file import VirtualFile
@@ -223,22 +224,9 @@ class VirtualDisk:
         return file.pread(file.size(), 0)
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replace a small file atomically and durably, by way of a temporary neighbour."""
+        """Replace a small file atomically and durably, by the code of production."""
         parent, name = _split(path)
-        temporary = f"{parent}/.{name}.tmp"
-        if self.exists(temporary):
-            self.remove(temporary)
-        file = self.create(temporary)
-        try:
-            file.pwritev([data], 0)
-            file.sync()
-        except (Full, SyncFailed):
-            self.remove(temporary)
-            raise
-        finally:
-            file.close()
-        self.rename(temporary, path)
-        self.sync_directory(parent)
+        replace_file(self, f"{parent.rstrip('/')}/{name}", data)
 
     def space_left(self, path: str) -> int:
         """Return the bytes that can still be written."""

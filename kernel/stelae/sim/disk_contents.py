@@ -55,15 +55,17 @@ class Contents:
     Attributes:
         number: orders inodes by creation.
         linked: false once its name was removed; handles go on working.
+        failed: a sync of it has failed, and neither the process nor the machine has ended since.
     """
 
-    __slots__ = ("changes", "data", "linked", "number")
+    __slots__ = ("changes", "data", "failed", "linked", "number")
 
     def __init__(self, number: int, data: bytes = b"") -> None:
         self.number = number
         self.data = bytearray(data)
         self.changes: list[Change] = []
         self.linked = True
+        self.failed = False
 
     def write(self, payload: bytes, offset: int) -> None:
         """Write, visible at once, durable after ``sync``. Writing past the end leaves zeros."""
@@ -103,7 +105,9 @@ class Contents:
             self.changes[-1].forced = True
 
     def doom(self) -> None:
-        """A sync failed: what it should have made durable is visible and never will be durable."""
+        """A sync failed: what it should have made durable is visible and never will be durable, though later syncs
+        succeed."""
+        self.failed = True
         for change in self.changes:
             change.doomed = not change.forced
 

@@ -24,6 +24,7 @@ class Faults:
         operations: operations that changed something so far, or tried to.
         written_bytes: bytes written so far.
         hook: sees every operation that changes something before it happens.
+        on_trusted_again: hears of each write to a file, and each sync, after a sync of it has failed.
         powered: false once power is lost.
     """
 
@@ -34,6 +35,7 @@ class Faults:
         "_syncs",
         "capacity_bytes",
         "hook",
+        "on_trusted_again",
         "operations",
         "powered",
         "written_bytes",
@@ -44,6 +46,7 @@ class Faults:
         self.operations = 0
         self.written_bytes = 0
         self.hook: Hook | None = None
+        self.on_trusted_again: Hook = _nobody_listens
         self.powered = True
         self._operations_left: int | None = None
         self._bytes_left: int | None = None
@@ -110,6 +113,10 @@ class Faults:
     def read_fails(self, path: str) -> bool:
         """Say whether this read is to fail."""
         return _take(self._reads, path)
+
+
+def _nobody_listens(_operation: str, _path: str) -> None:
+    """Until somebody wants to know."""
 
 
 def _take(armed: dict[str, int], path: str) -> bool:

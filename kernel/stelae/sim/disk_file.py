@@ -121,6 +121,8 @@ class VirtualFile:
     def _sync(self, operation: str) -> None:
         faults = self._space.faults
         faults.before(operation, self.path)
+        if self._contents.failed:
+            faults.on_trusted_again("a sync", self.path)
         if faults.sync_fails(self.path):
             self._contents.doom()
             raise SyncFailed("the sync failed", path=self.path)
@@ -131,3 +133,5 @@ class VirtualFile:
         if writing and not self._writable:
             raise StorageError("the file was opened for reading", path=self.path)
         self._space.faults.check_power()
+        if writing and self._contents.failed:
+            self._space.faults.on_trusted_again("a write", self.path)

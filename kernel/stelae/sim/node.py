@@ -47,7 +47,7 @@ class Node:
         self._extra_us = 0
         self._may_be_lost = False
         self._backup: tuple[int, dict[str, bytes]] | None = None
-        self._disk = VirtualDisk()
+        self._disk = self._watched(VirtualDisk())
         self.running: Running | None = None
         view.clock_ahead_us_max = self._clock.ahead_us_max
         format_node(around, around.node_ids[view.position], self._disk)
@@ -113,7 +113,7 @@ class Node:
     def crash(self) -> None:
         """Lose power: what was not synced is lost, torn or reordered."""
         self._end()
-        self._disk = self._disk.crash(self._rng)
+        self._disk = self._watched(self._disk.crash(self._rng))
         self._back_up()
 
     def crash_after(self, operations: int | None) -> None:
@@ -123,7 +123,7 @@ class Node:
     def kill(self) -> None:
         """End the process; the disk keeps all that was written."""
         self._end()
-        self._disk = self._disk.clone()
+        self._disk = self._watched(self._disk.clone())
         self._back_up()
 
     def pause(self) -> None:
@@ -152,9 +152,12 @@ class Node:
         faults.capacity_bytes = used_bytes + between(self._rng, 0, FULL_SLACK_BYTES_MAX)
 
     def fail_sync(self) -> None:
-        """Let the next sync of the replicated log fail."""
+        """Let the next sync of the replicated log fail, or where logs share their files that of any log."""
         self._lose_log()
-        self._disk.faults.fail_syncs(f"/{TABLET}/")
+        shared = self._around.profile.logs[self.view.position] == "shared"
+        for model in self._models.values() if shared else ():
+            model.damaged = True
+        self._disk.faults.fail_syncs(f"{LAYOUT.wals}/" if shared else f"{LAYOUT.wals}/{TABLET}/")
 
     def damage_log(self) -> None:
         """End the process, and flip a bit of a closed segment of the replicated log."""
@@ -224,7 +227,7 @@ class Node:
             self.running = boot.run(self)
         except StelaeError as error:
             self._end()
-            self._disk = self._disk.clone()
+            self._disk = self._watched(self._disk.clone())
             if self._may_be_lost:
                 self._give_up()
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
@@ -257,6 +260,12 @@ class Node:
         if self._backup is None and model is not None and files:
             under_way = model.attempt.entries if model.attempt is not None else ()
             self._backup = model.last().index + len(under_way), files
+
+    def _watched(self, disk: VirtualDisk) -> VirtualDisk:
+        """The disk of the next process, whose use of files that have failed is seen."""
+        watch = self._around.watch
+        disk.faults.on_trusted_again = lambda operation, path: watch.trusted_again(self.view, operation, path)
+        return disk
 
     def _lose_log(self) -> None:
         """The log may be refused from now on, and the replica fail with it."""

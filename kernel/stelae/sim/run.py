@@ -87,6 +87,8 @@ class Simulation:
                 client.leader_serves(position)
 
         self._watch.leader_serves = leader_serves
+        self._watch.leader_elected = self._cluster.ask_new_leader
+        self._watch.applied_ahead = self._cluster.ask_to_flush
         return clients
 
     def run(self) -> RunResult:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from stelae.sim.stale import StaleProbe
 from stelae.sim.watch import Watch
 from stelae.sim.world import Needs, NodeView
 from stelae.spi.consensus import (
@@ -17,6 +18,7 @@ from stelae.spi.consensus import (
     HardState,
     LogView,
     PersistFailed,
+    ReadRequest,
     Ready,
     Status,
     TabletConfig,
@@ -37,6 +39,7 @@ class CoreTap(ConsensusCore):
         self._node = node
         self._watch = watch
         self._turns = 0
+        self._stale = StaleProbe()
         self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
 
     def needs_of(self, message: msgspec.Struct) -> Needs:
@@ -50,6 +53,9 @@ class CoreTap(ConsensusCore):
             self._watch.coverage.hit(f"event.{type(event).__name__}")
             if isinstance(event, PersistFailed):
                 self._node.cut(event.durable_index + 1)
+            elif isinstance(event, ReadRequest):
+                self._watch.read(self._node, event.token)
+        self._stale.saw(events)
         self._inner.step(events)
 
     def can_wait(self, event: Event) -> bool:
@@ -65,7 +71,11 @@ class CoreTap(ConsensusCore):
         if ready is not None:
             self._remember(ready)
             self._watch.ready(self._node, ready)
-        self._watch.status(self._node, self._inner.status())
+        status = self._inner.status()
+        self._watch.status(self._node, status)
+        if ready is None:
+            for told in self._stale.tried(self._inner, status):
+                self._watch.stale(self._node, told)
         self._turns += 1
         if self._turns % VALIDATE_EVERY == 0:
             self._inner.validate_state()

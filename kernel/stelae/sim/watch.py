@@ -13,6 +13,7 @@ from stelae.sim.history import Answer, Operation
 from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Scanned, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
+from stelae.sim.stale import Told
 from stelae.sim.world import Needs, NodeView, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
 from stelae.spi.ids import LogId, OpId
@@ -27,20 +28,27 @@ class Watch:
 
     Attributes:
         violation: the first one, if any.
+        leader_elected: called with the position of a node that has won an election.
         leader_serves: called with the position of a node that begins to serve as leader.
+        applied_ahead: called with the position of a node that has applied what its log does not hold durably.
     """
 
     def __init__(self, world: World, scheduler: Scheduler, coverage: Coverage) -> None:
         self.world = world
         self.coverage = coverage
         self.violation: Violation | None = None
+        self.leader_elected: Callable[[int], None] = _nobody_listens
         self.leader_serves: Callable[[int], None] = _nobody_listens
+        self.applied_ahead: Callable[[int], None] = _nobody_listens
         self._scheduler = scheduler
         self._invariants = [make(world, self.report) for make in INVARIANTS]
         self._on_restart = self._hooks("on_restart")
         self._on_ready = self._hooks("on_ready")
         self._on_status = self._hooks("on_status")
         self._on_sent = self._hooks("on_sent")
+        self._on_read = self._hooks("on_read")
+        self._on_stale = self._hooks("on_stale")
+        self._on_trusted_again = self._hooks("on_trusted_again")
         self._on_recovered = self._hooks("on_recovered")
         self._on_wal = self._hooks("on_wal")
         self._on_applied = self._hooks("on_applied")
@@ -86,6 +94,8 @@ class Watch:
             origin = before.role if before is not None else "START"
             self.coverage.hit(f"role.{origin}>{status.role}")
             self._scheduler.note(f"{node.position} {status.role} {status.term}")
+            if status.role is Role.LEADER:
+                self.leader_elected(node.position)
         for hook in self._on_status:
             hook(node, before, status)
         if status.serving and status.role is Role.LEADER:
@@ -98,6 +108,22 @@ class Watch:
         for hook in self._on_sent:
             hook(node, outbound, needs)
         node.expose(needs.hard_state)
+
+    def read(self, node: NodeView, token: int) -> None:
+        """A core was asked for a read index."""
+        for hook in self._on_read:
+            hook(node, token)
+
+    def stale(self, node: NodeView, told: Told) -> None:
+        """A copy of a core was told something of an older term."""
+        self.coverage.hit(f"stale.{told.what}")
+        for hook in self._on_stale:
+            hook(node, told)
+
+    def trusted_again(self, node: NodeView, operation: str, path: str) -> None:
+        """A file was used whose sync had failed."""
+        for hook in self._on_trusted_again:
+            hook(node, operation, path)
 
     def recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """A log engine has opened a log."""
@@ -117,6 +143,8 @@ class Watch:
         self.world.agreed.applied(op_id, entry.timestamp if entry is not None else 0, requests)
         for hook in self._on_applied:
             hook(node, op_id, requests)
+        if not self.world.holds(node, op_id):
+            self.applied_ahead(node.position)
 
     def invoked(self, operation: Operation) -> None:
         """A client has begun an operation."""

@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{MASTER}.core:MasterCore._has_begun",
         replacement=mutations.begin_at_once,
         invariant="one_way",
-        seed=48,
+        seed=43,
     ),
     Mutant(
         name="locks: tables and tablets are not locked",
@@ -138,5 +138,33 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{MASTER}.core:MasterCore._take",
         replacement=mutations.count_from_the_answer,
         invariant="bounded_staleness",
+    ),
+    Mutant(
+        name="reports: of two that claim to lead a tablet the one of the higher node id counts",
+        rule="behaviour M4; Raft 5.1",
+        target=f"{MASTER}.reconcile:View.leader_of",
+        replacement=mutations.lead_by_node_id,
+        invariant="newest_reports",
+    ),
+    Mutant(
+        name="reports: of two that claim to lead a tablet the first one counts, dead or not",
+        rule="behaviour M4; Raft 5.1",
+        target=f"{MASTER}.reconcile:View.leader_of",
+        replacement=mutations.lead_by_the_first_report,
+        invariant="newest_reports",
+    ),
+    Mutant(
+        name="reports: a heartbeat that was overtaken by a later one counts",
+        rule="source, heartbeats; behaviour M4",
+        target=f"{MASTER}.servers:Servers.heard",
+        replacement=mutations.take_what_was_overtaken,
+        invariant="newest_reports",
+    ),
+    Mutant(
+        name="reports: a late heartbeat of a former run of a server is taken for a restart",
+        rule="source, heartbeats; behaviour M4",
+        target=f"{MASTER}.servers:Servers.heard",
+        replacement=mutations.take_a_former_run_for_a_restart,
+        invariant="newest_reports",
     ),
 )

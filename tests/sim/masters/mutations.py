@@ -17,6 +17,8 @@ from stelae.server.master.mutations import table_lock
 from stelae.server.master.operations import Outcome
 from stelae.server.master.reconcile import Transition
 from stelae.server.master.records import TabletRecord
+from stelae.server.master.servers import Liveness
+from stelae.spi.consensus import Role
 from stelae.spi.ids import OpId
 
 
@@ -118,6 +120,28 @@ def count_before_it_is_applied(original: Any, self: Any, event: Any, applied: in
 
 def count_from_the_answer(original: Any, self: Any, event: Any) -> None:
     original(self, ReadIndexTold(self._time, event.index) if isinstance(event, ReadIndexTold) else event)
+
+
+def lead_by_node_id(original: Any, self: Any, tablet_id: Any) -> Any:
+    leading = [(n, s) for n, s in self.servers.holding(tablet_id) if s.role is Role.LEADER]
+    alive = [(n, s) for n, s in leading if self.servers.liveness(n, self.now_us) is not Liveness.DEAD]
+    return max(alive, key=lambda one: one[0]) if alive else None
+
+
+def lead_by_the_first_report(original: Any, self: Any, tablet_id: Any) -> Any:
+    return next(((n, s) for n, s in self.servers.holding(tablet_id) if s.role is Role.LEADER), None)
+
+
+def take_what_was_overtaken(original: Any, self: Any, heartbeat: Any, now_us: int) -> bool:
+    original(self, heartbeat, now_us)
+    return heartbeat.incarnation == self._servers[heartbeat.node_id].incarnation
+
+
+def take_a_former_run_for_a_restart(original: Any, self: Any, heartbeat: Any, now_us: int) -> bool:
+    server = self._servers.get(heartbeat.node_id)
+    if server is not None and heartbeat.incarnation != server.incarnation:
+        server.incarnation = type(server.incarnation)("")
+    return bool(original(self, heartbeat, now_us))
 
 
 def settle_at_once(original: Any, view: Any, table: Any) -> Any:

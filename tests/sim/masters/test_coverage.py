@@ -37,6 +37,8 @@ OTHERS = {
     "refused.OUTCOME_UNKNOWN",
     "report.full",
     "report.incremental",
+    "report.of_a_former_run",
+    "report.two_leaders",
     "tablet.config_changed",
     "tablet.copied",
     "tablet.newcomer_of_pending",

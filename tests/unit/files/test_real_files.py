@@ -57,7 +57,7 @@ def test_a_failed_sync_is_a_failed_sync_even_for_want_of_space(
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwrite
 
-    def short(fd: int, buffers: list[Any], offset: int, _flag: int) -> int:
+    def short(_calls: object, fd: int, buffers: list[Any], offset: int, _flag: int) -> int:
         return real(fd, b"".join(buffers)[:5], offset)
 
     monkeypatch.setattr(module, "_pwritev", short)
@@ -78,7 +78,7 @@ def test_without_synchronous_writes_a_sync_follows_the_write(
 ) -> None:
     calls: list[str] = []
 
-    def plain(fd: int, buffers: list[Any], offset: int, flag: int) -> int:
+    def plain(_calls: object, fd: int, buffers: list[Any], offset: int, flag: int) -> int:
         if flag:
             raise OSError(number, "no such flag")
         calls.append("write")

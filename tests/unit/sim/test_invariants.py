@@ -12,8 +12,18 @@ from stelae.sim.clock import EPOCH_US
 from stelae.sim.history import Action, Answer, AnswerKind, Row
 from stelae.sim.invariants import INVARIANTS
 from stelae.sim.log_model import LogModel
+from stelae.sim.stale import Told
 from stelae.sim.world import Needs
-from stelae.spi.consensus import HardState, LogAppend, Outbound, PeerProgress, Role, TabletConfig, encode_config
+from stelae.spi.consensus import (
+    HardState,
+    LogAppend,
+    Outbound,
+    PeerProgress,
+    ReadReady,
+    Role,
+    TabletConfig,
+    encode_config,
+)
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import LogState
@@ -117,6 +127,55 @@ def sends_before_the_log_is_durable(rig: Rig) -> None:
     node = rig.world.nodes[0]
     rig.ready(0, append=LogAppend(entries=(entry(1, 1),)))
     rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 0), Needs(HardState(), OpId(1, 1)))
+
+
+def asks(rig: Rig, position: int = 0, token: int = 1) -> None:
+    rig.watch.read(rig.world.nodes[position], token)
+
+
+def reads_before_its_first_entry(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    rig.ready(1, hard_state=HardState(2, NAMES[1]), append=LogAppend(entries=(entry(2, 2),)))
+    asks(rig, 1)
+    rig.ready(1, reads_ready=(ReadReady(1, 1),))
+
+
+def reads_below_what_is_committed(rig: Rig) -> None:
+    committed(rig, entry(1, 1), entry(1, 2))
+    asks(rig)
+    rig.ready(0, reads_ready=(ReadReady(1, 1),))
+
+
+def reads_where_it_has_no_entry(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    asks(rig)
+    rig.ready(0, reads_ready=(ReadReady(1, 2),))
+
+
+def told(rig: Rig, **changes: object) -> None:
+    """Node 0 in term 2, told something of term 1."""
+    rig.status(0, Role.FOLLOWER, 2)
+    status = rig.world.nodes[0].status
+    assert status is not None
+    fact = Told(what="Append", term=1, before=status, after=status, deadline_before=7, deadline_after=7, effects="")
+    rig.watch.stale(rig.world.nodes[0], msgspec.structs.replace(fact, **changes))
+
+
+def follows_an_older_term(rig: Rig) -> None:
+    rig.status(1, Role.CANDIDATE, 2)
+    told(rig, after=rig.world.nodes[1].status)
+
+
+def waits_longer_for_an_older_term(rig: Rig) -> None:
+    told(rig, deadline_after=8)
+
+
+def acts_for_an_older_term(rig: Rig) -> None:
+    told(rig, effects="commit 3")
+
+
+def syncs_once_more(rig: Rig) -> None:
+    rig.watch.trusted_again(rig.world.nodes[0], "a sync", "/wals/1.seg")
 
 
 def config_lags_behind_the_log(rig: Rig) -> None:
@@ -278,6 +337,9 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "log_matching": [same_op_id_other_body, same_op_id_other_predecessor],
     "leader_completeness": [elected_without_committed],
     "commit_rule": [commits_an_older_term, commits_without_majority, commit_goes_back, starts_with_more_than_committed],
+    "read_index": [reads_before_its_first_entry, reads_below_what_is_committed, reads_where_it_has_no_entry],
+    "stale_messages": [follows_an_older_term, waits_longer_for_an_older_term, acts_for_an_older_term],
+    "failed_sync": [syncs_once_more],
     "terms_and_votes": [
         changes_its_vote,
         forgets_a_vote_it_showed,
@@ -330,6 +392,16 @@ def test_every_invariant_is_shown_to_bite() -> None:
 
 
 # -- what must not be reported --------------------------------------------------------------------
+
+
+def test_a_read_index_of_a_leader_that_serves_is_fine_and_so_is_an_old_message_without_effect() -> None:
+    rig = Rig()
+    committed(rig, entry(1, 1), entry(1, 2))
+    asks(rig)
+    asks(rig, token=2)
+    rig.ready(0, reads_ready=(ReadReady(1, 2),))
+    told(rig)
+    assert rig.violated is None
 
 
 def test_an_ordinary_history_violates_nothing() -> None:

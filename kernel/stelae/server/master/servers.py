@@ -16,9 +16,6 @@ from stelae.server.master.heartbeats import DataState, Heartbeat, ReplicaStatus,
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
-FORMER_MAX = 4
-"""Earlier runs of a server that are remembered, so that a late heartbeat of one is not taken for a restart."""
-
 
 class Liveness(StrEnum):
     """How a server stands with this master."""
@@ -34,7 +31,6 @@ class Server:
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
         self.incarnation = IncarnationId("")
-        self.former: tuple[IncarnationId, ...] = ()
         self.sequence = -1
         self.heard_us = 0
         self.address = ""
@@ -80,13 +76,15 @@ class Servers:
         return self._servers.get(node_id)
 
     def heard(self, heartbeat: Heartbeat, now_us: int) -> bool:
-        """Take from a heartbeat that its sender lives; false if it was overtaken by a later one."""
+        """Take from a heartbeat that its sender lives; false if it was overtaken by a later one.
+
+        Incarnation ids of a node rise with each start, so one that is lower than the present one is of a process that
+        has ended, whether this master has heard of that process before or not."""
         server = self._servers.setdefault(heartbeat.node_id, Server(heartbeat.node_id))
-        if heartbeat.incarnation in server.former:
+        if heartbeat.incarnation < server.incarnation:
             return False
-        if heartbeat.incarnation != server.incarnation:
+        if heartbeat.incarnation > server.incarnation:
             self._forget(server)
-            server.former = (*server.former, server.incarnation)[-FORMER_MAX:]
             server.incarnation, server.sequence = heartbeat.incarnation, -1
         server.heard_us = now_us
         if heartbeat.sequence <= server.sequence:

@@ -8,6 +8,7 @@ from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
 from stelae.sim.invariants.election_safety import ElectionSafety
 from stelae.sim.invariants.exactly_once import ExactlyOnce
+from stelae.sim.invariants.failed_sync import FailedSync
 from stelae.sim.invariants.flush_durability import FlushDurability
 from stelae.sim.invariants.hybrid_time import HybridTime
 from stelae.sim.invariants.leader_append_only import LeaderAppendOnly
@@ -18,8 +19,10 @@ from stelae.sim.invariants.log_durability import LogDurability
 from stelae.sim.invariants.log_matching import LogMatching
 from stelae.sim.invariants.log_retention import LogRetention
 from stelae.sim.invariants.persist_before_send import PersistBeforeSend
+from stelae.sim.invariants.read_index import ReadIndex
 from stelae.sim.invariants.replica_checksums import ReplicaChecksums
 from stelae.sim.invariants.snapshot_repeatability import SnapshotRepeatability
+from stelae.sim.invariants.stale_messages import StaleMessages
 from stelae.sim.invariants.state_machine_safety import StateMachineSafety
 from stelae.sim.invariants.terms_and_votes import TermsAndVotes
 
@@ -27,12 +30,15 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     ElectionSafety,
     LeaderAppendOnly,
     TermsAndVotes,
+    StaleMessages,
     PersistBeforeSend,
+    FailedSync,
     LogBase,
     LogRetention,
     LogDurability,
     LogMatching,
     CommitRule,
+    ReadIndex,
     LeaderCompleteness,
     ConfigFollowsLog,
     HybridTime,

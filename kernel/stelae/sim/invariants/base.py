@@ -14,6 +14,7 @@ import msgspec
 from stelae.host.superblock import Superblock
 from stelae.sim.history import Answer, Operation, RowErrors
 from stelae.sim.log_model import LogModel
+from stelae.sim.stale import Told
 from stelae.sim.world import Needs, NodeView, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.ids import LogId, OpId
@@ -91,6 +92,15 @@ class Invariant:
 
     def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
         """A consensus message goes on the wire; ``needs`` must be durable by now."""
+
+    def on_read(self, node: NodeView, token: int) -> None:
+        """A read index was asked for, of the core."""
+
+    def on_stale(self, node: NodeView, told: Told) -> None:
+        """A copy of the core was told something of an older term."""
+
+    def on_trusted_again(self, node: NodeView, operation: str, path: str) -> None:
+        """A process wrote to a file, or synced it, of which it knows that a sync has failed."""
 
     def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """A log engine has recovered a log, the replicated one or another."""

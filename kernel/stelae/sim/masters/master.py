@@ -31,6 +31,7 @@ from stelae.server.master.events import (
 )
 from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
 from stelae.server.master.proposals import Planner, propose
+from stelae.server.master.reconcile import View
 from stelae.sim.draw import stream
 from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.network import Place
@@ -66,6 +67,7 @@ class SimMaster:
         self.hears_all: Callable[[SimMaster], bool] = lambda master: True
         self.on_applied: Callable[[SimMaster, Catalog, Batch | None], None] = lambda master, before, batch: None
         self.on_stepped: Callable[[SimMaster], None] = lambda master: None
+        self.on_heard: Callable[[SimMaster, Heartbeat], None] = lambda master, heartbeat: None
         self.on_answered: Callable[[SimMaster, ReadAsked], None] = lambda master, asked: None
         self._world = world
         self._log = log
@@ -114,6 +116,10 @@ class SimMaster:
 
         self._step(HeartbeatHeard(self._token(reply), heartbeat))
 
+    def view(self) -> View:
+        """What the core plans by now, whether it leads or not."""
+        return self.core._view()
+
     def _new_core(self, catalog: Catalog) -> MasterCore:
         rng = stream(self._seed, f"core/{self.position}/{self.epoch}")
         node = master_node(self.position)
@@ -145,6 +151,8 @@ class SimMaster:
                 self.on_applied(self, before, event.batch)
                 if event.batch is not None and self.core.status().serving:
                     self.strike.passes(Step.APPLIED)
+            elif isinstance(event, HeartbeatHeard):
+                self.on_heard(self, event.heartbeat)
         self.on_stepped(self)
         effects = self.core.take_effects()
         answered = {effect.token for effect in effects if isinstance(effect, Reply)}

@@ -12,7 +12,7 @@ from stelae.server.master.actions import Action, DeleteReplica
 from stelae.server.master.batches import Batch
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.events import ReadAsked
-from stelae.server.master.heartbeats import DataState
+from stelae.server.master.heartbeats import DataState, Heartbeat
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation
@@ -91,6 +91,7 @@ class Simulation:
             master.send_action = self._send_action
             master.on_applied = self._applied
             master.on_stepped = self._stepped
+            master.on_heard = self._heard
             master.on_answered = self._answered
             master.hears_all = self._hears_all
         for server in self._servers:
@@ -100,6 +101,7 @@ class Simulation:
             client.told = self._told
             client.shown = self._shown
         self._world.on_committed = self._committed
+        self._world.on_reported = self._reported
 
     def run(self) -> RunResult:
         """Run to the end, or to the first violation."""
@@ -140,6 +142,14 @@ class Simulation:
     def _stepped(self, master: SimMaster) -> None:
         for invariant in self._invariants:
             invariant.on_stepped(master)
+
+    def _reported(self, heartbeat: Heartbeat) -> None:
+        for invariant in self._invariants:
+            invariant.on_reported(heartbeat)
+
+    def _heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+        for invariant in self._invariants:
+            invariant.on_heard(master, heartbeat)
 
     def _answered(self, master: SimMaster, asked: ReadAsked) -> None:
         for invariant in self._invariants:

@@ -27,6 +27,8 @@ from stelae.spi.ids import ZERO, IncarnationId, TabletId
 from stelae.spi.schema import Schema
 
 INTERVAL_US = 250_000
+LATE_US = 200_000
+"""How long after a heartbeat of a new run the last one of the former run arrives."""
 WORK_US = (1_000, 900_000)
 """How long an action takes to reach its tablet's lock."""
 
@@ -53,6 +55,8 @@ class SimServer:
         self._rng = rng
         self._masters = masters
         self._epoch = 0
+        self._sent: dict[str, Heartbeat] = {}
+        self._late: dict[str, Heartbeat] = {}
         self._reporter = self._new_reporter()
 
     def start(self) -> None:
@@ -71,6 +75,7 @@ class SimServer:
         if self.place.up:
             return
         self._epoch += 1
+        self._late, self._sent = self._sent, {}
         self.place.up = True
         self._reporter = self._new_reporter()
         for tablet_id, replica in self.disk.items():
@@ -194,7 +199,21 @@ class SimServer:
                 self._reporter.replied(master_node(master.position), reply)
 
         source = self.place.name
+        self._world.on_reported(heartbeat)
         if heartbeat.report is not None:
             kind = "full" if heartbeat.report.full else "incremental"
             self._world.coverage.hit(f"report.{kind}")
         self._world.network.send(source, master.place, "heartbeat", lambda: master.heartbeat(heartbeat, answered))
+        self._sent[master.place.name] = heartbeat
+        late = self._late.pop(master.place.name, None)
+        if late is not None:
+            self._deliver_late(master, late)
+
+    def _deliver_late(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+        """The last heartbeat of the former run was under way for longer than the restart took."""
+
+        def arrive() -> None:
+            self._world.coverage.hit("report.of_a_former_run")
+            master.place.receive(lambda: master.heartbeat(heartbeat, lambda reply: None))
+
+        self._world.scheduler.after(LATE_US, "late heartbeat", arrive)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from stelae.server.master.batches import Batch
 from stelae.server.master.catalog import Catalog
+from stelae.server.master.heartbeats import Heartbeat
 from stelae.server.master.settings import MasterSettings
 from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation
@@ -59,6 +60,7 @@ class World:
         self.violation: Violation | None = None
         self.healed = False
         self.on_committed: Callable[[Catalog, Committed], None] = lambda before, entry: None
+        self.on_reported: Callable[[Heartbeat], None] = lambda heartbeat: None
 
     @property
     def wall_us(self) -> int:

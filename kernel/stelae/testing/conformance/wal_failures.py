@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stelae.spi.errors import Full, StorageError
+from stelae.spi.errors import Corrupt, Full, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_basics import leaves_something_unsynced
@@ -175,7 +175,10 @@ class WalFailures(WalCollected):
         state = engine.logs()[LOG]
         assert state.last.index >= model.last.index
         if model.held:
-            found = engine.read(LOG, 1, model.last.index + 1, 1 << 30)
+            try:
+                found = engine.read(LOG, 1, model.last.index + 1, 1 << 30)
+            except Corrupt as error:
+                raise AssertionError(f"entries that were acknowledged cannot be read: {error}") from error
             assert found == model.held
         if state.damage is None:
             present = intact(engine)

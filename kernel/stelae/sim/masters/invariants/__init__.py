@@ -6,11 +6,13 @@ from stelae.sim.masters.invariants.acknowledged_changes import AcknowledgedChang
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.invariants.bounded_staleness import BoundedStaleness
 from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
+from stelae.sim.masters.invariants.newest_reports import NewestReports
 from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
 from stelae.sim.masters.invariants.one_way import OneWay
 from stelae.sim.masters.invariants.strangers_untouched import StrangersUntouched
 
 INVARIANTS: tuple[type[Invariant], ...] = (
+    NewestReports,
     AcknowledgedChanges,
     OneWay,
     NeverHalfVisible,

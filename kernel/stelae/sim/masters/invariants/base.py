@@ -8,6 +8,7 @@ from stelae.client.master_requests import TableDescription
 from stelae.server.master.actions import Action, DeleteReplica
 from stelae.server.master.catalog import Catalog
 from stelae.server.master.events import ReadAsked
+from stelae.server.master.heartbeats import Heartbeat
 from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.master import SimMaster
@@ -38,6 +39,12 @@ class Invariant:
 
     def on_stepped(self, master: SimMaster) -> None:
         """A master has taken an event, or the time."""
+
+    def on_reported(self, heartbeat: Heartbeat) -> None:
+        """A server sends a heartbeat."""
+
+    def on_heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+        """A master has taken a heartbeat, or has found it to be overtaken."""
 
     def on_answered(self, master: SimMaster, asked: ReadAsked) -> None:
         """A master has answered a question from the catalog that it has, without asking a majority."""

@@ -1,0 +1,68 @@
+"""A master goes by the newest that each server has reported, and by the leader of the latest term."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stelae.server.master.heartbeats import Heartbeat, ReplicaStatus
+from stelae.server.master.servers import Liveness
+from stelae.sim.masters.groups import Groups
+from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.world import World
+from stelae.spi.consensus import Role
+from stelae.spi.ids import NodeId, TabletId
+
+Rank = tuple[int, int]
+"""The run of the server that reported a status, and how many statuses that server had reported before."""
+
+
+class NewestReports(Invariant):
+    """What a master holds of a replica never becomes older, and of two that claim to lead it takes the later term.
+
+    Heartbeats overtake each other, and those of a former run of a server arrive after its restart. A server that is
+    down is believed to lead until it counts as dead, and another replica leads by then."""
+
+    name: ClassVar[str] = "newest_reports"
+    source: ClassVar[str] = "behaviours.md M4; source, appendix A, cases 3 and 4; contracts, heartbeats"
+
+    def __init__(self, world: World, groups: Groups) -> None:
+        super().__init__(world, groups)
+        self._ranks: dict[int, Rank] = {}
+        self._reported: list[ReplicaStatus] = []  # Kept, so that no other status gets the identity of one of them.
+        self._held: dict[tuple[str, int, NodeId, TabletId], Rank] = {}
+
+    def on_reported(self, heartbeat: Heartbeat) -> None:
+        """Number the statuses in the order in which their server first reports them."""
+        for status in heartbeat.report.replicas if heartbeat.report is not None else ():
+            if id(status) not in self._ranks:
+                self._ranks[id(status)] = (int(heartbeat.incarnation, 16), len(self._reported))
+                self._reported.append(status)
+
+    def on_heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+        """Judge what the master now holds of that server, and whom it takes for leader of those tablets."""
+        server = master.view().servers.get(heartbeat.node_id)
+        for tablet_id, status in server.replicas.items() if server is not None else ():
+            self._judge_age(master, heartbeat.node_id, status)
+            self._judge_leader(master, tablet_id)
+
+    def _judge_age(self, master: SimMaster, node_id: NodeId, status: ReplicaStatus) -> None:
+        held = (master.place.name, master.epoch, node_id, status.tablet_id)
+        rank = self._ranks[id(status)]
+        if rank < self._held.get(held, rank):
+            self.fail(f"{master.place.name} goes back to an older report of {node_id}: {status}")
+        self._held[held] = rank
+
+    def _judge_leader(self, master: SimMaster, tablet_id: TabletId) -> None:
+        view = master.view()
+        claims = [
+            status.term
+            for node_id, status in view.servers.holding(tablet_id)
+            if status.role is Role.LEADER and view.servers.liveness(node_id, view.now_us) is not Liveness.DEAD
+        ]
+        if len(set(claims)) < 2:
+            return
+        self.world.coverage.hit("report.two_leaders")
+        taken = view.leader_of(tablet_id)
+        if taken is None or taken[1].term != max(claims):
+            self.fail(f"{master.place.name} takes {taken} for leader of {tablet_id}; terms {claims} are reported")

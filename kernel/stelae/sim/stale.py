@@ -1,0 +1,139 @@
+"""What a core does with messages of older terms, found out on a copy of it.
+
+The network of a run brings few of them, and seldom at the moment where they would do harm. So the last ones of each
+kind are kept. Whenever role, term or leader of a replica has changed, they are delivered once more, one by one, to a
+copy of its core. The core itself sees nothing of it, and the run goes on as it would have."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from stelae.spi.consensus import ConsensusCore, Event, LeaderAlive, PeerAlive, Ready, Received, Status, Tick
+from stelae.spi.ids import NodeId
+
+Remembered = tuple[Event, Event | None]
+"""The newest event of a kind, and the newest one of an earlier term."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of an older term, and what the copy of a core made of it.
+
+    Attributes:
+        what: the kind of the message.
+        term: of the message.
+        before, after: status of the copy.
+        deadline_before, deadline_after: when the copy wanted the next tick.
+        effects: what its Ready holds besides an answer to the sender; empty if nothing.
+    """
+
+    what: str
+    term: int
+    before: Status
+    after: Status
+    deadline_before: int | None
+    deadline_after: int | None
+    effects: str
+
+
+class StaleProbe:
+    """Keeps old messages of one replica, and tries them on copies of its core."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Remembered] = {}
+        self._now_us = 0
+        self._tried: tuple[object, ...] = ()
+
+    def saw(self, events: Sequence[Event]) -> None:
+        """Keep what is of some term."""
+        for event in events:
+            if isinstance(event, Tick):
+                self._now_us = event.now_us
+            elif (term := _term_of(event)) is not None:
+                self._keep(event, term)
+
+    def _keep(self, event: Event, term: int) -> None:
+        kind = _kind_of(event)
+        newest, older = self._kept.get(kind, (event, None))
+        known = _term_of(newest) or 0
+        if term > known:
+            self._kept[kind] = (event, newest)
+        elif term == known:
+            self._kept[kind] = (event, older)
+        else:
+            self._kept[kind] = (newest, event)
+
+    def tried(self, core: ConsensusCore, status: Status) -> Iterator[Told]:
+        """Deliver what is of older terms to a copy of ``core``, if role, term or leader are new since the last time."""
+        moment = (status.term, status.role, status.leader, status.serving)
+        if moment == self._tried:
+            return
+        self._tried = moment
+        old = [event for pair in self._kept.values() for event in pair if event is not None]
+        old = [event for event in old if _is_stale(event, status.term)]
+        if not old:
+            return
+        twin = copy.deepcopy(core)
+        twin.step([])
+        _drain(twin)
+        for event in old:
+            yield self._deliver(twin, event)
+
+    def _deliver(self, twin: ConsensusCore, event: Event) -> Told:
+        before, deadline_before = twin.status(), twin.next_deadline()
+        if isinstance(event, LeaderAlive | PeerAlive):
+            event = msgspec.structs.replace(event, heard_at_us=self._now_us)
+        twin.step([event])
+        sender = event.sender if isinstance(event, Received) else None
+        effects = [found for ready in _drain(twin) if (found := _effects(ready, sender, before.term))]
+        return Told(
+            what=_kind_of(event),
+            term=_term_of(event) or 0,
+            before=before,
+            after=twin.status(),
+            deadline_before=deadline_before,
+            deadline_after=twin.next_deadline(),
+            effects=", ".join(effects),
+        )
+
+
+def _kind_of(event: Event) -> str:
+    return type(event.message if isinstance(event, Received) else event).__name__
+
+
+def _term_of(event: Event) -> int | None:
+    """The term that an event speaks of; of an answer to a campaign that of the campaign."""
+    if isinstance(event, LeaderAlive | PeerAlive):
+        return event.term
+    if not isinstance(event, Received):
+        return None
+    term: int | None = getattr(event.message, "campaign_term", getattr(event.message, "term", None))
+    return term
+
+
+def _is_stale(event: Event, term: int) -> bool:
+    """Whether nothing in an event is of ``term`` or later."""
+    said = getattr(event.message, "term", 0) if isinstance(event, Received) else 0
+    return (_term_of(event) or 0) < term and said <= term
+
+
+def _drain(core: ConsensusCore) -> list[Ready]:
+    found = []
+    while (ready := core.take_ready()) is not None:
+        found.append(ready)
+    return found
+
+
+def _effects(ready: Ready, sender: NodeId | None, term: int) -> str:
+    """Name the effects of a Ready besides answers to the sender that name the present term."""
+    found = []
+    for name in ready.__struct_fields__:
+        value = getattr(ready, name)
+        if name == "id" or value is None or value == ():
+            continue
+        answers = name in ("at_once", "after_persist")
+        if not (answers and all(one.to == sender and one.term == term for one in value)):
+            found.append(f"{name} {value}")
+    return ", ".join(found)
