@@ -47,9 +47,11 @@ class Prober:
         operation = self._begin(self._sequence, Action.UPSERT, self._key())
 
         def answered(_: Operation, answer: Answer) -> None:
-            if answer.kind is not AnswerKind.DONE or operation.answered is not None:
+            if answer.kind not in (AnswerKind.DONE, AnswerKind.REFUSED) or operation.answered is not None:
                 return
             self._end(operation, answer)
+            if answer.kind is AnswerKind.REFUSED:
+                return
             for rival in self._rivals(position):
                 self._around.coverage.hit("prober.rival")
                 self._read(rival, operation.rows[0].key)
@@ -75,8 +77,9 @@ class Prober:
         self._around.tablet.read(NUMBER, position, operation, answered)
 
     def _begin(self, sequence: int, action: Action, key: int) -> Operation:
-        row = Row(key, f"{NAME}.{sequence}")
-        operation = Operation(client=NAME, sequence=sequence, action=action, rows=(row,))
+        row = Row(key, f"{NAME}.{sequence}", more=sequence)
+        schema = self._around.table.schema
+        operation = Operation(client=NAME, sequence=sequence, action=action, rows=(row,), schema=schema)
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation
