@@ -120,17 +120,28 @@ class Alterer:
             pause_us = skewed(self._rng, *self._profile.alter_us)
             self._scheduler.after(pause_us, "alterer.act", self._act)
 
+    def swap(self) -> None:
+        """Add a column and drop another in one step, in runs with schema changes: as many columns as before."""
+        columns = list(self._table.schema.columns)
+        extra = [column for column in columns if column.id not in (KEY, VALUE)]
+        if self._profile.alter_us is not None and self.idle and extra and DROPS:
+            self._coverage.hit("alter.swap")
+            kind, nullable, default = pick(self._rng, KINDS)
+            name = _free(self._rng, columns)
+            self._begin([AddColumn(name, kind, nullable, default), DropColumn(pick(self._rng, extra).name)])
+
     def _act(self) -> None:
         if self.stopping:
             return
         if self.idle:
-            self._begin()
+            rival = chance(self._rng, RIVALS)
+            self._begin(self._steps(), self._steps() if rival else None)
         self.start()
 
-    def _begin(self) -> None:
-        changes = [self._table.changed(self._steps())]
-        if chance(self._rng, RIVALS):
-            changes.append(self._table.changed(self._steps()))
+    def _begin(self, steps: Sequence[AlterStep], rival: Sequence[AlterStep] | None = None) -> None:
+        changes = [self._table.changed(steps)]
+        if rival is not None:
+            changes.append(self._table.changed(rival))
         self._table.next_column_id = max(next_id for _, next_id in changes)
         self._open = [*{schema.to_bytes(): schema for schema, _ in changes if schema != self._table.schema}.values()]
         for schema in self._open:
@@ -163,8 +174,8 @@ class Alterer:
         if schema not in self._open:
             return
         if error is not None and not isinstance(error, SchemaMismatch):
-            if isinstance(error, NotLeader) and error.leader is not None:
-                self._target = self._front.node_ids.index(NodeId(error.leader))
+            leader = error.leader if isinstance(error, NotLeader) else None
+            self._target = below(self._rng, NODES) if leader is None else self._front.node_ids.index(NodeId(leader))
             self._again(schema, skewed(self._rng, 1_000, 60_000), elsewhere=False)
             return
         self._open.remove(schema)

@@ -103,7 +103,7 @@ def draw_profile(seed: int) -> Profile:
             0 if chance(rng, 0.5) else between(rng, -2_000_000, 2_000_000),
         ),
         writers=between(added, 1, 2),
-        alter_us=(200_000, pick(added, (2_000_000, 6_000_000))) if chance(added, ALTERED) else None,
+        alter_us=(300_000, pick(added, (5_000_000, 15_000_000))) if chance(added, ALTERED) else None,
         logs=draw_logs(seed),
         store=draw_store_profile(seed),
         safety_us=between(rng, 12_000_000, 20_000_000),

@@ -36,6 +36,9 @@ LIVENESS_US = 60_000_000
 AWAY_US = 300_000
 """How long a replica is away that is restarted while nobody writes: less than an election timeout."""
 
+FLUSHED_US = 3_000_000
+"""How long a replica is given at most to flush what came before a schema change while nobody writes."""
+
 LOAD_US = 2_000_000
 """How long clients go on after healing, so that progress is seen."""
 
@@ -153,6 +156,8 @@ class Simulation:
             client.stopping = True
         self._alterer.stopping = True
         self._become_quiet("healing")
+        if self._watch.violation is None and self._profile.alter_us is not None:
+            self._alter_while_idle()
         if self._watch.violation is None:
             self._restart_one()
         if self._watch.violation is None:
@@ -169,6 +174,12 @@ class Simulation:
             if self._scheduler.now_us > limit_us:
                 self._watch.report("liveness", self._describe_unrest(after))
             self._run_until(self._scheduler.now_us + STEP_US)
+
+    def _alter_while_idle(self) -> None:
+        """Change the schema when all rows are older than it, and wait until stores may have flushed or merged them."""
+        self._alterer.swap()
+        self._become_quiet("a schema change while idle")
+        self._run_until(self._scheduler.now_us + min(FLUSHED_US, 2_000 * self._profile.store.flush_interval_ms))
 
     def _restart_one(self) -> None:
         """End a replica that does not lead while nobody writes: an idle tablet takes it back too."""

@@ -218,6 +218,6 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
         sequence = run.first_sequence + place
         errors = tuple(sorted(wrong.items()))
         skipped = number in entry.skip
-        digest = run.digests[place]
-        found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest))
+        digest, version = run.digests[place], payload.schema_version
+        found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest, version))
     return found

@@ -117,6 +117,7 @@ class TabletService:
         _check_values(scan.spec)
         _check_kind(request.kind, scan)
         replica = self._replica(scan.tablet_id)
+
         def chosen(at: int | StelaeError) -> None:
             if isinstance(at, StelaeError):
                 request.refuse(at)

@@ -40,6 +40,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
         skipped: true when the replica took it for a repetition and changed nothing.
         errors: rows that were not taken.
         digest: hash of its payload; 0: not known.
+        version: of the schema for which its rows were made.
     """
 
     op_id: OpId
@@ -49,6 +50,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     skipped: bool
     errors: RowErrors
     digest: int = 0
+    version: int = SCHEMA.version
 
 
 class Scanned(msgspec.Struct, frozen=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from stelae.sim.history import SCHEMA
-from stelae.sim.invariants.base import Invariant
+from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.world import NodeView, World
 from stelae.spi.ids import OpId
 from stelae.spi.schema import Schema
@@ -15,6 +15,7 @@ from stelae.spi.schema import Schema
 class SchemaChanges(Invariant):
     """A schema takes effect only if its version follows the one in force; of two of one version one is refused.
 
+    Rows that were made for another version than the one in force at their entry have no effect.
     Every replica applies the same schema at the same entry. A change that is acknowledged is in force, and one that is
     refused never is."""
 
@@ -40,6 +41,14 @@ class SchemaChanges(Invariant):
             self.fail(f"{what}, version {in_force.version} was in force")
         elif schema in self._refused:
             self.fail(f"{what}, its client was told that it is refused")
+
+    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+        """Rows that take effect are of the version in force."""
+        for request in requests:
+            version = self.world.agreed.schema(op_id.index).version
+            if not request.skipped and request.version != version:
+                what = f"{request.client}/{request.sequence} of schema version {request.version}"
+                self.fail(f"node {node.position} applies {what} at {op_id}, where version {version} is in force")
 
     def on_altered(self, schema: Schema, *, taken: bool) -> None:
         """Judge what a client was told of a change."""
