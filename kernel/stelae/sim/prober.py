@@ -2,12 +2,14 @@
 
 As soon as a new leader serves, the prober reads from it. If another node still believes to lead,
 the prober writes through the new leader and, once that is answered, reads the same key from the
-old one: whatever the old leader answers must be at least as new.
+old one: whatever the old leader answers must be at least as new. It also asks the old one for a
+snapshot as of that write.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 from stelae.sim.draw import below
@@ -25,10 +27,15 @@ ROUNDS_MAX: Final = 4
 
 
 class Prober:
-    """Probes every change of leadership of a run."""
+    """Probes every change of leadership of a run.
 
-    def __init__(self, around: Surroundings, rng: random.Random) -> None:
+    Args:
+        scan: asks a node for a snapshot at a hybrid timestamp.
+    """
+
+    def __init__(self, around: Surroundings, rng: random.Random, scan: Callable[[int, int], None]) -> None:
         self._around = around
+        self._scan = scan
         self._rng = rng
         self._sequence = 0
 
@@ -55,6 +62,7 @@ class Prober:
             for rival in self._rivals(position):
                 self._around.coverage.hit("prober.rival")
                 self._read(rival, operation.rows[0].key)
+                self._scan(rival, answer.timestamp)
             self._challenge(position, rounds - 1)
 
         self._around.tablet.write(NUMBER, position, [operation], 1, answered)

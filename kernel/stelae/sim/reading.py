@@ -32,6 +32,7 @@ TIMES_MAX: Final = 8
 AHEAD_US: Final = 20_000
 """How far beyond true time a scan may ask; node clocks are off by more."""
 
+PROBED_AGAIN_US: Final = (100_000, 500_000)
 BEHIND_US: Final = 200_000
 
 
@@ -69,6 +70,12 @@ class Reader:
             for node in range(NODES):
                 if node == position or chance(self._rng, 0.5):
                     self._scan(node, at=at)
+
+    def probe(self, node: int, at: int) -> None:
+        """Read at a time from a node that believes to lead: now, and once more when its clock may have passed it."""
+        self._scan(node, at=at)
+        label = f"{self._name}.probe"
+        self._around.scheduler.after(between(self._rng, *PROBED_AGAIN_US), label, lambda: self._scan(node, at=at))
 
     def _act(self) -> None:
         if self.stopping:

@@ -93,7 +93,6 @@ class Simulation:
         around = Surroundings(
             self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage, self._table
         )
-        prober = Prober(around, stream(self._seed, "prober"))
         clients = [
             Client(around, number, stream(self._seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
@@ -103,6 +102,7 @@ class Simulation:
         readers = [
             Reader(around, front, writers[number], number, stream(self._seed, f"reader/{number}")) for number in count
         ]
+        prober = Prober(around, stream(self._seed, "prober"), readers[0].probe)
 
         def leader_serves(position: int) -> None:
             prober.leader_serves(position)
