@@ -37,7 +37,7 @@ from stelae.client.session import FINISH_S, AsyncSession
 from stelae.client.table import TIMEOUT_S, AsyncTable
 from stelae.client.times import from_wall_us
 from stelae.client.tokens import BadToken, ScanToken, checked_token
-from stelae.client.writer import BACKOFF_S_MAX
+from stelae.client.writer_core import BACKOFF_S_MAX
 from stelae.partition.schema import BadPartitioning
 from stelae.rows.operations import Operation
 from stelae.spi.errors import CallerError, RetryableError, SchemaMismatch, StelaeError, Unavailable

@@ -38,7 +38,8 @@ from stelae.client.messages import (
 )
 from stelae.client.page_rows import PageRows
 from stelae.client.turns import Turns
-from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
+from stelae.client.writer import TabletWriter
+from stelae.client.writer_core import BACKOFF_S_MAX, BACKOFF_S_MIN
 from stelae.rows.building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError, Unavailable

@@ -21,7 +21,7 @@ from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, 
 from stelae.client.key_values import is_series
 from stelae.client.row_input import FrameRow
 from stelae.client.unwritten import Account, Place, caller
-from stelae.client.writer import REQUEST_BYTES_MAX, TIMEOUT_S_MAX
+from stelae.client.writer_core import REQUEST_BYTES_MAX, TIMEOUT_S_MAX
 from stelae.client.writes import TableWriter
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import TabletId

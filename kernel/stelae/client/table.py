@@ -26,7 +26,7 @@ from stelae.client.streams import ReadableTablet
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.where import Filter, predicates
-from stelae.client.writer import TIMEOUT_S_MAX
+from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.client.writes import TableWriter
 from stelae.partition.partitioning import NOWHERE, NoPartition
 from stelae.partition.pruning import prune

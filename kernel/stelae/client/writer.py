@@ -1,49 +1,21 @@
-"""Writes of one client to one tablet: many in flight, coalesced per turn, exactly once.
-
-Every operation gets the next sequence and keeps it, with its encoded bytes, through all retries;
-so wherever it is retried, it has one effect and one answer (``durability.md`` rule 16). What one
-turn of the loop produced travels as one request."""
+"""The writer of one tablet on asyncio: ``stelae.client.writer_core`` with a loop, a messenger and futures."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
-
-import msgspec
 
 from stelae.client.leader import LeaderTracker
 from stelae.client.messages import WRITE, NoSuchTablet
-from stelae.rows.operations import Operation, runs_of
-from stelae.spi.errors import (
-    CallerError,
-    DeadlineExceeded,
-    NotLeader,
-    Overloaded,
-    PeerError,
-    RetryableError,
-    StelaeError,
-)
+from stelae.client.writer_core import ATTEMPT_MS, WriterCore
+from stelae.rows.operations import Operation
+from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.services import Buffer
-from stelae.spi.write import OPS_MAX, OpResult, WriteReply, WriteRequest, decode_reply, encode_request
+from stelae.spi.write import OpResult
 from stelae.wire.messenger import Response
-
-PENDING_OPS_MAX = 65_536
-"""Operations that may be unanswered; more are refused until some are."""
-
-REQUEST_BYTES_MAX = 4 << 20
-"""Bytes of operations that travel as one request; one larger operation still goes alone."""
-
-TIMEOUT_S_MAX = 300.0
-"""Longest that an operation is retried, well within the time for which results are kept: later, a
-retry could not be told from a new operation."""
-
-BACKOFF_S_MIN = 0.005
-BACKOFF_S_MAX = 0.25
-ATTEMPT_MS = 2_000
-"""How long one attempt may stay unanswered before the operations are sent again."""
 
 
 class Caller(Protocol):
@@ -54,17 +26,8 @@ class Caller(Protocol):
         ...
 
 
-class _Op(msgspec.Struct, eq=False):
-    sequence: int
-    operation: Operation
-    future: asyncio.Future[OpResult]
-    deadline: float
-    follows: bool  #: Whether it travels in one request with the operation before it.
-    unsure: bool = False  #: Whether somebody may have taken it.
-
-
 class TabletWriter:
-    """Sends the writes of one client to one tablet.
+    """Sends the writes of one client to one tablet. Implements ``WriterPorts``.
 
     Args:
         caller: the messenger.
@@ -86,232 +49,67 @@ class TabletWriter:
         defer: Callable[[Callable[[], None]], None],
     ) -> None:
         self._caller = caller
-        self._leader = leader
-        self._tablet_id = tablet_id
-        self._client_id = client_id
-        self._schema_version = schema_version
-        self._rng = rng
-        self._defer = defer
         self._loop = asyncio.get_running_loop()
-        self._last_sequence = 0
-        self._pending: dict[int, _Op] = {}
-        self._queue: list[_Op] = []
-        self._flush_due = False
-        self._paused = False
-        self._failures = 0
-        self._closed: StelaeError | None = None
-        self._last_said = "nobody answered"
-        self._without: set[NodeId] = set()
-        """Members whose last word was that they have no replica."""
+        self.now_s = self._loop.time
+        self.call_later = self._loop.call_later
+        self.defer = defer
         self.is_gone: Callable[[], Awaitable[bool]] | None = None
         """Says whether the tablet is gone for good; asked when no member has a replica. Unset: nobody knows."""
         self._asking: asyncio.Task[None] | None = None
-        self.retries = 0
-        """How many times operations had to be sent again."""
+        self._core = WriterCore(
+            self, leader, tablet_id=tablet_id, client_id=client_id, schema_version=schema_version, rng=rng
+        )
 
     @property
     def pending(self) -> int:
         """Operations that are not answered yet."""
-        return len(self._pending)
+        return self._core.pending
+
+    @property
+    def retries(self) -> int:
+        """How many times operations had to be sent again."""
+        return self._core.retries
 
     def write(self, operation: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
-        """Send one operation (``stelae.rows.operations``).
-
-        Requests may overtake each other: one may be refused and sent again when a later one is in the log. So
-        operations of one turn whose order matters have to share one: ``follows`` ties an operation to the one before.
-
-        The future gets the operation's result once a majority has made it durable and it is
-        applied. Otherwise it gets ``NoSuchTablet``, when no member has a replica, and none was ever
-        asked that had or the tablet is gone for good: it has no effect then; or
-        ``DeadlineExceeded``: then the outcome is unknown, since the operation may still take
-        effect, at most once.
-
-        Raises:
-            Overloaded: too many operations are unanswered.
-            CallerError: the time is above ``TIMEOUT_S_MAX``.
-            StelaeError: the client is closed.
-        """
-        if self._closed is not None:
-            raise self._closed
-        if not 0 < timeout_s <= TIMEOUT_S_MAX:
-            raise CallerError(f"timeout_s is {timeout_s}; above 0, at most {TIMEOUT_S_MAX:.0f}")
-        if len(self._pending) >= PENDING_OPS_MAX:
-            raise Overloaded(f"{len(self._pending)} operations are unanswered; await some first")
-        self._last_sequence = sequence = self._last_sequence + 1
+        """Send one operation; the future gets its outcome. See ``WriterCore.write`` for outcomes and errors."""
         future: asyncio.Future[OpResult] = self._loop.create_future()
-        self._pending[sequence] = op = _Op(sequence, operation, future, self._loop.time() + timeout_s, follows)
-        self._queue.append(op)
-        if not self._flush_due:
-            self._schedule()
+        self._core.write(operation, timeout_s, future, follows=follows)
         return future
 
     def close(self, error: StelaeError) -> None:
         """Give every unanswered operation an error and take no more."""
-        self._closed = error
         if self._asking is not None:
             self._asking.cancel()
-        for op in list(self._pending.values()):
-            self._fail(op, error)
-            if not op.future.cancelled():
-                op.future.exception()  # Whoever waits for it gets it; one that was let go of is not reported at exit.
+        for waiter in self._core.close(error):
+            if isinstance(waiter, asyncio.Future) and not waiter.cancelled():
+                waiter.exception()  # asyncio would log an error that is never read; a caller that waits still gets it.
 
-    # -- sending ---------------------------------------------------------------------------------
+    # -- WriterPorts -----------------------------------------------------------------------------
 
-    def _schedule(self) -> None:
-        if not self._flush_due and not self._paused:
-            self._flush_due = True
-            self._defer(self._flush)
+    def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
+        """Call the node; a call that ends without an answer, or with one that has no body, is an error."""
+        future = self._caller.call(to, WRITE, [request], deadline_ms=ATTEMPT_MS)
+        future.add_done_callback(lambda done: answered(_answer_of(done)))
 
-    def _flush(self) -> None:
-        self._flush_due = False
-        if self._paused or self._closed is not None:
-            return
-        queue, self._queue = [op for op in self._queue if op.sequence in self._pending], []
-        for batch in _requests(queue):
-            self._send(batch)
-
-    def _send(self, batch: list[_Op]) -> None:
-        request = WriteRequest(
-            self._tablet_id,
-            self._client_id,
-            next(iter(self._pending)),
-            self._schema_version,
-            runs_of((op.sequence, op.operation) for op in batch),
-        )
-        node = self._leader.current
-        frames = [encode_request(request)]
-        future = self._caller.call(node, WRITE, frames, deadline_ms=ATTEMPT_MS)
-        future.add_done_callback(lambda done: self._answered(batch, node, done))
-
-    # -- answers ---------------------------------------------------------------------------------
-
-    def _answered(self, batch: list[_Op], node: NodeId, done: asyncio.Future[Response]) -> None:
-        error: BaseException | None = None
-        reply: WriteReply | None = None
-        try:
-            reply = decode_reply(memoryview(done.result().body[0]))
-        except (StelaeError, IndexError, asyncio.CancelledError) as raised:
-            # A reply that cannot be read decides nothing: the operations are sent again.
-            error = raised if done.cancelled() or done.exception() else PeerError("bad reply")
-        if self._closed is not None:
-            return
-        if error is not None:
-            self._last_said = str(error) or type(error).__name__
-        if isinstance(error, NoSuchTablet):
-            self._no_replica(batch, node, error)
-            return
-        self._without.discard(node)
-        for op in batch:
-            op.unsure = True
-        if reply is not None:
-            self._take(batch, reply)
-        elif isinstance(error, NotLeader):
-            moved = self._leader.refused_by(node, error.leader)
-            self._again(batch, pause=not moved)
-        elif isinstance(error, RetryableError):
-            if not isinstance(error, Overloaded):  # Who pushes back leads: nobody else could take it.
-                self._leader.failed(node)
-            self._again(batch, pause=True)
-        elif isinstance(error, CallerError):
-            for op in batch:
-                self._fail(op, error)
-        else:
-            # A peer that speaks nonsense, or met a defect: another node may do better.
-            self._leader.failed(node)
-            self._again(batch, pause=True)
-
-    def _no_replica(self, batch: list[_Op], node: NodeId, error: NoSuchTablet) -> None:
-        """A node has let go of its replica: another one may have one, or the tablet is gone, or elsewhere.
-
-        What somebody may have taken before is sent until its time is over, as a new operation it could count twice;
-        or until it is known that the tablet is gone for good, and whatever was written to it with it."""
-        self._without.add(node)
-        self._leader.failed(node)
-        if self._without >= set(self._leader.members):
-            for op in batch:
-                if not op.unsure and op.sequence in self._pending:
-                    self._fail(op, error)
-            if self._pending and self.is_gone is not None and self._asking is None:
-                self._asking = self._loop.create_task(self._ask(self.is_gone, error))
-        self._again(batch, pause=True)
+    def ask_if_gone(self, error: NoSuchTablet) -> None:
+        """Ask ``is_gone``, if it is set and not being asked already."""
+        if self.is_gone is not None and self._asking is None:
+            self._asking = self._loop.create_task(self._ask(self.is_gone, error))
 
     async def _ask(self, is_gone: Callable[[], Awaitable[bool]], error: NoSuchTablet) -> None:
         try:
             if await is_gone():
-                for op in list(self._pending.values()):
-                    self._fail(op, error)
+                self._core.tablet_gone(error)
         finally:
             self._asking = None
 
-    def _take(self, batch: list[_Op], reply: WriteReply) -> None:
-        self._failures = 0
-        for answer in reply.answers:
-            first = answer.first_sequence
-            for sequence in range(first, first + min(answer.count, len(batch))):
-                op = self._pending.pop(sequence, None)
-                if op is not None and not op.future.done():
-                    op.future.set_result(answer.result)
-        undecided = [op for op in batch if op.sequence in self._pending]
-        if undecided:
-            self._again(undecided, pause=True)
 
-    def _again(self, batch: list[_Op], *, pause: bool) -> None:
-        """Queue operations once more under their old sequences, those in time at least."""
-        now = self._loop.time()
-        for op in batch:
-            if op.sequence not in self._pending:
-                continue
-            if op.future.done() or now >= op.deadline:
-                fact = f"no leader took the write in time; the last one asked said: {self._last_said}"
-                self._fail(op, DeadlineExceeded(fact))
-            else:
-                self._queue.append(op)
-                self.retries += 1
-        if not self._queue:
-            return
-        if pause:
-            self._pause()
-        else:
-            self._schedule()
-
-    def _pause(self) -> None:
-        if self._paused:
-            return
-        self._failures += 1
-        ceiling = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2 ** min(self._failures, 10))
-        self._paused = True
-        self._loop.call_later(BACKOFF_S_MIN + self._rng.random() * ceiling, self._resume)
-
-    def _resume(self) -> None:
-        self._paused = False
-        self._queue.sort(key=lambda op: op.sequence)
-        self._schedule()
-
-    def _fail(self, op: _Op, error: StelaeError) -> None:
-        self._pending.pop(op.sequence, None)
-        if not op.future.done():
-            op.future.set_exception(error)
-
-
-def _requests(queue: list[_Op]) -> Iterator[list[_Op]]:
-    """Divide operations among as few requests as possible; those that are tied stay together."""
-    if len(queue) <= OPS_MAX and _size(queue) <= REQUEST_BYTES_MAX:
-        if queue:
-            yield queue
-        return
-    batch: list[_Op] = []
-    size = start = 0
-    ends = [place for place, op in enumerate(queue) if place and not op.follows]
-    for end in [*ends, len(queue)]:
-        tied, start = queue[start:end], end
-        own = _size(tied)
-        if batch and (size + own > REQUEST_BYTES_MAX or len(batch) + len(tied) > OPS_MAX):
-            yield batch
-            batch, size = [], 0
-        batch += tied
-        size += own
-    yield batch
-
-
-def _size(ops: list[_Op]) -> int:
-    return sum([len(op.operation.rows) for op in ops])
+def _answer_of(done: asyncio.Future[Response]) -> Buffer | StelaeError:
+    try:
+        return memoryview(done.result().body[0])
+    except StelaeError as error:
+        return error
+    except asyncio.CancelledError:
+        return PeerError("the call was cancelled")
+    except IndexError:
+        return PeerError("bad reply")

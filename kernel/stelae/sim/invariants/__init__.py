@@ -21,6 +21,7 @@ from stelae.sim.invariants.log_retention import LogRetention
 from stelae.sim.invariants.persist_before_send import PersistBeforeSend
 from stelae.sim.invariants.read_index import ReadIndex
 from stelae.sim.invariants.replica_checksums import ReplicaChecksums
+from stelae.sim.invariants.schema_changes import SchemaChanges
 from stelae.sim.invariants.snapshot_repeatability import SnapshotRepeatability
 from stelae.sim.invariants.stale_messages import StaleMessages
 from stelae.sim.invariants.state_machine_safety import StateMachineSafety
@@ -42,6 +43,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LeaderCompleteness,
     ConfigFollowsLog,
     HybridTime,
+    SchemaChanges,
     StateMachineSafety,
     ExactlyOnce,
     FlushDurability,
