@@ -232,16 +232,26 @@ class Replica:
             now_us = min(now_us, deadline - 1)  # A leader that cannot append serves nobody: do not campaign.
         events: list[Event] = [*self._held, *self._heard, Tick(now_us), *self._events]
         self._held, self._heard, self._events = [], [], []
+        try:
+            if not self._step(events):
+                return
+        except Exception as error:
+            # A step that ended half way leaves a core that nothing may be concluded from.
+            log.exception("a turn of a replica raised tablet=%s", self.tablet_id)
+            self.fail(f"invariant broken: a turn raised {type(error).__name__}: {error}; restart the node")
+            return
+        self._note_status()
+        self._arm_timer()
+
+    def _step(self, events: list[Event]) -> bool:
+        """Step the core and carry out what follows from it; false if that closed the replica."""
         proposals = self.writes.take_proposals()
-        if proposals is not None:
-            events.append(proposals)
-        self.core.step(events)
+        self.core.step(events if proposals is None else [*events, proposals])
         while (ready := self.core.take_ready()) is not None:
             self.executor.execute(ready)
             if self._closed:
-                return
-        self._note_status()
-        self._arm_timer()
+                return False
+        return True
 
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
@@ -276,7 +286,8 @@ class Replica:
             self._hear_leader()
 
     def _hear_leader(self) -> None:
-        heard = self._ports.heartbeats.leader_alive(self.tablet_id, self.status.leader)
+        members = () if self.status.leader is not None else [m.node_id for m in self.status.config.members]
+        heard = self._ports.heartbeats.leader_alive(self.tablet_id, self.status.leader, members)
         if heard is not None:
             self._heard.append(heard)
 
