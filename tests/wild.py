@@ -24,10 +24,18 @@ class Draw:
     Args:
         rng: decides everything.
         texts: texts that mean something to the receiver, such as ids of its tablets and tables.
-        blobs: bytes that mean something to it, such as encoded schemas."""
+        blobs: bytes that mean something to it, such as encoded schemas.
+        numbers: numbers that do, such as its term."""
 
-    def __init__(self, rng: random.Random, texts: Sequence[str] = (), blobs: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        texts: Sequence[str] = (),
+        blobs: Sequence[bytes] = (),
+        numbers: Sequence[int] = NUMBERS,
+    ) -> None:
         self._rng = rng
+        self._numbers = numbers
         self._texts = texts
         self._blobs = blobs
 
@@ -69,7 +77,7 @@ class Draw:
     def _number(self, info: inspect.IntType) -> int:
         low = -(2**63) if info.ge is None else info.ge
         high = 2**63 - 1 if info.le is None else info.le
-        return min(max(self._pick(NUMBERS), low), high)
+        return min(max(self._pick(self._numbers if self._rng.random() < 0.5 else NUMBERS), low), high)
 
     def _collection(self, info: inspect.Type, depth: int) -> Any:
         count = 0 if depth > DEPTH_MAX else self._pick((0, 1, 1, 2, 3))
