@@ -42,6 +42,13 @@ flush_interval_ms = 10
 row_group_rows = 64
 cache_bytes = 1048576
 """
+LMDB = """
+[engines]
+store = "lmdb"
+[maintenance]
+flush_bytes = 65536
+flush_interval_ms = 10
+"""
 SEGMENTED = """
 [engines]
 wal = "segmented"
@@ -133,11 +140,11 @@ def test_a_scan_under_way_goes_on_at_another_replica_behind_its_last_row_and_at_
 
 def test_a_damaged_value_of_store_lmdb_fails_the_leaders_replica_alike(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path, '[engines]\nstore = "lmdb"\n') as cluster:
+        async with running(tmp_path, LMDB) as cluster:
             await loaded(cluster)
-            await until(lambda: agree(cluster))
+            await flushed(cluster)
             broken, node = leader_of(cluster)
-            (environment,) = (cluster.root / broken / "data").rglob("env/*.mdb")
+            (environment,) = (cluster.root / broken / "data").rglob("data.mdb")
             data = environment.read_bytes()
             places = [at for at in range(len(data)) if data.startswith(b"row 1234", at)]
             with environment.open("r+b") as file:
@@ -147,7 +154,7 @@ def test_a_damaged_value_of_store_lmdb_fails_the_leaders_replica_alike(tmp_path:
             async with connected(cluster) as tablet:
                 assert await read_ids(tablet) == list(range(COUNT))
             await until(lambda: bool(node.replicas[TABLET].failure))
-            assert "env@" in node.replicas[TABLET].failure
+            assert "data.mdb@" in node.replicas[TABLET].failure
 
     asyncio.run(scenario())
 
