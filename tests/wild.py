@@ -9,7 +9,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import inspect
 
 NUMBERS = (0, 1, 2, 3, 7, 1000, -1, -(2**31), 2**31, 2**33, 2**62 - 1, 2**62, 2**63 - 1, -(2**63))
