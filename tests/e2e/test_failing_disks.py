@@ -1,4 +1,4 @@
-"""Real nodes whose disks answer EIO while clients write: nothing acknowledged is lost, and the node says what failed."""
+"""Real nodes whose disks answer EIO while clients write: nothing acknowledged is lost, and they say what failed."""
 
 from __future__ import annotations
 

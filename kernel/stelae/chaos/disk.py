@@ -1,8 +1,8 @@
 """Disks that fail between tests and live processes: rules for the disk's fault seam, read from a file.
 
-The file is a JSON list of rules, such as ``[{"below": "wals", "operations": ["write", "sync"], "error": "EIO"}]``. It is
-looked at when the disk is used, at most every ``LOOK_S``: replace it whole, by renaming, to change the rules while a
-node runs. No file, or an empty list: nothing fails."""
+The file is a JSON list of rules, such as ``[{"below": "wals", "operations": ["write", "sync"], "error": "EIO"}]``.
+It is looked at when the disk is used, at most every ``LOOK_S``: replace it whole, by renaming, to change the rules
+while a node runs. No file, or an empty list: nothing fails."""
 
 import errno
 import os

@@ -1,11 +1,11 @@
 """Ends a node whose disk fails and that has nothing left to serve (ADR 56).
 
-A replica that fails leaves the others alone. When the last one of a node has failed, the node tries its disk: it writes,
-syncs and reads back a small file in each of its directories. If the disk works, as after damage or one failed sync, the
-node stays, and tells whoever asks why its replicas failed. If it does not, the process ends, and says why: whoever
-supervises it sees that, and its masters and peers see that it is gone.
+A replica that fails leaves the others alone. When the last one of a node has failed, the node tries its disk: it
+writes, syncs and reads back a small file in each of its directories. If the disk works, as after damage or one failed
+sync, the node stays, and tells whoever asks why its replicas failed. If it does not, the process ends and says why:
+whoever supervises it sees that, and its masters and peers see that it is gone.
 
-The clock is the other thing that a node cannot do without: one whose ceiling cannot be saved gives out no timestamps."""
+A node cannot do without its clock either: one whose ceiling cannot be saved gives out no timestamps."""
 
 import logging
 from collections.abc import Callable, Mapping

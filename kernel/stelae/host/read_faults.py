@@ -15,7 +15,8 @@ READ_ERRORS_MAX = 8
 """So many reads of one replica that fail in a row, of its log or its store, are a disk that is to be replaced."""
 
 _PASSING = (Corrupt, Full, Compacted, ClockError)
-"""Storage errors that are no failure of the disk: bytes of no file, no handles or memory, a collected entry, the clock."""
+"""Storage errors that are no failure of the disk: bytes of no file, no handles or memory, a collected entry, and the
+clock."""
 
 
 @dataclass(eq=False, slots=True)

@@ -1,7 +1,7 @@
 """A disk that can be told to fail: ``RealFiles`` behind a fault seam, for tests with real processes.
 
-A node has it only if ``[chaos] disk_rules`` in its ``node.toml`` names a file of rules; then whoever can write that file
-can make its disk fail while it runs. No message can. Without the setting none of this is in the way of a file."""
+A node has it only if ``[chaos] disk_rules`` in its ``node.toml`` names a file of rules; then whoever can write that
+file can make its disk fail while it runs. No message can. Without the setting none of this is in the way of a file."""
 
 import errno
 import os

@@ -227,7 +227,8 @@ def replica_of(node: Node, tablet_id: TabletId) -> Replica:
 
 
 def _refuse(request: Request, error: Exception, replica: Replica) -> None:
-    """A store's defect ends the request that met it, and nothing else. Damage ends the replica: others have the rows."""
+    """A store's defect ends the request that met it, and nothing else. Where damage has ended the replica, the caller
+    is told to go to another one."""
     if isinstance(error, StorageError) and replica.state is ReplicaState.FAILED:
         error = Unavailable(f"the replica has failed: {error}")
     elif not isinstance(error, StelaeError):
