@@ -22,7 +22,7 @@ from stelae.host.ports import BatcherFactory, Timer
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
 from stelae.spi.consensus import Campaign
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.hooks import Service, ServiceFactory
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 from stelae.spi.services import EngineServices
@@ -89,6 +89,14 @@ class Node:
     def request_stop(self) -> None:
         """Ask whoever waits in ``stopped`` to stop the node. Callable on the event loop only."""
         self._ended.set()
+
+    def free_bytes(self) -> int:
+        """Bytes that are left on the disk; 0 if the disk fails and does not say. May block."""
+        try:
+            return self.files.space_left(self.layout.root)
+        except StorageError as error:
+            log.debug("the disk does not say how much is left: %s", error)
+            return 0
 
     # -- start -----------------------------------------------------------------------------------
 

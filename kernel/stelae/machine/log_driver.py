@@ -58,8 +58,7 @@ class EngineDriver:
         self._committed_us = metrics.histogram("log_commit_us")
         self._committed_entries = metrics.histogram("log_group_entries")
         self._committed_bytes = metrics.histogram("log_group_bytes")
-        self._ring = ring
-        self._faults = faults
+        self._ring, self._faults = ring, faults
         self._on_crash = on_crash
         self._stopped = False
         self._begun: Begun | None = None
