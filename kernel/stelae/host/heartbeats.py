@@ -6,7 +6,7 @@ and with every exception: a tablet that it does not know, that has failed, or wh
 
 A pure core, one per node: no clock, no socket. Times are monotonic microseconds handed in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -143,10 +143,13 @@ class HeartbeatService:
         known.heard_at_us = now_us
         return BeatAck(known.version, tuple(self._refusals(leader, known)))
 
-    def leader_alive(self, tablet_id: TabletId, leader: NodeId | None) -> LeaderAlive | None:
-        """When the leader last spoke; without a known one, whoever names the highest term."""
+    def leader_alive(
+        self, tablet_id: TabletId, leader: NodeId | None, members: Collection[NodeId]
+    ) -> LeaderAlive | None:
+        """When the leader last spoke; without a known one, the member that names the highest term: a stranger may name
+        any."""
         best: LeaderAlive | None = None
-        for node in (leader,) if leader is not None else sorted(self._in):
+        for node in (leader,) if leader is not None else sorted(self._in.keys() & set(members)):
             said = self._in.get(node)
             term = said.tablets.get(tablet_id) if said is not None else None
             if said is None or term is None:

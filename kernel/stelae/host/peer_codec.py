@@ -17,6 +17,10 @@ OWN_FRAME_BYTES_MIN = 64 << 10
 """From this size a body is a frame of its own: copying it would cost more than a frame."""
 
 
+NUMBER_MAX = (1 << 63) - 1
+"""Largest term, index or timestamp of an entry: what logs and metadata can hold."""
+
+
 class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The kernel's prefix of every consensus message."""
 
@@ -97,7 +101,7 @@ def _entries(head: _Head, frames: Sequence[Buffer]) -> tuple[Entry, ...]:
     offset = 0
     joined = False
     for term, index, kind, timestamp, size in head.entries:
-        if min(term, index, timestamp, size) < 0 or size > ENTRY_BYTES_MAX:
+        if min(term, index, timestamp, size) < 0 or max(term, index, timestamp) > NUMBER_MAX or size > ENTRY_BYTES_MAX:
             raise PeerError(f"entry {term}.{index} has impossible figures")
         small = size < OWN_FRAME_BYTES_MIN
         if not (small and joined):

@@ -1,8 +1,10 @@
 """What the two halves of a messenger share: identity, time, chance, counters, and the way out."""
 
+import logging
 import random
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -13,6 +15,8 @@ from stelae.wire.envelope import Identity, encode_envelope
 from stelae.wire.faults import Direction, FaultSeam
 from stelae.wire.parcels import Batch, Credit
 from stelae.wire.settings import WireSettings
+
+_log = logging.getLogger(__name__)
 
 
 class TimeSource(Protocol):
@@ -37,6 +41,7 @@ class Common:
     faults: FaultSeam | None
     rng: random.Random
     call_later: Callable[[float, Callable[[], None]], object]
+    _logged: set[tuple[str, type[BaseException] | None]] = field(default_factory=set)
 
     def now_us(self) -> int:
         return self.clock.monotonic_us()
@@ -77,3 +82,12 @@ class Common:
         """Count something that arrived and was not accepted, in all and by code."""
         self.metrics.count("wire_refused_total")
         self.metrics.count(f"wire_refused_{error.code.lower()}")
+
+    def unexpected(self, where: str) -> None:
+        """Count the exception that is being handled, which no code foresaw; its trace is logged once per ``where`` and
+        type. So a peer that repeats its message fills no disk. ``where`` comes from a small fixed set."""
+        self.metrics.count("wire_handlers_failed")
+        raised = sys.exc_info()[0]
+        if (where, raised) not in self._logged:
+            self._logged.add((where, raised))
+            _log.exception("unexpected error in %s; more of this type are only counted: wire_handlers_failed", where)

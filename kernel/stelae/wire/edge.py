@@ -168,7 +168,14 @@ class Party(ABC):
 
     def drain(self) -> bool:
         """Take what arrived, up to a limit; say whether nothing is left."""
-        return self.port is None or self.port.drain(self.arrived, self._common.settings.drain_messages_max)
+        return self.port is None or self.port.drain(self._take, self._common.settings.drain_messages_max)
+
+    def _take(self, frames: list[Buffer]) -> None:
+        """Whatever one message raises ends that message: the others, and the loop, go on."""
+        try:
+            self.arrived(frames)
+        except Exception:
+            self._common.unexpected("taking a message in")
 
 
 class Edge:

@@ -13,7 +13,6 @@ Everything here runs on one event loop, never blocks, and starts no task."""
 
 import asyncio
 import itertools
-import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ from stelae.wire.settings import Lane, WireSettings
 from stelae.wire.station import Station
 
 __all__ = ["Identity", "Lane", "Messenger", "PeerChange", "Response", "RetryPolicy"]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,5 +273,4 @@ class Messenger:
                 handler(change)
             except Exception:
                 # Whoever only watches must not leave a link half way between two states.
-                _log.exception("peer handler failed peer=%s up=%s", link.peer, up)
-                self._common.metrics.count("wire_handlers_failed")
+                self._common.unexpected("a handler of peer changes")

@@ -3,7 +3,6 @@
 A request is open, and can be answered, until it is answered, cancelled, past its deadline, or its
 connection is gone. So what is open is bounded by the limit per connection and by the deadline."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from stelae.spi.errors import CallerError, Overloaded, PluginError, StelaeError
+from stelae.spi.errors import CallerError, Overloaded, PluginError, StelaeError, TooLarge
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.common import Common
@@ -20,8 +19,6 @@ from stelae.wire.envelope import Kind, Parcel
 from stelae.wire.parcels import Credit, Outbox, measure
 from stelae.wire.refusals import Fields, HandlerFailed, UnknownKind, error_fields
 from stelae.wire.settings import Lane
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +63,8 @@ class Request(msgspec.Struct, eq=False):
     cancelled: Callable[[], None] | None = None
 
     def reply(self, frames: Sequence[Buffer] = (), fields: Fields | None = None) -> bool:
-        """Answer, unless answered, cancelled or too late: then False. ``TooLarge`` as ``measure``: it stays open."""
+        """Answer, unless answered, cancelled or too late: then False. An answer that no peer takes (see ``measure``) is
+        refused as ``TooLarge`` instead: whoever answers later than the handler has no caller that could."""
         return self.open and self.services.answer(self, Kind.REPLY, fields, frames)
 
     def refuse(self, error: StelaeError) -> bool:
@@ -126,7 +124,11 @@ class Services:
 
     def answer(self, request: Request, kind: str, fields: Fields | None, frames: Sequence[Buffer] = ()) -> bool:
         """Queue the answer of an open request, and close it."""
-        lengths = measure(frames, self._common.settings)
+        try:
+            lengths = measure(frames, self._common.settings)
+        except TooLarge as error:
+            self._common.refused(error)
+            kind, fields, frames, lengths = Kind.ERROR, error_fields(error), (), []
         self._close(request)
         request.connection.outbox.add(kind, request.request_id, 0, "", fields, frames, lengths)
         return True
@@ -178,7 +180,6 @@ class Services:
         except StelaeError as error:
             return error
         except Exception:
-            _log.exception("handler failed kind=%s", kind)
-            self._common.metrics.count("wire_handlers_failed")
+            self._common.unexpected(f"the handler of {kind}")
             return HandlerFailed(f"the service of {kind!r} met an unexpected error")
         return None

@@ -34,6 +34,7 @@ from stelae.spi.consensus import (
     Tick,
     Transfer,
 )
+from stelae.spi.ids import NodeId
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.invariants import check
@@ -179,9 +180,7 @@ class RaftCore(ConsensusCore):
         if not isinstance(message, RaftMessage):
             self._replica.refuse_peer("message of another engine")
             return
-        flaw = flaw_of(message, event.entries)
-        if sender == self._replica.node_id:
-            flaw = "message from ourselves"
+        flaw = flaw_of(message, event.entries) or self._flaw_of_sender(sender, message)
         if flaw is not None:
             self._replica.refuse_peer(flaw)
             return
@@ -196,6 +195,17 @@ class RaftCore(ConsensusCore):
                 self._elections.on_reply(sender, message)
             case TimeoutNow():
                 self._transfers.on_timeout_now(sender, message)
+
+    def _flaw_of_sender(self, sender: NodeId, message: RaftMessage) -> str | None:
+        """Return why this sender cannot send this, or ``None``.
+
+        Only members are asked, so only members answer. Requests are taken from other nodes too: a lagging replica does
+        not know the newest members yet, and they may need its vote (thesis, 4.1)."""
+        if sender == self._replica.node_id:
+            return "message from ourselves"
+        if isinstance(message, AppendReply | VoteReply) and sender not in self._replica.peer_ids:
+            return "answer of a stranger"
+        return None
 
     def _on_persisted(self, event: Persisted) -> None:
         if event.ready_id >= self._replica.outbox.next_id:

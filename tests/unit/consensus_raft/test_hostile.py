@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.spi.consensus import Campaign, Received, Role, StepDown, Tick, encode_config
+from stelae.spi.consensus import (
+    BeatException,
+    Campaign,
+    CopyFinished,
+    LeaderAlive,
+    PeerAlive,
+    PeerUnreachable,
+    Received,
+    Role,
+    StepDown,
+    Tick,
+    encode_config,
+)
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae_consensus_raft.messages import (
@@ -16,15 +28,20 @@ from stelae_consensus_raft.messages import (
     AppendEntries,
     AppendRefusal,
     AppendReply,
+    TimeoutNow,
     VoteRefusal,
     VoteReply,
     VoteRequest,
 )
-from tests.unit.consensus_raft.solo import ME, A, B, C, Solo, entries, entry, log_of, members
+from tests.unit.consensus_raft.solo import ME, A, B, C, D, Solo, entries, entry, log_of, members
 
 numbers = st.one_of(st.integers(0, 6), st.sampled_from([-1, 2**33, NUMBER_MAX, NUMBER_MAX + 1, 2**70]))
 positions = st.builds(OpId, numbers, numbers)
-senders = st.sampled_from([ME, A, B, C, NodeId("f" * 32)])
+STRANGER = NodeId("f" * 32)
+FORMER = C
+"""A member until the second entry of ``LOG``, and no longer."""
+LOG = log_of(1, 1, 2, configs=[members(ME, A, B, FORMER, op_id=OpId(1, 1)), members(ME, A, B, op_id=OpId(1, 2))])
+senders = st.sampled_from([ME, A, B, FORMER, D, STRANGER])
 votes = st.builds(VoteRequest, term=numbers, last=positions, pre=st.booleans(), transfer=st.booleans())
 vote_replies = st.builds(
     VoteReply,
@@ -55,7 +72,19 @@ append_replies = st.builds(
 )
 bodies = st.sampled_from([b"", b"junk", encode_config(members(ME, A)), encode_config(members())])
 carried = st.lists(st.builds(Entry, positions, st.sampled_from(EntryKind), st.integers(0, 9), bodies), max_size=3)
-nonsense = st.builds(Received, senders, st.one_of(votes, vote_replies, appends, append_replies), carried.map(tuple))
+now = st.builds(TimeoutNow, term=numbers)
+nonsense = st.builds(
+    Received, senders, st.one_of(votes, vote_replies, appends, append_replies, now), carried.map(tuple)
+)
+reasons = st.sampled_from(["failed", "unknown", "term", "", "of no release"])
+heartbeats = st.one_of(
+    st.builds(PeerAlive, senders, numbers, numbers),
+    st.builds(BeatException, senders, numbers, reasons),
+    st.builds(LeaderAlive, senders, numbers, numbers),
+    st.builds(PeerUnreachable, senders),
+    st.builds(CopyFinished, senders, st.none() | positions),
+)
+"""What the driver makes of heartbeats: ids and numbers in it are the peer's."""
 
 
 @st.composite
@@ -72,14 +101,33 @@ def plausible(draw: st.DrawFn) -> Received:
     return Received(sender, message, entries(prev.index + 1, *terms))
 
 
-received = nonsense | plausible()
+@st.composite
+def answers(draw: st.DrawFn) -> Received:
+    """Answers to what this replica may have asked, from every sort of sender."""
+    term, match = draw(st.integers(2, 4)), draw(st.integers(0, 5))
+    if draw(st.booleans()):
+        pre = draw(st.booleans())
+        reply = VoteReply(term=term - pre, campaign_term=term, attempt=draw(st.integers(1, 3)), pre=pre)
+        return Received(draw(senders), reply)
+    refusal = draw(st.none() | st.sampled_from(AppendRefusal))
+    hint = draw(st.sampled_from([OpId(0, 0), OpId(1, 1), OpId(2, 3), OpId(9, 9)]))
+    reply = AppendReply(term=term, match=match, refusal=refusal, rejected=draw(st.integers(0, 5)), hint=hint)
+    return Received(draw(senders), reply)
+
+
+repeated = st.one_of(nonsense, plausible(), answers(), heartbeats).flatmap(lambda e: st.sampled_from([[e], [e, e]]))
+received = nonsense | plausible() | answers() | heartbeats
 own = st.sampled_from([Campaign(hinted=False), StepDown(), Tick(5_000_000), Tick(9_000_000)])
 
 
 @settings(max_examples=600)
-@given(st.sampled_from(["follower", "candidate", "leader"]), st.lists(received | own, max_size=12))
+@given(
+    st.sampled_from(["follower", "candidate", "leader"]),
+    st.lists(repeated | own.map(lambda event: [event]), max_size=12).map(lambda lists: [e for es in lists for e in es]),
+)
 def test_no_sequence_of_messages_raises_or_breaks_an_invariant(role: str, events: list) -> None:
-    solo = Solo(log=log_of(1, 1, 2), commit=1)
+    """Senders are members, strangers, a former member and this replica itself; messages come twice."""
+    solo = Solo(log=LOG, commit=2, config=members(ME, A, B, FORMER, op_id=OpId(1, 1)))
     if role == "candidate":
         solo.step(Campaign(hinted=False))
     elif role == "leader":
@@ -89,11 +137,12 @@ def test_no_sequence_of_messages_raises_or_breaks_an_invariant(role: str, events
         if isinstance(event, Tick):
             now_us = max(now_us, event.now_us)
             event = Tick(now_us)
+        solo.core.can_wait(event)
         solo.step(event)
         if any(ready.fatal for ready in solo.readies):
             return
         status = solo.core.status()
-        assert status.term >= term and status.commit >= commit
+        assert NUMBER_MAX + 1 >= status.term >= term and status.commit >= commit
         term, commit = status.term, status.commit
 
 
@@ -104,7 +153,7 @@ def test_the_fuzzer_reaches_every_kind_of_outcome() -> None:
     @settings(max_examples=400, database=None)
     @given(st.lists(received, max_size=12))
     def run(events: list) -> None:
-        solo = Solo(log=log_of(1, 1, 2), commit=1)
+        solo = Solo(log=LOG, commit=1)
         for event in events:
             solo.step(event)
         status = solo.core.status()
@@ -169,3 +218,42 @@ def test_a_leader_refuses_an_append_of_its_own_term() -> None:
     solo.append(2, OpId(1, 1), *entries(2, 2))
     assert solo.core.status().role is Role.LEADER
     assert solo.core.refused == {"second leader in one term": 1}
+
+
+ANSWERS = {
+    "an append": AppendReply(term=2, match=4, commit=1),
+    "a refused append": AppendReply(term=2, refusal=AppendRefusal.MISMATCH, rejected=1, hint=OpId(1, 1)),
+    "a lost append": AppendReply(term=2, refusal=AppendRefusal.NOT_HOSTED),
+    "an append of a later term": AppendReply(term=9, refusal=AppendRefusal.STALE_TERM),
+    "a vote": VoteReply(term=2, campaign_term=3, attempt=1),
+    "a vote of a later term": VoteReply(term=9, campaign_term=3, attempt=1),
+}
+
+
+@pytest.mark.parametrize("sender", [STRANGER, FORMER])
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_answer_of_no_member_changes_nothing_in_a_leader_and_is_counted(what: str, sender: NodeId) -> None:
+    solo = Solo().serve()
+    before = solo.core.status()
+    assert solo.step(Received(sender, ANSWERS[what])) == []
+    assert solo.core.status() == before
+    assert solo.core.refused == {"answer of a stranger": 1}
+
+
+def test_a_peer_that_refuses_a_heartbeat_in_a_term_out_of_range_deposes_nobody() -> None:
+    """The term went into the metadata as it came. No peer took any message of it, and the one behind it has no
+    encoding."""
+    solo = Solo().serve()
+    solo.step(BeatException(A, NUMBER_MAX + 1, "term"))
+    assert solo.core.status().role is Role.LEADER
+    assert sum(solo.core.refused.values()) == 1
+
+
+def test_a_stranger_whose_heartbeat_names_the_term_is_not_taken_for_its_leader() -> None:
+    """Whoever may connect could else keep a replica from following the leader that its members elected."""
+    solo = Solo()
+    solo.step(Tick(100))
+    solo.step(LeaderAlive(STRANGER, 1, 90))
+    assert solo.core.status().leader is None
+    solo.append(1, OpId(1, 1), sender=A)
+    assert solo.core.status().leader == A

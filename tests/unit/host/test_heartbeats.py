@@ -180,13 +180,20 @@ def test_a_follower_knows_when_its_leader_last_spoke_of_its_tablet() -> None:
     leader.leads(RED, 3, PEER)
     exchange(leader, follower, 10)
     exchange(leader, follower, 60)
-    assert follower.service.leader_alive(RED, LEADER) == LeaderAlive(LEADER, 3, 60)
-    assert follower.service.leader_alive(BLUE, LEADER) is None
-    assert follower.service.leader_alive(RED, OTHER) is None
+    assert follower.service.leader_alive(RED, LEADER, ()) == LeaderAlive(LEADER, 3, 60)
+    assert follower.service.leader_alive(BLUE, LEADER, ()) is None
+    assert follower.service.leader_alive(RED, OTHER, ()) is None
 
 
 def test_without_a_known_leader_the_highest_term_that_names_the_tablet_counts() -> None:
     follower = Node()
     follower.service.received(LEADER, FIRST_RUN, Beat(2, ((RED, 3),)), 10)
     follower.service.received(OTHER, FIRST_RUN, Beat(2, ((RED, 4),)), 5)
-    assert follower.service.leader_alive(RED, None) == LeaderAlive(OTHER, 4, 5)
+    assert follower.service.leader_alive(RED, None, [LEADER, OTHER]) == LeaderAlive(OTHER, 4, 5)
+
+
+def test_without_a_known_leader_a_stranger_that_names_a_higher_term_does_not_hide_the_leader() -> None:
+    follower = Node()
+    follower.service.received(LEADER, FIRST_RUN, Beat(2, ((RED, 3),)), 10)
+    follower.service.received(OTHER, FIRST_RUN, Beat(2, ((RED, 1 << 60),)), 11)
+    assert follower.service.leader_alive(RED, None, [LEADER, PEER]) == LeaderAlive(LEADER, 3, 10)

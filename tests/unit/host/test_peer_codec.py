@@ -34,3 +34,14 @@ def test_a_message_of_another_shape_is_refused(text: bytes) -> None:
     for head in (bytes(frames[0]).replace(message, b"\x81\xa4text" + text), text):
         with pytest.raises(PeerError):
             codec.decode([head, *frames[1:]])
+
+
+@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_entry_with_a_number_that_no_log_can_hold_is_refused(number: int, place: int) -> None:
+    """Logs and metadata hold 63 bits. Beyond the codec it would meet them on a thread that serves every tablet."""
+    term, index, timestamp = [number if at == place else 2 for at in range(3)]
+    codec = PeerCodec({"hello": Hello})
+    made = codec.encode(GUARD, Hello("abcd"), [Entry(OpId(term, index), EntryKind.WRITE, timestamp, b"body")])
+    with pytest.raises(PeerError, match="impossible"):
+        codec.decode(made)

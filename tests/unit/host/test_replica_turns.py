@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from stelae.host.replica import Replica
+from stelae.host.replica import Replica, ReplicaState
 from stelae.spi.consensus import Applied, PeerAlive, Persisted, Role, StepDown, Tick
 from tests.unit.host.test_replica_failure import LAST, LOG, STATUS
 
@@ -165,3 +165,17 @@ def test_the_log_is_let_go_as_far_as_the_core_knows_that_all_members_have_it_tho
     turns.replica.deliver(StepDown())
     turns.run()
     told.assert_called_once_with(9)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("part", ["step", "take_ready"])
+def test_what_a_step_raises_fails_its_replica_alone_and_the_loop_goes_on(part: str) -> None:
+    """It ended the node, and with it every other tablet."""
+    turns = Turns()
+    getattr(turns.core, part).side_effect = KeyError("f" * 32)
+    turns.replica.deliver(StepDown())
+    turns.run()
+    assert turns.replica.state is ReplicaState.FAILED
+    assert "KeyError" in turns.replica.failure and "f" * 32 in turns.replica.failure
+    turns.replica.deliver(StepDown())
+    assert turns.run() == [], "half a step leaves a core that is not stepped again"
+    turns.replica._ports.observer.replica_failed.assert_called_once()

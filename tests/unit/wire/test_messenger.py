@@ -434,3 +434,45 @@ def test_a_watcher_that_raises_stops_neither_the_link_nor_other_watchers() -> No
         assert metrics["wire_handlers_failed"] == 4
 
     run(main)
+
+
+def test_a_late_answer_that_no_peer_takes_is_refused_instead_of_raising_where_it_was_made() -> None:
+    """It raised in the turn that had made the answer, far from the handler: a scan of one huge row ended the node."""
+
+    async def main() -> None:
+        client, _ = messenger(1)
+        node, metrics = messenger(2)
+        loop, raised = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, told: raised.append(told))
+        huge = bytes((65 << 20) + 1)
+        node.serve("late", lambda request: loop.call_soon(request.reply, [huge]) and None)
+        node.serve("many", lambda request: loop.call_soon(request.reply, [b""] * 2000) and None)
+        await joined(client, node, node.bind("127.0.0.1:0"))
+        for kind in ("late", "many"):
+            with pytest.raises(TooLarge):
+                await client.call(NODE, kind, deadline_ms=5000)
+        assert not raised
+        assert metrics["wire_refused_too_large"] == 2
+
+    run(main)
+
+
+def test_a_handler_that_raises_again_and_again_is_logged_once_and_counted_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        client, _ = messenger(1)
+        node, metrics = messenger(2)
+        node.serve("buggy", lambda request: {}[request.kind])
+        node.on_message("note", lambda message: {}[message.kind])
+        await joined(client, node, echo(node))
+        for _ in range(20):
+            client.send(NODE, "note")
+            with pytest.raises(StelaeError, match="unexpected"):
+                await client.call(NODE, "buggy", deadline_ms=5000)
+        await until(lambda: metrics["wire_handlers_failed"] == 40)
+        assert (await client.call(NODE, "echo", [b"x"], deadline_ms=5000)).body == [b"x"]
+
+    run(main)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 2 and all("wire_handlers_failed" in line for line in told), told

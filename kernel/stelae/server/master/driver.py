@@ -317,9 +317,16 @@ class Master:
         changed = [LeaderChanged(*led)] if led != self._led else []
         self._led = led
         taken, self._events = self._events, []
-        core.step([self._now(), *changed, *taken])
-        for effect in core.take_effects():
-            self._carry_out(effect, replica)
+        try:
+            core.step([self._now(), *changed, *taken])
+            for effect in core.take_effects():
+                self._carry_out(effect, replica)
+        except Exception as error:
+            # Half a step leaves a catalog that nothing may be concluded from. Another master has a whole one.
+            log.exception("the step of a master raised")
+            self.core = None
+            replica.fail(f"the master's step raised {type(error).__name__}: {error}; restart this master")
+            return
         if core.is_behind and not self._step_due:
             turns = self._node.turns
             self._step_due = True

@@ -30,7 +30,7 @@ from stelae.server.master.fences import LocalReplica, Verdict, judge
 from stelae.server.master.heartbeats import DataState
 from stelae.spi.consensus import Member, Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
-from stelae.spi.ids import ZERO, OpId, TabletId
+from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
 from stelae.spi.schema import Schema
 from stelae.spi.write import WriteReply
 from stelae.wire.requests import Request
@@ -57,6 +57,7 @@ class ActionService:
         action = decode_action(only_frame(request))
         if action.node_id != self._node.node_id:
             raise CallerError(f"the action is for node {action.node_id}")
+        _check(action)
 
         def done(error: StelaeError | None) -> None:
             if error is None:
@@ -119,6 +120,15 @@ class ActionService:
 
     def _replica(self, action: Action) -> Replica:
         return self._node.replicas[action.tablet_id]
+
+
+def _check(action: Action) -> None:
+    """Refuse what no master asks for, before anything is looked up or made: ``CallerError``."""
+    tablet_id(action.tablet_id)
+    if isinstance(action, CreateReplica):
+        names = [member.node_id for member in action.config.members]
+        if action.node_id not in names or len(set(names)) != len(names):
+            raise CallerError(f"node {action.node_id} is to make a replica and is not once among the members {names}")
 
 
 def _settings(action: CreateReplica) -> TabletSettings:

@@ -1,0 +1,199 @@
+"""Requests whose fields are of the right types and otherwise wild, to every service of masters and tablet servers.
+
+Spoiled bytes (``test_hostile_traffic``) end at the codec. These pass it, and reach what lies behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stelae.client.admin_messages import (
+    CREATE_TABLET,
+    DELETE_TABLET,
+    TRANSFER_LEADERSHIP,
+    CreateTablet,
+    DeleteTablet,
+    TransferLeadership,
+)
+from stelae.client.aio import connect_async
+from stelae.client.master_requests import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.client.messages import (
+    ALTER,
+    CHECKSUM,
+    DESCRIBE,
+    DIFF,
+    SCAN,
+    STATUS,
+    WRITE,
+    AlterRequest,
+    ChecksumRequest,
+    DescribeRequest,
+    ScanRequest,
+    StatusRequest,
+)
+from stelae.client.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
+from stelae.host.heartbeats import Beat, BeatAck
+from stelae.host.node import Node
+from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.rows.operations import operation
+from stelae.server.master.action_wire import ACTION
+from stelae.server.master.actions import Action
+from stelae.server.master.founding_wire import FOUNDING, FoundingRequest
+from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat
+from stelae.server.master.read_index_wire import READ_INDEX, ReadIndexRequest
+from stelae.spi.errors import StelaeError
+from stelae.spi.write import OpKind, WriteRequest
+from stelae.wire.messenger import Lane, Messenger
+from stelae.wire.refusals import HandlerFailed
+from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.test_hostile_traffic import attacker
+from tests.wild import Draw
+
+TYPES: dict[str, Any] = {
+    WRITE: WriteRequest,
+    SCAN: ScanRequest,
+    DIFF: ScanRequest,
+    DESCRIBE: DescribeRequest,
+    STATUS: StatusRequest,
+    CHECKSUM: ChecksumRequest,
+    ALTER: AlterRequest,
+    CREATE_TABLET: CreateTablet,
+    DELETE_TABLET: DeleteTablet,
+    TRANSFER_LEADERSHIP: TransferLeadership,
+    ACTION: Action,
+    QUARANTINE: QuarantineRequest,
+    NODE: NodeRequest,
+    CHANGE: ChangeRequest,
+    READ: ReadRequest,
+    HEARTBEAT: Heartbeat,
+    READ_INDEX: ReadIndexRequest,
+    FOUNDING: FoundingRequest,
+}
+ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
+ELSEWHERE = {CONSENSUS}
+"""Kinds that other tests attack: consensus messages, per engine."""
+
+ATTEMPTS = 80
+"""Of each kind, to each node that serves it."""
+
+BULK = (SCAN, DIFF)
+DELETING = (CREATE_TABLET, DELETE_TABLET, ACTION, CHANGE)
+
+
+def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, numbers: list[int]) -> Any:
+    """Half of what is drawn gets the fields right that are looked at first, so that the others are looked at too."""
+    if rng.random() < 0.5:
+        return body
+    numbers[0] += 1
+    match body:
+        case Heartbeat():
+            return msgspec.structs.replace(body, node_id=me, address="127.0.0.1:9")
+        case ChangeRequest():
+            return msgspec.structs.replace(body, client_id="wild", sequence=numbers[0], first_incomplete=1)
+        case WriteRequest():
+            numbers[0] += 100
+            runs = [
+                msgspec.structs.replace(run, first_sequence=numbers[0] + place * 10, ops=_rows(rng))
+                for place, run in enumerate(body.runs)
+            ]
+            return msgspec.structs.replace(
+                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, runs=runs
+            )
+        case ScanRequest():
+            return msgspec.structs.replace(
+                body, tablet_id=tablet, rows_max=1 + int(rng.random() * 50), since=1 if kind == DIFF else None
+            )
+    return body
+
+
+def _rows(rng: random.Random) -> list[msgspec.Raw]:
+    rows: list[Any] = [
+        [(1, "x")],
+        [(2**63 - 1, None)],
+        [(-1, "")],
+        [(1,)],
+        [()],
+        [(None, 1)],
+        [("x", 1)],
+        [(1, "x", 3)],
+    ]
+    rows += [b"arrow", b""]
+    return [
+        operation(OpKind.UPSERT, rows[int(rng.random() * len(rows))]).rows for _ in range(1 + int(rng.random() * 3))
+    ]
+
+
+async def attack(
+    messenger: Messenger, node: Node, draws: dict[bool, Draw], rng: random.Random, tablet: str
+) -> Counter[str]:
+    """Send wild messages of every kind that a node serves; return how often each was answered how.
+
+    ``draws[True]`` names nothing that the test needs later: it is for requests that may delete what they name."""
+    seen: Counter[str] = Counter()
+    numbers = [0]
+    kinds = set(node.messenger._services._services)
+    assert kinds - ELSEWHERE <= TYPES.keys() | ONE_WAY.keys(), "a new kind of request: say here what its body is"
+    for kind in sorted(kinds - ELSEWHERE):
+        lane = Lane.BULK if kind in BULK else Lane.CONTROL
+        draw = draws[kind in DELETING]
+        for _ in range(ATTEMPTS):
+            try:
+                body = plausible(kind, draw.message({**TYPES, **ONE_WAY}[kind]), rng, "f" * 32, tablet, numbers)
+                frames = [msgspec.msgpack.encode(body)]
+            except (StelaeError, UnicodeEncodeError, TypeError, OverflowError):
+                continue
+            if kind in ONE_WAY:
+                messenger.send(node.node_id, kind, frames)
+                continue
+            try:
+                await messenger.call(node.node_id, kind, frames, deadline_ms=2000, lane=lane)
+                seen[f"{kind} ok"] += 1
+            except StelaeError as error:
+                seen[f"{kind} {error.code}"] += 1
+                assert error.code != HandlerFailed.code, f"{kind} met an unexpected error: {body}"
+            assert node.crashed is None, f"{kind} ended the node: {body}"
+            assert not any(r.failure for r in node.replicas.values()), f"{kind} failed a replica: {body}"
+    return seen
+
+
+def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_serve_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, 1, 1) as cluster:
+            loud: list[object] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, told: loud.append(told))
+            master, server = cluster.masters[0], cluster.servers[0]
+            async with await connect_async(cluster.addresses[master]) as client:
+                await client.create_table("t", {"id": "int64", "text": "string"}, ["id"], replicas=1)
+                table = await client.table("t")
+                await table.insert([{"id": 1000 + n, "text": "x"} for n in range(100)])
+                tablet = next(iter(cluster.nodes[server].replicas))
+                await client.create_table("spare", {"id": "int64", "text": "string"}, ["id"], replicas=1)
+                await _attack_all(cluster, tablet, rng=random.Random(7))
+                assert not loud
+                await table.upsert([{"id": 1000 + n, "text": "y"} for n in range(100)])
+                kept = [row for row in await table.scan().to_pylist() if 1000 <= row["id"] < 1100]
+                assert kept == [{"id": 1000 + n, "text": "y"} for n in range(100)]
+
+    asyncio.run(scenario())
+
+
+async def _attack_all(cluster: Cluster, tablet: str, *, rng: random.Random) -> None:
+    messenger = attacker(cluster)  # type: ignore[arg-type]
+    try:
+        for node_id, node in cluster.nodes.items():
+            await messenger.connect(cluster.addresses[node_id])
+            await until(lambda node_id=node_id: messenger.connected(node_id, Lane.BULK) is not None)  # type: ignore[misc]
+            schema = cluster.nodes[cluster.servers[0]].replicas[tablet].applier.store.schema.to_bytes()  # type: ignore[index]
+            texts = [node_id, "text", "id", "int64"]
+            kept = Draw(rng, texts=[tablet, tablet, *texts], blobs=[schema])
+            spare = Draw(rng, texts=["spare", *texts], blobs=[schema])
+            seen = await attack(messenger, node, {False: kept, True: spare}, rng, tablet)
+            answered = {name.split()[0] for name in seen}
+            assert answered == set(node.messenger._services._services) - ELSEWHERE - ONE_WAY.keys()
+    finally:
+        messenger.close()
