@@ -80,7 +80,7 @@ class World:
         self.replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
         writes = MagicMock()
         writes.take_proposals.return_value = None
-        applier, flusher = MagicMock(applied=LAST), MagicMock(retention=Retention(0, 0), full=False)
+        applier, flusher = MagicMock(applied=LAST), MagicMock(retention=Retention(0, 0, 0), full=False)
         reads, transfers = ReadIndexes(self.tokens, lambda: 1), Transfers(self.tokens)
         self.replica.wire(self._executor(), applier, writes, reads, transfers, flusher)
         self.replica.start()
