@@ -9,7 +9,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import inspect
 
 NUMBERS = (0, 1, 2, 3, 7, 1000, -1, -(2**31), 2**31, 2**33, 2**62 - 1, 2**62, 2**63 - 1, -(2**63))
@@ -92,7 +91,7 @@ class Draw:
             case inspect.DictType():
                 pairs = [(self._value(info.key_type, depth + 1), self._value(info.value_type, depth + 1))]
                 return dict(pairs * min(count, 1))
-        raise NotImplementedError(f"draw {info}")
+        raise TypeError(f"no value of {info} can be drawn")
 
     def _struct(self, info: inspect.StructType | inspect.NamedTupleType | inspect.DataclassType, depth: int) -> Any:
         fields = [f for f in info.fields if f.required or self._rng.random() < 0.7]

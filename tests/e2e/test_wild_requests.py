@@ -112,9 +112,20 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
 
 
 def _rows(rng: random.Random) -> list[msgspec.Raw]:
-    rows: list[Any] = [[(1, "x")], [(2**63 - 1, None)], [(-1, "")], [(1,)], [()], [(None, 1)], [("x", 1)], [(1, "x", 3)]]
+    rows: list[Any] = [
+        [(1, "x")],
+        [(2**63 - 1, None)],
+        [(-1, "")],
+        [(1,)],
+        [()],
+        [(None, 1)],
+        [("x", 1)],
+        [(1, "x", 3)],
+    ]
     rows += [b"arrow", b""]
-    return [operation(OpKind.UPSERT, rows[int(rng.random() * len(rows))]).rows for _ in range(1 + int(rng.random() * 3))]
+    return [
+        operation(OpKind.UPSERT, rows[int(rng.random() * len(rows))]).rows for _ in range(1 + int(rng.random() * 3))
+    ]
 
 
 async def attack(

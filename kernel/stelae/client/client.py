@@ -41,13 +41,14 @@ from stelae.client.turns import Turns
 from stelae.client.writer import BACKOFF_S_MAX, BACKOFF_S_MIN, TabletWriter
 from stelae.rows.building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
-from stelae.spi.errors import NotLeader, RetryableError, StelaeError, Unavailable
+from stelae.spi.errors import NotLeader, RetryableError, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, OpResult
 from stelae.wire.messenger import Identity, Lane, Messenger, Response
+from stelae.wire.refusals import RemoteError
 from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
@@ -242,7 +243,9 @@ class Client:
                     raise
                 problem, pause = error, False
                 tracker.failed(node)
-            except RetryableError as error:
+            except (RetryableError, RemoteError) as error:
+                if isinstance(error, RemoteError) and not _is_of_storage(error):
+                    raise
                 problem, pause = error, True
                 tracker.failed(node)
             said[node] = problem
@@ -392,6 +395,11 @@ def _ordered(spec: ScanSpec) -> ScanSpec:
     if spec.order is Order.ANY:
         return msgspec.structs.replace(spec, order=Order.KEY)
     return spec
+
+
+def _is_of_storage(error: RemoteError) -> bool:
+    """Whether a node could not read its own disk, or found damage on it: another replica has the same rows."""
+    return issubclass(StelaeError.by_code.get(error.remote_code, StelaeError), StorageError)
 
 
 async def _greet(messenger: Messenger, addresses: Sequence[str], timeout_s: float) -> list[NodeId]:

@@ -13,7 +13,7 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, LogReader
 from stelae.host.results import Admission, ResultsTable
-from stelae.spi.errors import Full, SchemaMismatch, StelaeError
+from stelae.spi.errors import Full, SchemaMismatch, StelaeError, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.payload import WritePayload, decode_payload
@@ -165,8 +165,9 @@ class Applier:
         if isinstance(result, list):
             self._apply(result)
             self.advance()
-        elif isinstance(result, Full):
-            self.later(self.advance)  # There are no handles or no memory just now; the entries are there.
+        elif isinstance(result, Full) or type(result) is StorageError:
+            # No handles, no memory, or a read that failed: the entries are there. Whoever notes reads ends a long row.
+            self.later(self.advance)
         else:
             self._fail(f"committed entries cannot be read: {result}")
 

@@ -5,7 +5,7 @@ may be newer than that config; :func:`assemble` connects the parts on the loop."
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ReadyExecutor
 from stelae.host.flush import Flusher
 from stelae.host.layout import Layout
+from stelae.host.read_faults import NotedReader
 from stelae.host.reads import ReadIndexes
 from stelae.host.replica import Replica, ReplicaPorts
 from stelae.host.results import ResultsTable
@@ -106,6 +107,7 @@ def assemble(
     ports.writer.open_log(log, recovered.log.last)
     core = _core(recovered, engines, node_id, rng, ports.turns.now_us())
     replica = Replica(log=log, core=core, vote_kinds=engines.consensus.is_vote_request, ports=ports)
+    ports = replace(ports, reader=NotedReader(ports.reader, replica.read_faults))
     cache = EntryCache(recovered.log.last, limits.cache_bytes_max)
     tokens = count(1)
     batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max, recovered.superblock.partition)

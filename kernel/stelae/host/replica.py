@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from stelae.host.apply import Applier
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
@@ -21,7 +21,9 @@ from stelae.host.flush import Flusher
 from stelae.host.heartbeats import HeartbeatService
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
+from stelae.host.read_faults import ReadFaults
 from stelae.host.reads import ReadIndexes
+from stelae.host.rejections import rejection_error
 from stelae.host.transfers import TransferDone, Transfers
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
@@ -34,14 +36,13 @@ from stelae.spi.consensus import (
     ReadReady,
     Received,
     Rejection,
-    RejectReason,
     Role,
     Status,
     StepDown,
     TabletConfig,
     Tick,
 )
-from stelae.spi.errors import CallerError, Full, NotLeader, Overloaded, StelaeError, Unavailable
+from stelae.spi.errors import Full, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.schema import Schema
@@ -105,6 +106,8 @@ class Replica:
         self._turn_due = False
         self._to_apply = 0
         self._stopping = False
+        self._condemned = ""
+        self.read_faults = ReadFaults(self.condemn)  #: Is told how reads of its log and store ended.
         self.suspended = False  #: While the disk is full; input is refused.
         self._timer: Timer | None = None
         self._timer_us = 0
@@ -149,7 +152,7 @@ class Replica:
     @property
     def state(self) -> ReplicaState:
         """What the replica is doing."""
-        if self.failure:
+        if self.failure or self._condemned:
             return ReplicaState.FAILED
         if self._stopping:
             return ReplicaState.STOPPING
@@ -303,8 +306,8 @@ class Replica:
         return room and not self.suspended and not self.executor.stalled
 
     def _refusal(self, *, needs_room: bool = True) -> StelaeError | None:
-        if self.failure:
-            return Unavailable(f"the replica has failed: {self.failure}")
+        if reason := self.failure or self._condemned:
+            return Unavailable(f"the replica has failed: {reason}")
         if self._stopping:
             return Unavailable("the replica is stopping")
         status = self.status
@@ -353,7 +356,7 @@ class Replica:
     def rejected(self, rejection: Rejection) -> None:
         if self._closed:
             return
-        error = _rejection_error(rejection)
+        error = rejection_error(rejection)
         if not (self.reads.failed(rejection.token, error) or self.transfers.ended(rejection.token, error)):
             self.writes.rejected(rejection.token, error)
 
@@ -409,11 +412,24 @@ class Replica:
 
     # -- failure and repair ----------------------------------------------------------------------
 
+    def condemn(self, reason: str) -> None:
+        """Fail for what was found outside the log's own path, such as damage in the store. Clients are refused from now
+        on. A leader's log is sound, so it hands over first, which takes an election timeout at most."""
+        if self._closed or self._condemned:
+            return
+        self._condemned = reason
+        if self.status.role is not Role.LEADER:
+            self.fail(reason)
+            return
+        log.error("replica hands over before it fails tablet=%s reason=%s", self.tablet_id, reason)
+        defer = self._ports.turns.defer
+        self.deliver(self.transfers.request(None, lambda _error: defer(lambda: self.fail(reason))))
+
     def fail(self, reason: str) -> None:
         """Stop this replica for good; the node and its other tablets go on."""
         if self.failure:
             return
-        before = self.state.value
+        before = self.state.value if not self._condemned else ReplicaState.RUNNING.value
         self.failure = reason
         log.error("replica failed tablet=%s reason=%s", self.tablet_id, reason)
         self._close_down(Unavailable(f"the replica has failed: {reason}"))
@@ -454,23 +470,3 @@ class Replica:
 
 def _headline(status: Status) -> tuple[Role, int, NodeId | None, bool]:
     return (status.role, status.term, status.leader, status.serving)
-
-
-def _rejection_error(rejection: Rejection) -> StelaeError:
-    match rejection.reason:
-        case RejectReason.NOT_LEADER | RejectReason.LEADERSHIP_LOST:
-            return NotLeader(rejection.leader, rejection.reason.value)
-        case RejectReason.CONFIGURING:
-            return Unavailable("the tablet is CONFIGURING")
-        case RejectReason.OVERLOADED:
-            return Overloaded("too much is proposed and not yet committed")
-        case RejectReason.TRANSFERRING:
-            return Unavailable("leadership is being handed over")
-        case RejectReason.NO_SUCCESSOR:
-            return Unavailable("no other voter could take over in time; this one leads on")
-        case RejectReason.NOT_A_VOTER:
-            return CallerError("leadership can be handed over to a voter of the tablet, and to nobody else")
-        case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
-            return CallerError(f"the proposal can never be taken: {rejection.reason}")
-        case _:
-            assert_never(rejection.reason)

@@ -193,7 +193,9 @@ class Node:
             self._give_up()
             self.view.status = None
         else:
-            self._report("no_exception" if "a turn raised" in reason else "healthy_replicas", f"replica failed: {reason}")
+            self._report(
+                "no_exception" if "a turn raised" in reason else "healthy_replicas", f"replica failed: {reason}"
+            )
 
     # -- inside ----------------------------------------------------------------------------------
 

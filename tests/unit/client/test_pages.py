@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stelae.client.messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest, decode, encode
+from stelae.host.read_faults import ReadFaults
 from stelae.host.replica import ReplicaState
 from stelae.rows.building import build_batch
 from stelae.server.tserver import pages
@@ -55,7 +56,7 @@ def serving(rows: list[tuple[int, str]]) -> TabletService:
     )
     store.apply([ApplyEntry(OpId(1, 1), AT, payload)])
     applier = SimpleNamespace(store=store, timestamp=AT, applied=OpId(1, 1))
-    replica = SimpleNamespace(state=ReplicaState.RUNNING, applier=applier)
+    replica = SimpleNamespace(state=ReplicaState.RUNNING, applier=applier, read_faults=ReadFaults(lambda _reason: None))
     pool = SimpleNamespace(run=lambda _key, work, done: done(outcome(work)))
     turns = SimpleNamespace(now_us=lambda: 0, call_at=lambda _when, _call: SimpleNamespace(cancel=lambda: None))
     metrics = SimpleNamespace(count=lambda _name, _amount=1: None, histogram=lambda _name: lambda _us: None)

@@ -15,7 +15,7 @@ from stelae.host.results import ResultsTable
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
-from stelae.spi.errors import Full, SchemaMismatch, StorageError
+from stelae.spi.errors import Corrupt, Full, SchemaMismatch, StorageError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.schema import Schema
@@ -93,7 +93,7 @@ def test_an_entry_that_is_applied_is_answered_and_counts(inline: bool) -> None:
     world.answered.assert_called_once()
 
 
-def test_entries_that_cannot_be_read_for_want_of_handles_are_read_again() -> None:
+def test_entries_that_cannot_be_read_now_are_read_again_and_damage_fails_the_replica() -> None:
     world = World((), inline=True)
     applier = world.applier
     applier.cache.append((Entry(OpId(1, 2), EntryKind.NOOP, 6, b""),), None)
@@ -107,6 +107,9 @@ def test_entries_that_cannot_be_read_for_want_of_handles_are_read_again() -> Non
     again()
     assert world.reader.read.call_count == 2, "it is asked for again"
     arrived(StorageError("the read failed", path="/log"))
+    assert world.failures == [], "what cannot be read now is not damage"
+    world.later[-1]()
+    arrived(Corrupt("the body of an entry fails its checksum", path="/log", offset=9))
     (reason,) = world.failures
     assert "cannot be read" in reason
 

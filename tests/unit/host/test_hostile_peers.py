@@ -32,7 +32,9 @@ class World:
     """One replica on a real core, and the traffic of its node. What the core wants durable is so at once."""
 
     def __init__(self, role: Role) -> None:
-        log = log_of(1, 1, 2, configs=[members(ME, A, B, FORMER, op_id=OpId(1, 1)), members(ME, A, B, op_id=OpId(1, 2))])
+        log = log_of(
+            1, 1, 2, configs=[members(ME, A, B, FORMER, op_id=OpId(1, 1)), members(ME, A, B, op_id=OpId(1, 2))]
+        )
         solo = Solo(log=log, commit=2, config=members(ME, A, B, FORMER, op_id=OpId(1, 1)))
         if role is Role.LEADER:
             solo.serve()
@@ -80,7 +82,9 @@ def _arrive(world: World, draw: Draw, rng: random.Random, sender: NodeId) -> str
                 message = draw.message(kinds[int(rng.random() * len(kinds))])
                 first = int(rng.random() * 6)
                 entries = [
-                    Entry(OpId(int(rng.random() * 4), first + n), EntryKind.CONFIG, 5, encode_config(members(ME, FORMER)))
+                    Entry(
+                        OpId(int(rng.random() * 4), first + n), EntryKind.CONFIG, 5, encode_config(members(ME, FORMER))
+                    )
                     for n in range(int(rng.random() * 3))
                 ]
                 world.traffic.consensus_arrived(sender, world.codec.encode(guard, message, entries))

@@ -34,14 +34,14 @@ from stelae.client.messages import (
 )
 from stelae.client.times import TIMESTAMP_MAX
 from stelae.host.node import Node
-from stelae.host.replica import Replica
+from stelae.host.replica import Replica, ReplicaState
 from stelae.lifecycle.loading import TabletLoader
 from stelae.server.frames import only_frame
 from stelae.server.tserver.diffs import reader_of
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.pages import Frames, Pages
 from stelae.server.tserver.snapshots import lead_up_to, settled
-from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import In, Order, ScanSpec
 from stelae.spi.write import WriteReply, decode_request, encode_reply
@@ -139,9 +139,10 @@ class TabletService:
 
         def done(found: Frames | Exception) -> None:
             self._scan_us(now_us() - begun_us)
+            replica.read_faults.note(found)
             if isinstance(found, Exception):
                 metrics.count(f"scan_refused_{getattr(found, 'code', HandlerFailed.code).lower()}")
-                _refuse(request, found)
+                _refuse(request, found, replica)
                 return
             self._load.add(1)
             metrics.count("scan_pages")
@@ -176,8 +177,9 @@ class TabletService:
             at = asked.at
 
         def done(result: str | Exception) -> None:
+            replica.read_faults.note(result)
             if isinstance(result, Exception):
-                _refuse(request, result)
+                _refuse(request, result, replica)
             else:
                 request.reply([encode(Checksum(result, applied, at))])
 
@@ -224,9 +226,12 @@ def replica_of(node: Node, tablet_id: TabletId) -> Replica:
     raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
 
 
-def _refuse(request: Request, error: Exception) -> None:
-    """A store's defect ends the request that met it, and nothing else."""
-    if not isinstance(error, StelaeError):
+def _refuse(request: Request, error: Exception, replica: Replica) -> None:
+    """A store's defect ends the request that met it, and nothing else. Where damage has ended the replica, the caller
+    is told to go to another one."""
+    if isinstance(error, StorageError) and replica.state is ReplicaState.FAILED:
+        error = Unavailable(f"the replica has failed: {error}")
+    elif not isinstance(error, StelaeError):
         log.error("a store failed kind=%s", request.kind, exc_info=error)
         error = HandlerFailed(f"the store met an unexpected error in {request.kind}")
     request.refuse(error)

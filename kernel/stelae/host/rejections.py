@@ -1,0 +1,27 @@
+"""What callers are told of a proposal, a read or a transfer that the core did not take."""
+
+from typing import assert_never
+
+from stelae.spi.consensus import Rejection, RejectReason
+from stelae.spi.errors import CallerError, NotLeader, Overloaded, StelaeError, Unavailable
+
+
+def rejection_error(rejection: Rejection) -> StelaeError:
+    """Return the error for a rejection."""
+    match rejection.reason:
+        case RejectReason.NOT_LEADER | RejectReason.LEADERSHIP_LOST:
+            return NotLeader(rejection.leader, rejection.reason.value)
+        case RejectReason.CONFIGURING:
+            return Unavailable("the tablet is CONFIGURING")
+        case RejectReason.OVERLOADED:
+            return Overloaded("too much is proposed and not yet committed")
+        case RejectReason.TRANSFERRING:
+            return Unavailable("leadership is being handed over")
+        case RejectReason.NO_SUCCESSOR:
+            return Unavailable("no other voter could take over in time; this one leads on")
+        case RejectReason.NOT_A_VOTER:
+            return CallerError("leadership can be handed over to a voter of the tablet, and to nobody else")
+        case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
+            return CallerError(f"the proposal can never be taken: {rejection.reason}")
+        case _:
+            assert_never(rejection.reason)

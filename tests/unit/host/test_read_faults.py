@@ -1,0 +1,101 @@
+"""What failed reads say of a replica: damage at once, a failing disk after some tries, anything else nothing."""
+
+from __future__ import annotations
+
+from unittest.mock import MagicMock
+
+import pytest
+
+from stelae.host.read_faults import READ_ERRORS_MAX, NotedReader, ReadFaults
+from stelae.host.replica import ReplicaState
+from stelae.host.transfers import Transfers
+from stelae.spi.consensus import Rejection, RejectReason, Role, Transfer
+from stelae.spi.errors import CallerError, ClockError, Compacted, Corrupt, Full, StorageError, Unavailable
+from tests.unit.host.test_replica_failure import LOG
+from tests.unit.host.test_replica_turns import Turns
+
+EIO = StorageError("cannot read: Input/output error", path="/d/a.parquet", offset=4096)
+PASSING = [
+    Full("no handle", path="/d/a"),
+    Compacted((1, 5)),
+    ClockError("the ceiling"),
+    Corrupt("not a record batch, as a client sent it"),
+    Unavailable("not now"),
+    CallerError("no such column"),
+]
+
+
+def judged(*results: object) -> list[str]:
+    reasons: list[str] = []
+    faults = ReadFaults(reasons.append)
+    for result in results:
+        faults.note(result)
+    return reasons
+
+
+def test_damage_in_a_file_condemns_at_once_and_names_file_and_offset() -> None:
+    (reason,) = judged(Corrupt("a column chunk fails its checksum", path="/d/1.parquet", offset=4096))
+    assert "/d/1.parquet@4096" in reason and "damage" in reason
+
+
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
+def test_errors_that_say_nothing_of_what_is_stored_condemn_nobody(error: Exception) -> None:
+    assert judged(*[error] * 100) == []
+
+
+def test_reads_that_fail_are_no_damage_until_so_many_fail_in_a_row() -> None:
+    assert judged(*[EIO] * (READ_ERRORS_MAX - 1)) == []
+    assert judged(*[EIO] * (READ_ERRORS_MAX - 1), [b"rows"], *[EIO] * (READ_ERRORS_MAX - 1)) == []
+    (reason,) = judged(*[EIO] * READ_ERRORS_MAX)
+    assert "/d/a.parquet@4096" in reason and "Input/output error" in reason
+
+
+def test_a_refused_request_between_two_failed_reads_does_not_make_the_disk_well() -> None:
+    assert len(judged(*[EIO, PASSING[0]] * READ_ERRORS_MAX)) == 1
+
+
+def test_results_of_a_log_reader_are_noted_before_they_are_handed_on() -> None:
+    order: list[object] = []
+    reader = MagicMock()
+    reader.read.side_effect = lambda _log, _first, _end, _bytes, done: done(
+        Corrupt("bad", path="/wals/1.seg", offset=1)
+    )
+    NotedReader(reader, ReadFaults(order.append)).read(LOG, 1, 2, 3, order.append)
+    assert isinstance(order[0], str) and isinstance(order[1], Corrupt)
+
+
+def test_a_condemned_leader_refuses_clients_at_once_hands_over_and_then_fails() -> None:
+    turns = Turns()
+    replica = turns.replica
+    replica.transfers = transfers = Transfers(iter(range(1, 9)))
+    replica.condemn("damage found: /d/1.parquet@4096")
+    assert replica.state is ReplicaState.FAILED and not replica.failure
+    answers: list[object] = []
+    replica.write(MagicMock(), answers.append)
+    replica.read_index(answers.append)
+    assert all("/d/1.parquet@4096" in str(answer) for answer in answers) and len(answers) == 2
+    (stepped,) = turns.run()
+    assert Transfer(1, None) in stepped
+    assert transfers.ended(1)
+    turns.run()
+    assert replica.failure == "damage found: /d/1.parquet@4096"
+    replica._ports.heartbeats.set_beats.assert_called()
+
+
+def test_a_condemned_leader_without_a_successor_fails_all_the_same() -> None:
+    turns = Turns()
+    turns.replica.transfers = Transfers(iter(range(1, 9)))
+    turns.replica.condemn("damage found")
+    turns.run()
+    turns.replica.reads = MagicMock(failed=lambda _token, _error: False)
+    turns.replica.rejected(Rejection(1, RejectReason.NO_SUCCESSOR))
+    turns.run()
+    assert turns.replica.failure == "damage found"
+
+
+def test_a_condemned_follower_fails_at_once() -> None:
+    turns = Turns()
+    turns.follow()
+    assert turns.replica.status.role is Role.FOLLOWER
+    turns.replica.condemn("damage found")
+    assert turns.replica.failure == "damage found"
