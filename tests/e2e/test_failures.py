@@ -9,7 +9,7 @@ import pytest
 
 from stelae.client.client import Client
 from stelae.host.replica import ReplicaState
-from stelae.spi.errors import CallerError, StelaeError
+from stelae.spi.errors import CallerError, StelaeError, StorageError
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind, RowCode
 from tests.e2e.nodes import TABLET, agree, connected, insert, no_space, read_ids, running, sync_fails, until
@@ -76,7 +76,13 @@ def test_a_failed_sync_fails_that_replica_alone_and_the_tablet_serves_on(tmp_pat
             await insert(tablet, range(50))
             broken = cluster.leader()
             assert broken is not None
-            cluster.files[broken].broken = sync_fails
+            files = cluster.files[broken]
+
+            def fails_once(path: str) -> StorageError:
+                files.broken = None
+                return sync_fails(path)
+
+            files.broken = fails_once
             await insert(tablet, range(50, 100))
             replica = cluster.nodes[broken].replicas[TABLET]
             assert replica.state is ReplicaState.FAILED

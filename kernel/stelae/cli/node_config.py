@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stelae.chaos.disk import ChaosSettings
 from stelae.config.node_toml import load_config
 from stelae.config.registry import Registry
 from stelae.host.settings import NodeConfig
@@ -18,6 +19,7 @@ SECTIONS: dict[str, type[Any]] = {
     "tserver": TabletServerSettings,
     "limits": LimitSettings,
     "quarantine": QuarantineSettings,
+    "chaos": ChaosSettings,
 }
 """Sections of services, besides those that the node itself reads."""
 

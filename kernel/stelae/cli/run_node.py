@@ -9,6 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 
+from stelae.chaos.disk import ChaosSettings, DiskFaults
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK, exit_code
 from stelae.cli.lean_arrow import without_pandas
 from stelae.cli.node_config import read_config
@@ -21,6 +22,7 @@ from stelae.host.node import Node
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.loading import TabletLoader
 from stelae.machine.event_loop import new_event_loop
+from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.real import RealMachine
 from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
@@ -28,7 +30,7 @@ from stelae.server.master.first_start import SystemTabletLoader
 from stelae.server.master.role import as_master
 from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, StorageError
 from stelae.telemetry.log_lines import JsonLines, TextLines
 from stelae.telemetry.node_log import start_log
 from stelae.telemetry.node_metrics import NodeMetricsServer
@@ -62,8 +64,10 @@ def run_node(
     config = read_config(config_path, registry)
     if is_master:
         config = as_master(config, config_path)
-    machine = RealMachine()
+    machine = _machine(config)
     form = _start_log(config, machine, verbose=verbose, log_format=log_format)
+    if isinstance(machine.files, FaultyFiles):
+        log.warning("[chaos] disk_rules is set: whoever can write that file can make this node's disk fail")
     try:
         return _run(config, registry, machine, form, until_stdin_closes=until_stdin_closes, is_master=is_master)
     except StelaeError as error:
@@ -99,6 +103,14 @@ def _run(
             return runner.run(_serve(node, metrics, until_stdin_closes))
     finally:
         metrics.close()
+
+
+def _machine(config: NodeConfig) -> RealMachine:
+    """This machine; its disk can be told to fail if the file of a test says so."""
+    chaos: ChaosSettings = config.extra["chaos"]
+    if not chaos.disk_rules:
+        return RealMachine()
+    return RealMachine(files=FaultyFiles(DiskFaults(chaos.disk_rules, config.node.directory)))
 
 
 def _start_log(
@@ -149,7 +161,7 @@ async def _serve(node: Node, metrics: NodeMetricsServer, until_stdin_closes: boo
     if node.crashed is None:
         await hand_over(node)
     await node.stop()
-    if isinstance(node.crashed, StaleSender):
+    if isinstance(node.crashed, StaleSender | StorageError):
         raise node.crashed
     if node.crashed is not None:
         log.error("the node stopped because of a defect: %r", node.crashed)

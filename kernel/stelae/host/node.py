@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stelae.host.assembly import Engines, Recovered, ReplicaLimits, TabletSourceFactory, assemble
 from stelae.host.consensus_meta import HardStateWriter
+from stelae.host.disk_watch import DiskWatch
 from stelae.host.hybrid_clock import LOGICAL_BITS, HybridClock, first_ceiling, physical_us, timestamp
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
 from stelae.host.layout import Layout
@@ -21,7 +22,7 @@ from stelae.host.ports import BatcherFactory, Timer
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
 from stelae.spi.consensus import Campaign
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.hooks import Service, ServiceFactory
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 from stelae.spi.services import EngineServices
@@ -60,10 +61,10 @@ class Node:
         self._factories = services
         self._batcher = batcher
         self._tablet_source = tablets
-        self._observer = observer
         self._machine = machine
         self.files, self._clock = machine.files, machine.clock
         self.layout = Layout(config.node.directory)
+        self._watch = DiskWatch(observer, self.files, self.layout, self._crash)
         self._instance = InstanceFile(self.files, self.layout)
         self._undo = contextlib.ExitStack()
         self._services: list[Service] = []
@@ -88,6 +89,14 @@ class Node:
     def request_stop(self) -> None:
         """Ask whoever waits in ``stopped`` to stop the node. Callable on the event loop only."""
         self._ended.set()
+
+    def free_bytes(self) -> int:
+        """Bytes that are left on the disk; 0 if the disk fails and does not say. May block."""
+        try:
+            return self.files.space_left(self.layout.root)
+        except StorageError as error:
+            log.debug("the disk does not say how much is left: %s", error)
+            return 0
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -144,7 +153,11 @@ class Node:
         self._keep_clock_ahead()
 
     def _save_ceiling(self, ceiling: int, done: Callable[[object], None]) -> None:
-        self._clock_pool.run("clock", lambda: save_ceiling(self.files, self.layout, ceiling), done)
+        def saved(result: object) -> None:
+            self._watch.ceiling_saved(result)
+            done(result)
+
+        self._clock_pool.run("clock", lambda: save_ceiling(self.files, self.layout, ceiling), saved)
 
     def _keep_clock_ahead(self) -> None:
         self.time.keep_ahead()
@@ -218,8 +231,9 @@ class Node:
             pool=self._apply,
             metadata_pool=self.metadata_pool,
             metrics=self.metrics,
-            observer=self._observer,
+            observer=self._watch,
         )
+        self._watch.watch(self.replicas, self.metadata_pool)
         self.peers.start(self.messenger)
         tablet = config.tablet
         hinted = created and tablet is not None and tablet.hinted_leader == self.node_id

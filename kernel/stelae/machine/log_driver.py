@@ -12,6 +12,7 @@ from functools import partial
 
 from stelae.host.log_writer import Completion, Group, LogWriter, Work
 from stelae.host.ports import BlockingPool
+from stelae.machine.faulty_files import DiskFaultSeam
 from stelae.machine.loop import LoopTurns
 from stelae.machine.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.spi.errors import StelaeError
@@ -32,6 +33,7 @@ class EngineDriver:
         turns: where completions run.
         clock, metrics: each group is timed, and its entries and bytes are counted.
         ring: writes that need no thread, if there are such.
+        faults: while it has rules, a thread writes instead: what the system writes by itself is judged by nobody.
         queue_bytes_max, group_bytes_max: bounds of the writer.
         on_crash: called on the loop if the engine raised what its contract does not allow;
             nothing can be promised about the logs after that."""
@@ -45,6 +47,7 @@ class EngineDriver:
         metrics: Metrics,
         ring: RingWrites | None,
         *,
+        faults: DiskFaultSeam | None = None,
         queue_bytes_max: int,
         group_bytes_max: int,
         on_crash: Callable[[BaseException], None],
@@ -55,7 +58,7 @@ class EngineDriver:
         self._committed_us = metrics.histogram("log_commit_us")
         self._committed_entries = metrics.histogram("log_group_entries")
         self._committed_bytes = metrics.histogram("log_group_bytes")
-        self._ring = ring
+        self._ring, self._faults = ring, faults
         self._on_crash = on_crash
         self._stopped = False
         self._begun: Begun | None = None
@@ -107,6 +110,8 @@ class EngineDriver:
     def _begin(self, group: Group) -> bool:
         """Begin a group if it can be begun, and the loop may take the time to encode it."""
         assert self._ring is not None
+        if self._faults is not None and self._faults.active:
+            return False
         if sum([slot.size_bytes for slots in group.slots.values() for slot in slots]) > BYTES_MAX:
             return False
         begun = self._engine.begin(group.appends)

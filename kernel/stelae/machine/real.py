@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from stelae.host.machine import NodeTurns, Pool
 from stelae.host.settings import LogSettings
+from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
 from stelae.machine.log_driver import EngineDriver
 from stelae.machine.loop import LagProbe, LoopTurns
@@ -77,6 +78,7 @@ class RealMachine:
             self.clock,
             self.metrics,
             ring,
+            faults=self.files.seam if isinstance(self.files, FaultyFiles) else None,
             queue_bytes_max=settings.queue_bytes_max,
             group_bytes_max=settings.group_bytes_max,
             on_crash=self._on_defect,

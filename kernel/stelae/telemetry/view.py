@@ -70,7 +70,7 @@ class NodeView:
         yield "node_info", self._about, 1
         yield "log_queue_bytes", (), node.writer.queued_bytes
         yield "log_queue_limit_bytes", (), node.config.log.queue_bytes_max
-        yield "disk_free_bytes", (), node.files.space_left(node.layout.root)
+        yield "disk_free_bytes", (), node.free_bytes()
         for pool in self._pools:
             yield "pool_tasks", (pool.name,), pool.waiting
         yield from _of_tablets(

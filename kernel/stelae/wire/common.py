@@ -16,7 +16,6 @@ from stelae.wire.faults import Direction, FaultSeam
 from stelae.wire.parcels import Batch, Credit
 from stelae.wire.settings import WireSettings
 
-
 _log = logging.getLogger(__name__)
 
 

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from stelae.chaos.disk import DiskFaults
+from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import BadIdentifier, Locked
 from stelae.spi.services import Files
 
 
-@pytest.fixture(params=["real", "virtual"])
+@pytest.fixture(params=["real", "faulty", "virtual"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     if request.param == "real":
         return RealFiles(), str(tmp_path)
+    if request.param == "faulty":
+        return FaultyFiles(DiskFaults(str(tmp_path.parent / "rules.json"), str(tmp_path))), str(tmp_path)
     virtual = VirtualDisk()
     virtual.make_directory("/home/node")
     return virtual, "/home/node"

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,7 +199,7 @@ def test_what_can_be_begun_needs_no_thread() -> None:
     run(check, ring)
 
 
-@pytest.mark.parametrize("who", ["engine", "ring"])
+@pytest.mark.parametrize("who", ["engine", "ring", "rules for a disk that fails"])
 def test_what_cannot_be_begun_is_committed_by_the_thread_and_the_next_is_begun_again(who: str) -> None:
     ring = Ring()
 
@@ -207,8 +208,10 @@ def test_what_cannot_be_begun_is_committed_by_the_thread_and_the_next_is_begun_a
             able = share % 2 == 1
             if who == "engine":
                 scene.engine.begins = able
-            else:
+            elif who == "ring":
                 ring.open = able
+            else:
+                scene.driver._faults = SimpleNamespace(active=not able)  # type: ignore[assignment]
             scene.append()
             if able:
                 await asyncio.sleep(0.01)

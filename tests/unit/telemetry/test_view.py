@@ -41,7 +41,7 @@ def samples(*replicas: Any, failed: dict[str, str] | None = None, tablets_max: i
         failed_tablets=failed or {},
         writer=SimpleNamespace(queued_bytes=7),
         config=SimpleNamespace(log=SimpleNamespace(queue_bytes_max=70)),
-        files=SimpleNamespace(space_left=lambda path: 7000),
+        free_bytes=lambda: 7000,
         layout=SimpleNamespace(root="/n"),
     )
     pools: Any = [SimpleNamespace(name="apply", waiting=2)]

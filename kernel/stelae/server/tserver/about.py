@@ -63,7 +63,7 @@ class AboutNode:
             location=self._location,
             uptime_ms=(node.turns.now_us() - self._started_us) // 1000,
             wall_us=node.engines.services.clock.wall_us(),
-            free_bytes=node.files.space_left(node.layout.root),
+            free_bytes=node.free_bytes(),
             masters=tuple((master.node_id, master.address) for master in listed),
             peers=self._peers(),
             replicas=tuple(self._facts(replica) for _, replica in sorted(node.replicas.items())),

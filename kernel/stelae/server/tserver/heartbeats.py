@@ -95,10 +95,9 @@ class MasterReports:
 
     def _facts(self) -> ServerFacts:
         node = self._node
-        free_bytes = node.files.space_left(node.layout.root)
         load = round(self._load.per_s(node.turns.now_us()), 1)
         return ServerFacts(
-            address=node.address, location=self._settings.location, free_bytes=free_bytes, load_ops_per_s=load
+            address=node.address, location=self._settings.location, free_bytes=node.free_bytes(), load_ops_per_s=load
         )
 
     def _send(self, master: NodeId, heartbeat: Heartbeat) -> None:
