@@ -19,7 +19,7 @@ from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, RowCode
 from stelae_store_columnar.lookup import Lookup
@@ -65,14 +65,17 @@ def overwrites(payload: WritePayload, schema: Schema) -> bool:
 
 
 class Applier:
-    """Writes the groups of one entry into the part in memory."""
+    """Writes the groups of one entry into the part in memory.
+
+    ``new_rows``: the columns of ``schema``, with the defaults of new rows that leave some of them out."""
 
     def __init__(
-        self, memory: MemoryPart, lookup: Lookup, schema: Schema, types: Mapping[int, Any], stamp: int
+        self, memory: MemoryPart, lookup: Lookup, schema: Schema, new_rows: Layout, types: Mapping[int, Any], stamp: int
     ) -> None:
         self._memory = memory
         self._lookup = lookup
         self._schema = schema
+        self._new_rows = new_rows
         self._types = types
         self._stamp = stamp
 
@@ -104,7 +107,7 @@ class Applier:
         values = group.keys.to_pylist() if len(group.keys) <= _SMALL_ROWS else None
         run = _rising(group.keys, values)
         if run is not None and self._lookup.is_gap(*run):
-            rows = group.rows.select(self._schema.layout)
+            rows = group.rows.select(self._new_rows)
             size_bytes = group.row_bytes * len(rows)
             self._memory.append_run(self._versions(rows, group.keys), run, size_bytes)
             return []
@@ -113,7 +116,7 @@ class Applier:
 
     def _replace(self, group: Readable, keys: list[Comparable]) -> list[tuple[int, RowCode]]:
         """Upsert whole rows: nothing needs to be known of what was there."""
-        self._append(group.rows.select(self._schema.layout), group.keys, keys, group.row_bytes)
+        self._append(group.rows.select(self._new_rows), group.keys, keys, group.row_bytes)
         return []
 
     def _insert(self, group: Readable, keys: list[Comparable]) -> list[tuple[int, RowCode]]:
@@ -129,7 +132,7 @@ class Applier:
         rest = _taken(group, taken) if refused else group
         if taken:
             kept = [keys[row] for row in taken] if refused else keys
-            self._append(rest.rows.select(self._schema.layout), rest.keys, kept, group.row_bytes)
+            self._append(rest.rows.select(self._new_rows), rest.keys, kept, group.row_bytes)
         return _faults(group.kind, refused, RowCode.ALREADY_PRESENT)
 
     def _delete(self, group: Readable) -> list[tuple[int, RowCode]]:
@@ -176,7 +179,7 @@ class Applier:
         new = [row for row in rows if not found[row]]
         if new:
             rest = group if len(new) == len(keys) else _taken(group, new)
-            whole = rest.rows.select(self._schema.layout)
+            whole = rest.rows.select(self._new_rows)
             self._append(whole, rest.keys, [keys[row] for row in new], self._schema.layout.row_bytes_min)
         return []
 

@@ -1,8 +1,8 @@
 """Rows of older schema versions as rows of the one in force.
 
-Values that a row's own version did not have are null in memory and on disk, however often the row was merged since;
-only here, when it is read, do they become the default. So a default is never baked in at a moment that differs from
-replica to replica, and what a column was called when a row was written does not matter: columns are known by id."""
+Values that a row's own version did not have are null in memory and on disk, however often the row was merged since.
+They become the default when the row is read: the default with which the column was added (``stelae.rows.defaults``).
+So no replica stores a default at a moment of its own. Columns are known by id, never by name or number."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stelae.rows.defaults import Defaults
 from stelae.spi.rows import RowBatch, to_array
 from stelae.spi.schema import Column, Layout, Schema
 from stelae_store_columnar.versions import Versions
@@ -24,11 +25,11 @@ class Fitting:
     def __init__(self, schema: Schema, schemas: Mapping[int, Schema]) -> None:
         self._schema = schema
         self._schemas = dict(schemas)
+        self._defaults = Defaults(schemas)
         self._lacking: dict[int, frozenset[int]] = {}
         for column in schema.columns:
             lacking = frozenset(version for version, one in schemas.items() if column.id not in one.by_id)
-            ever = any(column.id in one.by_id and one.by_id[column.id].default is not None for one in schemas.values())
-            if lacking and ever:
+            if lacking and self._defaults.when_added(column.id).default is not None:
                 self._lacking[column.id] = lacking
 
     @cached_property
@@ -53,8 +54,8 @@ class Fitting:
     def inherited(self, column_id: int, own: Any, before: Any, values: Any) -> Any:
         """Return values that partial versions, of schema versions ``own``, took from ones of versions ``before``.
 
-        Whoever wrote a partial version saw the default where the row was older than the column: the one that held
-        then, whatever it is now."""
+        Where the row was older than the column, the value is the column's default, as it is for a reader. The result
+        has it in place of null, because ``own`` has the column: a reader takes its null for a null that was written."""
         lacking = self._lacking.get(column_id)
         if lacking is None or not len(values):
             return values
@@ -62,10 +63,7 @@ class Fitting:
         late = pc.and_not(pc.is_in(before, value_set=versions), pc.is_in(own, value_set=versions))
         if not late.true_count:
             return values
-        for version in pc.unique(own.filter(late)).to_pylist():
-            mine = pc.and_(late, pc.equal(own, pa.scalar(version, pa.int32())))
-            values = pc.if_else(mine, default_of(self._schemas[version].by_id[column_id]), values)
-        return values
+        return pc.if_else(late, default_of(self._defaults.when_added(column_id)), values)
 
     def batch(self, layout: Layout, versions: Versions) -> RowBatch:
         """Return rows, none of them deleted, in a layout."""
@@ -82,11 +80,11 @@ class Fitting:
         old = pc.is_in(versions.schemas, value_set=pa.array(sorted(lacking), pa.int32()))
         if not old.true_count:
             return array
-        return pc.if_else(old, default_of(column), array)
+        return pc.if_else(old, default_of(self._defaults.when_added(column.id)), array)
 
 
 def default_of(column: Column) -> Any:
-    """Return what stands for an absent value of a column, as an Arrow scalar."""
+    """Return a column's default as an Arrow scalar; null if it has none."""
     if column.default is None:
         return pa.scalar(None, column.data_type.arrow())
     return to_array(column, [column.default])[0]

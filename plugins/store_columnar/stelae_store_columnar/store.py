@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from stelae.rows.checksum import LogicalChecksum
+from stelae.rows.defaults import Defaults
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import rows_of
 from stelae.spi.errors import CallerError, Corrupt, StorageError, TooOld
@@ -66,6 +67,7 @@ class ColumnarStore(TabletStore):
         self._path = directory
         self._files = files
         self._schemas = schemas
+        self._defaults = Defaults(schemas)
         schema = schemas[manifest.schema_version or max(schemas)]
         self._order = key_order(schema)
         self._cut = Cut(self._order, config.row_group_rows)
@@ -212,7 +214,8 @@ class ColumnarStore(TabletStore):
             self._become(schema=self._schemas[payload.schema_version])
         state = self._state
         lookup = Lookup(self._memory, state.levels)
-        applier = Applier(self._memory, lookup, state.schema, state.fitting.all_types, entry.timestamp)
+        new_rows = self._defaults.layout(state.schema, self._schemas[payload.schema_version])
+        applier = Applier(self._memory, lookup, state.schema, new_rows, state.fitting.all_types, entry.timestamp)
         try:
             return applier.write(groups, rows_of(payload, entry.skip))
         except BaseException as error:
@@ -231,6 +234,7 @@ class ColumnarStore(TabletStore):
             if before is not None and before.type != column.type:
                 raise Corrupt(f"column {column.name!r} was {before.type} and is {column.type} now")
         self._schemas[new.version] = new
+        self._defaults.add(new)
         self._become(schema=new)
 
     def _become(

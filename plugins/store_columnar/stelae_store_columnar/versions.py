@@ -57,7 +57,7 @@ class Versions:
     def select(self, ids: Sequence[int]) -> Versions:
         """Return the same versions with only those columns, as far as they are here."""
         columns = self.columns
-        if len(columns) == len(ids):
+        if columns.keys() == set(ids):
             return self
         chosen = {column_id: columns[column_id] for column_id in ids if column_id in columns}
         return Versions(self.keys, self.stamps, self.deleted, self.schemas, chosen, self.partial)
@@ -65,7 +65,7 @@ class Versions:
 
 def combined(parts: Sequence[Versions], types: Mapping[int, Any]) -> Versions:
     """Put parts one behind the other, with the columns of ``types``: null where a part lacks one."""
-    if len(parts) == 1 and len(parts[0].columns) == len(types):
+    if len(parts) == 1 and parts[0].columns.keys() == types.keys():
         return parts[0]
     deleted = partial = None
     if any(part.deleted is not None for part in parts):

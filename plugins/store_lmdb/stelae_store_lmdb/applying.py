@@ -14,7 +14,7 @@ from stelae.rows.keys import encode_keys
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, RowCode
 from stelae_store_lmdb.memory import MemoryPart
@@ -52,13 +52,18 @@ def readable(payload: WritePayload, schemas: Mapping[int, Schema]) -> list[Reada
 
 
 class Applier:
-    """Works out one entry. ``staged`` is what it writes: contents by encoded key."""
+    """Works out one entry. ``staged`` is what it writes: contents by encoded key.
 
-    def __init__(self, memory: MemoryPart, tree: RowTree | None, schema: Schema, reader: RowReader) -> None:
+    ``new_rows``: the columns of ``schema``, with the defaults of new rows that leave some of them out."""
+
+    def __init__(
+        self, memory: MemoryPart, tree: RowTree | None, schema: Schema, new_rows: Layout, reader: RowReader
+    ) -> None:
         self.staged: dict[bytes, bytes] = {}
         self._memory = memory
         self._tree = tree
         self._schema = schema
+        self._new_rows = new_rows
         self._reader = reader
         self._encode = row_encoder(schema)
 
@@ -83,7 +88,7 @@ class Applier:
 
     def _replace(self, group: Readable, places: Sequence[int]) -> list[tuple[int, RowCode]]:
         """Insert or upsert whole rows one by one."""
-        rows = group.rows.select(self._schema.layout).to_rows()
+        rows = group.rows.select(self._new_rows).to_rows()
         staged, encode, keys = self.staged, self._encode, group.keys
         if group.kind not in _INSERTS:
             for place in places:
@@ -113,7 +118,7 @@ class Applier:
         given = {column_id: place for place, column_id in enumerate(group.rows.layout.ids)}
         sources = [given.get(column_id) for column_id in self._schema.layout.ids]
         values = group.rows.to_rows()
-        defaults: Row = tuple(map(plain_default, self._schema.columns)) if group.kind is OpKind.UPSERT else ()
+        defaults: Row = tuple(map(plain_default, self._new_rows.columns)) if group.kind is OpKind.UPSERT else ()
         refused = []
         for place in places:
             key = group.keys[place]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
 from stelae.lmdb_support.library import EXTRA, MODULE, library
+from stelae.rows.defaults import Defaults
 from stelae.rows.operations import rows_of
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
@@ -55,10 +57,11 @@ class LmdbStore(TabletStore):
     def __init__(self, upkeep: Upkeep, floor: int, schemas: dict[int, Schema], manifest: Manifest, applied: OpId):
         self._upkeep = upkeep
         self._schemas = schemas
+        self._defaults = Defaults(schemas)
         self._parts = Parts(upkeep.env)
         # What new views see. Replaced whole, so that a group appears at once.
         self._state = (manifest.stamp, applied, schemas[manifest.schema_version or max(schemas)])
-        self._reader = RowReader(self._state[2].layout, schemas)
+        self._reader = RowReader(self._state[2].layout, schemas, self._defaults)
         self._unbegun = not manifest.schema_version
         """Nothing was ever applied, so that the schema in force is only guessed."""
         self._floor = floor
@@ -204,10 +207,11 @@ class LmdbStore(TabletStore):
         self, entry: ApplyEntry, payload: WritePayload, schema: Schema, tree: RowTree | None
     ) -> tuple[RowFault, ...]:
         groups = readable(payload, self._schemas)
+        new_rows = self._defaults.layout(schema, self._schemas[payload.schema_version])
         memory = self._parts.memory
         if self._reader.layout is not schema.layout:
-            self._reader = RowReader(schema.layout, self._schemas)
-        applier = Applier(memory, tree, schema, self._reader)
+            self._reader = RowReader(schema.layout, self._schemas, self._defaults)
+        applier = Applier(memory, tree, schema, new_rows, self._reader)
         faults = applier.write(groups, rows_of(payload, entry.skip))
         for key, contents in applier.staged.items():
             memory.put(key, entry.timestamp, entry.op_id.index, contents)
@@ -228,6 +232,7 @@ class LmdbStore(TabletStore):
             if before is not None and before.type != column.type:
                 raise Corrupt(f"column {column.name!r} was {before.type} and is {column.type} now")
         self._schemas[new.version] = new
+        self._defaults.add(new)
         return new
 
     def _limit(self) -> int:
@@ -248,7 +253,8 @@ class LmdbStore(TabletStore):
             pin = self._pin_count
             # A later entry may have the same timestamp: keep what stands beside it, too.
             self._pins[pin] = timestamp - 1
-        return View(self._parts, schema, self._schemas, timestamp, applied.index, lambda: self._unpin(pin))
+        release = partial(self._unpin, pin)
+        return View(self._parts, schema, self._schemas, self._defaults, timestamp, applied.index, release)
 
     def _unpin(self, pin: int) -> None:
         with self._lock:

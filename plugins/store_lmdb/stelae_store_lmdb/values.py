@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from stelae.rows.defaults import Defaults
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Layout, Schema
@@ -33,17 +34,20 @@ def row_encoder(schema: Schema) -> Callable[[Sequence[Any]], bytes]:
 
 
 def plain_default(column: Column) -> Any:
-    """Return what stands for an absent value of a column, as Arrow gives it: 1 is 1.0 in a double, 1.5 may be 1.50."""
+    """Return a column's default as Arrow gives it (1 is 1.0 in a double, 1.5 may be 1.50); ``None`` if it has none."""
     if column.default is None:
         return None
     return RowBatch.from_equal_rows(Layout((column,)), [(column.default,)]).values(0)[0]
 
 
 class RowReader:
-    """Reads versions of any age as rows of one layout of a schema: columns by id, defaults for those not yet there."""
+    """Reads versions of any age as rows of one layout of a schema.
 
-    def __init__(self, layout: Layout, schemas: Mapping[int, Schema]) -> None:
+    Columns are matched by id. Rows that are older than a column have the default with which it was added."""
+
+    def __init__(self, layout: Layout, schemas: Mapping[int, Schema], defaults: Defaults) -> None:
         self.layout = layout
+        self._defaults = defaults
         self.fixed_bytes = layout.row_bytes_min
         """What each row takes as Arrow, besides its texts."""
         self._schemas = schemas
@@ -70,8 +74,8 @@ class RowReader:
         places = {column_id: place for place, column_id in enumerate(schema.layout.ids)}
         found = self._plans[version] = _picker(
             [
-                (places.get(column.id), None if column.id in places else plain_default(column))
-                for column in self.layout.columns
+                (places.get(i), None if i in places else plain_default(self._defaults.when_added(i)))
+                for i in self.layout.ids
             ]
         )
         return found

@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from stelae.rows.defaults import Defaults
 from stelae.rows.steps import StepRoom
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import BATCH_BYTES_MAX
@@ -83,6 +84,7 @@ class View:
         parts: Parts,
         schema: Schema,
         schemas: Mapping[int, Schema],
+        defaults: Defaults,
         timestamp: int,
         index: int,
         release: Callable[[], None],
@@ -92,6 +94,7 @@ class View:
         self.index = index
         self._parts = parts
         self._schemas = schemas
+        self._defaults = defaults
         self._release = release
 
     def close(self) -> None:
@@ -106,7 +109,7 @@ class View:
 
     def reader(self, layout: Layout) -> RowReader:
         """Return what makes rows of a layout of the view's schema."""
-        return RowReader(layout, self._schemas)
+        return RowReader(layout, self._schemas, self._defaults)
 
     def rows(
         self, low: bytes | None, high: bytes | None, backwards: bool, keys_max: int, reader: RowReader

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from stelae.rows.defaults import Defaults
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Layout
 
@@ -37,25 +38,27 @@ class Part:
         part.row_bytes = layout.row_bytes_min
         return part
 
-    def rows(self, layout: Layout) -> Sequence[Row]:
-        """Return all rows as tuples of plain values of a layout, columns matched by id."""
+    def rows(self, layout: Layout, defaults: Defaults) -> Sequence[Row]:
+        """Return all rows as tuples of plain values of a layout, columns matched by id.
+
+        Rows that are older than a column have the default with which it was added."""
         own = self._own
         if own is None:
             batch = self._batch
             if batch is None:  # another thread was faster
-                return self.rows(layout)
+                return self.rows(layout, defaults)
             own = self._own = (batch.layout, batch.to_rows())
             self._batch = None
         if own[0] is layout or own[0] == layout:
             return own[1]
         fitted = self._fitted
         if fitted is None or fitted[0] is not layout:
-            fitted = self._fitted = (layout, _fit(own[0], own[1], layout))
+            fitted = self._fitted = (layout, _fit(own[0], own[1], layout, defaults))
         return fitted[1]
 
 
 def plain_default(column: Column) -> Any:
-    """Return what stands for an absent value of a column, as ``to_rows`` would give it."""
+    """Return a column's default as ``to_rows`` would give it; ``None`` if it has none."""
     if column.default is None:
         return None
     return RowBatch.from_equal_rows(Layout((column,)), [(column.default,)]).values(0)[0]
@@ -86,9 +89,7 @@ def _size_bytes(value: Any) -> int:
     return len(value) if isinstance(value, bytes) or value.isascii() else _CHARACTER_BYTES_MAX * len(value)
 
 
-def _fit(own: Layout, rows: Sequence[Row], layout: Layout) -> list[Row]:
+def _fit(own: Layout, rows: Sequence[Row], layout: Layout, defaults: Defaults) -> list[Row]:
     places = {column_id: place for place, column_id in enumerate(own.ids)}
-    sources = [
-        (places.get(column.id), None if column.id in places else plain_default(column)) for column in layout.columns
-    ]
+    sources = [(places.get(i), None if i in places else plain_default(defaults.when_added(i))) for i in layout.ids]
     return [tuple(d if p is None else row[p] for p, d in sources) for row in rows]

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any, ClassVar, Self
 
 from stelae.rows.checksum import LogicalChecksum
+from stelae.rows.defaults import Defaults
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.scan import ScanSpec
@@ -46,10 +47,11 @@ class MemoryStore(TabletStore):
 
     def __init__(self, schemas: Mapping[int, Schema]) -> None:
         self._schemas = dict(schemas)
+        self._defaults = Defaults(schemas)
         self._chains: dict[bytes, Version] = {}
         self._index = KeyIndex()
         self._superseded: deque[tuple[int, bytes]] = deque()
-        self._writer = Writer(self._chains, self._index, self._superseded)
+        self._writer = Writer(self._chains, self._index, self._superseded, self._defaults)
         # What new views see. Replaced whole, so that a group appears at once.
         self._state = (0, OpId(0, 0), self._schemas[max(self._schemas)])
         self._pins: dict[int, int] = {}
@@ -192,6 +194,7 @@ class MemoryStore(TabletStore):
             if before is not None and before.type != column.type:
                 raise Corrupt(f"column {column.name!r} was {before.type} and is {column.type} now")
         self._schemas[new.version] = new
+        self._defaults.add(new)
         return new
 
     def _refuse_below_floor(self, timestamp: int) -> None:
@@ -208,7 +211,7 @@ class MemoryStore(TabletStore):
             # A later entry may have the same timestamp: keep what stands beside it, too.
             self._pins[pin] = timestamp - 1
         keys = self._index.keys(self._chains)
-        return View(self._chains, keys, schema, timestamp, applied.index, lambda: self._unpin(pin))
+        return View(self._chains, keys, schema, self._defaults, timestamp, applied.index, lambda: self._unpin(pin))
 
     def _unpin(self, pin: int) -> None:
         with self._lock:

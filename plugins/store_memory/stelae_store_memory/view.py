@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Self
 
+from stelae.rows.defaults import Defaults
 from stelae.rows.keys import encode_keys
 from stelae.rows.matching import matching
 from stelae.rows.steps import StepRoom
@@ -27,6 +28,7 @@ class View:
         chains: Mapping[bytes, Version],
         keys: Sequence[bytes],
         schema: Schema,
+        defaults: Defaults,
         timestamp: int,
         index: int,
         release: Callable[[], None],
@@ -34,6 +36,7 @@ class View:
         self.chains = chains
         self.keys = keys
         self.schema = schema
+        self.defaults = defaults
         self.timestamp = timestamp
         self.index = index
         self._release = release
@@ -56,7 +59,7 @@ class View:
         """Return the values of a version that is not a deletion."""
         part = version[2]
         assert part is not None
-        return part.rows(self.schema.layout)[version[3]]
+        return part.rows(self.schema.layout, self.defaults)[version[3]]
 
     def rows(self, keys: Sequence[bytes]) -> tuple[list[Row], int]:
         """Return the visible rows of some keys, in their order, as far as they fit in a step; and of how many keys."""
@@ -66,7 +69,7 @@ class View:
         for key in keys:
             version = visible(get(key), timestamp, index)
             if version is not None and version[2] is not None:
-                found.append(version[2].rows(layout)[version[3]])
+                found.append(version[2].rows(layout, self.defaults)[version[3]])
         weigher = Weigher(layout)
         if weigher.at_most(found) <= BATCH_BYTES_MAX:
             return found, len(keys)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
+from stelae.rows.defaults import Defaults
 from stelae.rows.keys import encode_keys
 from stelae.rows.operations import rows_of
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import ApplyEntry, RowFault
 from stelae.spi.write import OpKind, RowCode
 from stelae_store_memory.chains import Version
@@ -27,7 +28,10 @@ _IGNORES = frozenset({OpKind.INSERT_IGNORE, OpKind.UPDATE_IGNORE, OpKind.DELETE_
 class Writer:
     """Writes versions; called by one thread at a time. ``versions`` counts those in the chains."""
 
-    def __init__(self, chains: dict[bytes, Version], index: KeyIndex, superseded: deque[tuple[int, bytes]]) -> None:
+    def __init__(
+        self, chains: dict[bytes, Version], index: KeyIndex, superseded: deque[tuple[int, bytes]], defaults: Defaults
+    ) -> None:
+        self.defaults = defaults
         self._chains = chains
         self._index = index
         self._superseded = superseded
@@ -42,15 +46,19 @@ class Writer:
         """
         payload = entry.change
         assert isinstance(payload, WritePayload)
-        readable = [self._read(group, payload.schema_version, schemas) for group in payload.groups]
+        written = schemas.get(payload.schema_version)
+        if written is None:
+            raise Corrupt(f"rows of schema version {payload.schema_version}, which was never applied")
+        readable = [self._read(group, written) for group in payload.groups]
         skip = rows_of(payload, entry.skip)
+        new_rows = self.defaults.layout(current, written)
         faults: list[RowFault] = []
         start = 0
         for group, (rows, keys) in zip(payload.groups, readable, strict=True):
             places: Iterable[int] = range(group.row_count)
             if skip:
                 places = [place for place in places if start + place not in skip]
-            step = _Step(self, entry.timestamp, entry.op_id.index, current, group, keys)
+            step = _Step(self, entry, current, new_rows, group, keys)
             found = step.run(rows, places)
             faults += [RowFault(start + place, code) for place, code in found]
             start += group.row_count
@@ -89,27 +97,27 @@ class Writer:
         newest = self._chains.get(key)
         return newest if newest is not None and newest[2] is not None else None
 
-    def _read(self, group: OpGroup, version: int, schemas: Mapping[int, Schema]) -> tuple[RowBatch, list[bytes]]:
-        schema = schemas.get(version)
-        if schema is None:
-            raise Corrupt(f"rows of schema version {version}, which was never applied")
+    def _read(self, group: OpGroup, schema: Schema) -> tuple[RowBatch, list[bytes]]:
         try:
             rows = group.rows(schema)
             return rows, encode_keys(schema, rows)
         except (SchemaMismatch, ValueError) as error:
-            raise Corrupt(f"rows without the key of schema version {version}: {error}") from error
+            raise Corrupt(f"rows without the key of schema version {schema.version}: {error}") from error
 
 
 class _Step:
-    """One group being applied."""
+    """One group being applied.
+
+    ``new_rows``: the columns of ``schema``, with the defaults of new rows that leave some of them out."""
 
     def __init__(
-        self, writer: Writer, timestamp: int, index: int, schema: Schema, group: OpGroup, keys: list[bytes]
+        self, writer: Writer, entry: ApplyEntry, schema: Schema, new_rows: Layout, group: OpGroup, keys: list[bytes]
     ) -> None:
         self.writer = writer
-        self.timestamp = timestamp
-        self.index = index
+        self.timestamp = entry.timestamp
+        self.index = entry.op_id.index
         self.schema = schema
+        self.new_rows = new_rows
         self.kind = group.kind
         self.row_bytes = len(group.body) // max(1, group.row_count)
         self.keys = keys
@@ -122,7 +130,7 @@ class _Step:
         whole = set(rows.layout.ids) >= {c.id for c in self.schema.columns}
         if self.kind is OpKind.UPSERT and not whole:
             return self._merge(rows, places)
-        part = Part(rows.select(self.schema.layout), self.row_bytes)
+        part = Part(RowBatch(self.schema.layout, rows.select(self.new_rows).arrow), self.row_bytes)
         if isinstance(places, range) and self.writer.put_new(self.keys, self.timestamp, self.index, part):
             return []
         return self._replace(part, places)
@@ -162,9 +170,9 @@ class _Step:
             key = self.keys[place]
             live = self.writer.live(key)
             if live is not None and live[2] is not None:
-                old = live[2].rows(self.schema.layout)[live[3]]
+                old = live[2].rows(self.schema.layout, self.writer.defaults)[live[3]]
             elif self.kind is OpKind.UPSERT:
-                defaults = defaults or tuple(map(plain_default, self.schema.columns))
+                defaults = defaults or tuple(map(plain_default, self.new_rows.columns))
                 old = defaults
             else:
                 if self.kind not in _IGNORES:

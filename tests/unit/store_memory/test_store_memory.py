@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from stelae.rows.defaults import Defaults
 from stelae.spi.errors import CallerError, Corrupt, Unsupported
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.scan import Order, ScanSpec
@@ -251,5 +252,5 @@ def test_a_scan_that_tidies_the_index_while_a_key_comes_in_does_not_drop_it() ->
 
     index = TidiedAtOnce()
     part = Part.of_rows(SCHEMA.layout, [(1, "a", 1)])
-    Writer(chains, index, deque()).put(b"k", 10, 1, part, 0)
+    Writer(chains, index, deque(), Defaults({1: SCHEMA})).put(b"k", 10, 1, part, 0)
     assert index.keys(chains) == [b"k"]

@@ -64,6 +64,30 @@ class ShapeChecks:
         assert replica.rows() == rows
         assert replica.store.schema == third
 
+    def test_one_change_may_drop_a_column_and_add_another(self, harness: StoreHarness) -> None:
+        """The number of columns stays the same: an engine that compared numbers and not ids failed at the next flush,
+        and again after each restart, when it applied the log."""
+        replica = harness.replica()
+        replica.insert((1, "a", 1), (2, None, 2))
+        second = changed(SCHEMA, drop=2, add={"id": 4, "name": "b", "type": "int64", "nullable": True}, rename={})
+        replica.change_schema(second)
+        replica.crash()
+        rows: list[Row] = [(1, 1, None), (2, 2, None)]
+        assert replica.rows() == rows
+        keep(replica)
+        assert replica.rows() == rows
+        replica.insert((3, 3, 33))
+        replica.write(Op(OpKind.UPDATE, [(1, 11)], (1, 4)))
+        rows = [(1, 1, 11), (2, 2, None), (3, 3, 33)]
+        third = changed(second, drop=4, add={"id": 5, "name": "b", "type": "string", "nullable": True}, rename={})
+        replica.change_schema(third)
+        rows = [(key, count, None) for key, count, _ in rows]
+        for _ in range(2):
+            assert replica.rows() == rows
+            keep(replica)
+            assert replica.rows(columns=(5, 1)) == [(None, key) for key, _, _ in rows]
+            replica.crash()
+
     def test_a_default_is_what_predicates_and_reads_in_the_past_see_in_older_rows(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         older = [(n, "a", n) for n in range(40)]
