@@ -36,7 +36,9 @@ class Answered:
 class ApplyGroup:
     """Some entries, decoded and admitted for the store. ``Corrupt``: an entry's body is not what its kind says.
 
-    A schema holds if it follows the one in force; one that was proposed twice, or beside another, changes nothing."""
+    A schema holds if it follows the one in force; one that was proposed twice, or beside another, changes nothing.
+    Rows that were made for another version than the one in force at their entry are refused, on every replica alike: so
+    a leader that has applied a schema change knows that rows of an older version take no effect any more."""
 
     def __init__(self, entries: Sequence[Entry], results: ResultsTable, schema: Schema) -> None:
         self.entries = entries
@@ -50,7 +52,7 @@ class ApplyGroup:
         for entry in entries:
             if entry.kind is EntryKind.WRITE:
                 payload = decode_payload(entry.body)
-                admission = results.admit(payload, entry.timestamp)
+                admission = results.admit(payload, entry.timestamp, other_version(payload.schema_version, schema))
                 self._admissions.append(admission)
                 self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, payload, admission.skip))
                 self.row_count += payload.row_count
@@ -73,6 +75,14 @@ class ApplyGroup:
         ]
         pairs = zip(self._admissions, writes, strict=True)
         return [Answered(w.op_id, self._results.record(a, w.faults)) for a, w in pairs] + self._changes
+
+
+def other_version(version: int, schema: Schema) -> OpResult | None:
+    """Return the refusal of rows that were made for another schema version than the one in force; else ``None``."""
+    if version == schema.version:
+        return None
+    fact = f"rows were made for schema version {version}; the tablet has version {schema.version}"
+    return refused(SchemaMismatch(f"{fact}: read its schema again"))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

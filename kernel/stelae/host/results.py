@@ -128,30 +128,32 @@ class ResultsTable:
             return True
         return next(iter(self._clients.values())).timestamp + RESULT_AGE_MAX < now()
 
-    def admit(self, payload: WritePayload, timestamp: int) -> Admission:
+    def admit(self, payload: WritePayload, timestamp: int, refusal: OpResult | None = None) -> Admission:
         """Take the operations of the next entry: say which of them must not be applied.
 
         Those are retries of what was taken before, other uses of a taken id, and operations whose
-        client has moved past them. ``record`` must follow for each admission, in order."""
+        client has moved past them. With a ``refusal`` nothing is taken: what was not taken before gets this answer,
+        and is not remembered. ``record`` must follow for each admission, in order."""
         owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
         skip: list[int] = []
         all_kept: list[_Kept] = []
         for run in payload.runs:
             client = owners[run.client]
             sequences = range(run.first_sequence, run.first_sequence + len(run.digests))
-            if not client.knows(sequences):
+            if refusal is None and not client.knows(sequences):
                 new = [_Kept(digest, timestamp) for digest in run.digests]
                 client.results.update(zip(sequences, new, strict=True))
                 all_kept += new
                 continue
             for sequence, digest in zip(sequences, run.digests, strict=True):
                 kept = client.results.get(sequence)
-                if kept is None and sequence >= client.floor:
+                if refusal is None and kept is None and sequence >= client.floor:
                     kept = client.results[sequence] = _Kept(digest, timestamp)
                 else:
                     skip.append(len(all_kept))
                     if kept is None:
-                        kept = _Kept(0, timestamp, _stale(client, sequence))
+                        stale = sequence < client.floor
+                        kept = _Kept(0, timestamp, _stale(client, sequence) if stale else refusal)
                     elif kept.digest != digest:
                         client_id = payload.clients[run.client].client_id
                         kept = _Kept(0, timestamp, _mismatch(client_id, sequence))

@@ -7,7 +7,7 @@ under the same identity, which has one effect wherever it is retried."""
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from stelae.host.apply import Answered
+from stelae.host.apply import Answered, other_version
 from stelae.host.ports import WriteBatcher
 from stelae.host.results import CLIENTS_MAX, ResultsTable
 from stelae.spi.consensus import Proposal, Propose
@@ -69,9 +69,16 @@ class WritePath:
         """Take the operations of a request for this turn's entry.
 
         One that was applied before gets its first answer at once, also when the schema has changed
-        since. One that cannot be taken as a whole is refused in the reply; the others stand."""
+        since. One that cannot be taken as a whole is refused in the reply; the others stand.
+
+        A refusal is final: rows of an older schema version than the one applied here have no effect later either
+        (``ApplyGroup``). Rows of a newer version may be in the log already, behind a change that is not applied here
+        yet, so they get ``Unavailable``."""
         if not request.runs:
             done(CallerError("a write request without operations"))
+            return
+        if request.schema_version > self._batcher.schema.version:
+            done(self._behind(request.schema_version))
             return
         try:
             if not self._results.has_room_for(request.client_id, self._now):
@@ -89,8 +96,10 @@ class WritePath:
         alone = count == 1
         answer = self._results.answer(client_id, first, digests[0]) if alone else None
         if answer is None and (alone or not self._results.knows(client_id, range(first, first + count))):
+            if (refusal := other_version(request.schema_version, self._batcher.schema)) is not None:
+                pending.decide([Answer(first, count, refusal)])
+                return
             try:
-                self._check_schema(request.schema_version)
                 self._batcher.add(client_id, request.first_incomplete, run, digests, pending)
                 return
             except SchemaMismatch as error:  # of what its operations share
@@ -105,15 +114,16 @@ class WritePath:
             one = WriteRun(first + place, run.kind, run.columns, [op])
             self._take(request, one, digests[place : place + 1], pending)
 
-    def _check_schema(self, version: int) -> None:
+    def _behind(self, version: int) -> Unavailable:
         known = self._batcher.schema.version
-        if version != known:
-            raise SchemaMismatch(
-                f"rows were made for schema version {version}; the tablet has version {known}: read its schema again"
-            )
+        return Unavailable(f"schema version {version} is asked for; this leader has applied version {known} so far")
 
     def change_schema(self, schema: Schema, done: WriteDone) -> None:
-        """Propose the next schema; ``done`` as for writes. One that is in force already is answered at once."""
+        """Propose the next schema; ``done`` as for writes. One that is in force already is answered at once; one that
+        follows a version which is not applied here yet gets ``Unavailable``."""
+        if schema.version > self._batcher.schema.version + 1:
+            done(self._behind(schema.version - 1))
+            return
         pending = _Request(done, 1)
         try:
             if schema != self._batcher.schema:

@@ -18,6 +18,7 @@ from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Full, SchemaMismatch, StorageError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload, encode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyResult, RowFault
 from stelae.spi.write import OpKind, RowCode, digests_of
@@ -135,3 +136,30 @@ def test_of_two_leaders_schemas_with_one_version_the_second_changes_nothing_and_
     assert group.schemas == [later(2, "a")]
     answers = [answered.answers[0][0].result for answered in group.record([ApplyResult(OpId(1, 1))])]
     assert [answer.refusal for answer in answers] == ["", SchemaMismatch.code, "", SchemaMismatch.code]
+
+
+def of_version(version: int, sequence: int, first_incomplete: int = 1) -> bytes:
+    """The body of an entry with one write of client ``c``."""
+    client = PayloadClient(ClientId("c"), first_incomplete)
+    return encode_payload(WritePayload(version, (client,), (PayloadRun(0, sequence, (0,), (sequence,)),), ()))
+
+
+def test_rows_of_an_older_schema_that_follow_the_change_in_the_log_are_refused_and_not_remembered() -> None:
+    """They were applied. A client whose retry met the new schema was told that its write has no effect, and it had."""
+    schema = later(2, "a").to_bytes()
+    bodies = [
+        (EntryKind.WRITE, of_version(1, 1)),
+        (EntryKind.SCHEMA, schema),
+        (EntryKind.WRITE, of_version(1, 2)),
+        (EntryKind.WRITE, of_version(1, 1)),
+        (EntryKind.WRITE, of_version(2, 3)),
+    ]
+    results = ResultsTable()
+    entries = [Entry(OpId(1, n), kind, n, body) for n, (kind, body) in enumerate(bodies, start=1)]
+    group = ApplyGroup(entries, results, SCHEMA)
+    assert [sorted(entry.skip) for entry in group.to_apply] == [[], [], [0], [0], []]
+    answered = group.record([ApplyResult(entry.op_id) for entry in group.to_apply])
+    told = {one.op_id.index: one.answers[0][0].result for one in answered}
+    assert [told[n].refusal for n in range(1, 6)] == ["", "", SchemaMismatch.code, "", ""]
+    assert told[4].timestamp == 1, "what took effect before keeps its answer"
+    assert results.answer(ClientId("c"), 2, 2) is None

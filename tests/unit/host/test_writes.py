@@ -155,10 +155,26 @@ def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world
 
 def test_what_the_operations_of_a_run_share_is_refused_once_for_all_of_them(world: World) -> None:
     runs = runs_of((n, operation(OpKind.INSERT, [(n,)])) for n in range(1, 9))
-    world.path.add(WriteRequest(TabletId("t"), ClientId("c"), 1, 9, runs), world.replies.append)
+    world.start(version=2)
+    world.path.add(WriteRequest(TabletId("t"), ClientId("c"), 1, 1, runs), world.replies.append)
     (reply,) = world.replies
     assert isinstance(reply, WriteReply)
     assert [(a.first_sequence, a.count, a.result.refusal) for a in reply.answers] == [(1, 8, "SCHEMA_MISMATCH")]
+
+
+def test_rows_of_a_newer_schema_than_is_applied_here_are_tried_again(world: World) -> None:
+    """A new leader that had not applied the schema change yet told clients that their write has no effect, while it was
+    in its log behind the change, from the leader before."""
+    world.write((1, 10), version=2)
+    (error,) = world.replies
+    assert isinstance(error, Unavailable) and "version 2" in str(error) and "version 1" in str(error)
+    assert world.append() == []
+
+
+def test_a_schema_that_does_not_follow_what_is_applied_here_yet_is_tried_again(world: World) -> None:
+    world.path.change_schema(schema_from_plain({**PLAIN, "version": 3}), world.replies.append)
+    (error,) = world.replies
+    assert isinstance(error, Unavailable) and world.append() == []
 
 
 def test_a_request_without_operations_is_the_callers_error(world: World) -> None:
