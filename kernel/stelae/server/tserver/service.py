@@ -40,7 +40,7 @@ from stelae.server.frames import only_frame
 from stelae.server.tserver.diffs import reader_of
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.pages import Frames, Pages
-from stelae.server.tserver.snapshots import lead_up_to, settled
+from stelae.server.tserver.snapshots import choose_time
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import In, Order, ScanSpec
@@ -117,10 +117,6 @@ class TabletService:
         _check_values(scan.spec)
         _check_kind(request.kind, scan)
         replica = self._replica(scan.tablet_id)
-        at = settled(scan, replica)
-        if at is not None:
-            self._read_page(request, replica, scan, at)
-            return
 
         def chosen(at: int | StelaeError) -> None:
             if isinstance(at, StelaeError):
@@ -128,10 +124,7 @@ class TabletService:
             else:
                 self._read_page(request, replica, scan, at)
 
-        if scan.at is None:
-            replica.read_index(chosen)
-        else:
-            lead_up_to(self._node, replica, scan.at, chosen)
+        choose_time(self._node, replica, scan, chosen)
 
     def _read_page(self, request: Request, replica: Replica, scan: ScanRequest, at: int) -> None:
         metrics, now_us = self._node.metrics, self._node.turns.now_us

@@ -13,17 +13,66 @@ there is no third:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from stelae.client.messages import ScanRequest
-from stelae.host.hybrid_clock import physical_us
-from stelae.host.node import Node
+from stelae.host.hybrid_clock import ClockSettings, physical_us
 from stelae.host.replica import Replica, ReplicaState
 from stelae.spi.errors import CallerError, ClockError, StelaeError, Unavailable
 
 CONFIRMATIONS_MAX = 64
 """Rounds of a majority that a read waits for entries to be applied; each is a round trip long."""
 
+Chosen = Callable[[int | StelaeError], None]
+"""Gets the time at which a page may be read, or why it may not."""
+
+
+class NodeTime(Protocol):
+    """Gives hybrid timestamps (``HybridClock``)."""
+
+    def now(self) -> int:
+        """Return a timestamp above all that this node has given out or seen; ``ClockError``: it cannot."""
+        ...
+
+
+class NodeConfig(Protocol):
+    """The settings that a read looks at."""
+
+    @property
+    def clock(self) -> ClockSettings:
+        """Section ``[clock]``."""
+        ...
+
+
+class ReadNode(Protocol):
+    """What a read uses of its node."""
+
+    @property
+    def time(self) -> NodeTime:
+        """The node's clock."""
+        ...
+
+    @property
+    def config(self) -> NodeConfig:
+        """The node's settings."""
+        ...
+
+
 _SERVES_NOBODY = (ReplicaState.FAILED, ReplicaState.STOPPING)
+
+
+def choose_time(node: ReadNode, replica: Replica, scan: ScanRequest, done: Chosen) -> None:
+    """Give ``done`` the time at which this replica may serve a page, perhaps before this returns, or an error.
+
+    A scan that names no time and no ``at_least``, and one whose ``at_least`` is not applied here yet, gets a time at
+    which it is linearizable."""
+    at = settled(scan, replica)
+    if at is not None:
+        done(at)
+    elif scan.at is None:
+        replica.read_index(done)
+    else:
+        lead_up_to(node, replica, scan.at, done)
 
 
 def settled(scan: ScanRequest, replica: Replica) -> int | None:
@@ -37,7 +86,7 @@ def settled(scan: ScanRequest, replica: Replica) -> int | None:
     return applied if scan.at_least is not None and 0 < applied >= scan.at_least else None
 
 
-def lead_up_to(node: Node, replica: Replica, at: int, done: Callable[[int | StelaeError], None]) -> None:
+def lead_up_to(node: ReadNode, replica: Replica, at: int, done: Chosen) -> None:
     """Give ``done`` the time ``at`` once a leader may serve it: the second case of the module.
 
     Otherwise an error: ``NotLeader``; ``Unavailable``, for a time a little ahead of this node's clock;
