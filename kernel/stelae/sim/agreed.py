@@ -7,12 +7,14 @@ past, a checksum or the changes of one entry have to be, on every replica and en
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from stelae.rows.checksum import LogicalChecksum
-from stelae.sim.history import Action, Operation, RowErrors
+from stelae.sim.history import SCHEMA, Action, Operation, RowErrors
+from stelae.sim.table import VALUE, Cell, Cells, brought, read_as
 from stelae.spi.ids import OpId
+from stelae.spi.schema import Schema
 
 
 class Place(NamedTuple):
@@ -23,10 +25,15 @@ class Place(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What one operation left of one key; ``None``: no row."""
+    """What one operation left of one key, by column id; ``None``: no row."""
 
     place: Place
-    value: str | None
+    cells: Mapping[int, Cell] | None
+
+    @property
+    def value(self) -> str | None:
+        """What the row's column ``VALUE`` holds; ``None``: no row."""
+        return None if self.cells is None else str(self.cells[VALUE])
 
 
 class Request(Protocol):
@@ -53,6 +60,8 @@ class Agreed:
         self._effects: dict[int, list[Effect]] = {}
         self._indexes: list[int] = []
         self._stamps: list[int] = []
+        self.schemas: dict[int, Schema] = {0: SCHEMA}
+        """Every schema by index of the entry that put it into force, ascending."""
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -75,14 +84,22 @@ class Agreed:
             untaken = {number for number, _ in request.errors}
             for number, row in enumerate(operation.rows):
                 if number not in untaken:
-                    self._change(row.key, place, None if operation.action is Action.DELETE else row.value)
+                    deleted = operation.action is Action.DELETE
+                    self._change(row.key, place, None if deleted else brought(operation, row))
 
-    def _change(self, key: int, place: Place, value: str | None) -> None:
-        """Of several rows of one key in an operation the last one is what can be read."""
+    def schema_applied(self, op_id: OpId, schema: Schema) -> None:
+        """Take over a schema change; what was applied before elsewhere adds nothing."""
+        if op_id.index > max(self.schemas):
+            self.schemas[op_id.index] = schema
+
+    def _change(self, key: int, place: Place, brought: Mapping[int, Cell] | None) -> None:
+        """Cells that a row does not bring stay. Of several rows of one key in an operation the last can be read."""
         effects = self._effects.setdefault(key, [])
+        before = effects[-1].cells if effects else None
         if effects and effects[-1].place == place:
             effects.pop()
-        effects.append(Effect(place, value))
+        cells = brought if brought is None or before is None else {**before, **brought}
+        effects.append(Effect(place, cells))
 
     # -- what follows ----------------------------------------------------------------------------
 
@@ -94,15 +111,21 @@ class Agreed:
         """All effects on a key, in log order."""
         return self._effects.get(key, ())
 
-    def rows(self, index: int | None = None) -> dict[int, str]:
-        """Value by key, in key order, as of the entry at a log index; ``None``: as of the last."""
+    def schema(self, index: int | None = None) -> Schema:
+        """The schema in force at a log index; ``None``: at the last."""
+        return [one for at, one in self.schemas.items() if index is None or at <= index][-1]
+
+    def rows(self, index: int | None = None, schema: Schema | None = None) -> dict[int, Cells]:
+        """Cells by key, in key order, as of the entry at a log index (``None``: as of the last), as they read under
+        a schema (``None``: the one in force there)."""
         found = {}
+        schema = schema or self.schema(index)
         for key in sorted(self._effects):
             effects = self._effects[key]
             if index is not None:
                 effects = effects[: bisect_right(effects, index, key=_entry_of)]
-            if effects and (value := effects[-1].value) is not None:
-                found[key] = value
+            if effects and (cells := effects[-1].cells) is not None:
+                found[key] = read_as(cells, schema)
         return found
 
     def index_at(self, timestamp: int) -> int:
@@ -110,10 +133,10 @@ class Agreed:
         count = bisect_right(self._stamps, timestamp)
         return self._indexes[count - 1] if count else 0
 
-    def checksum(self, index: int | None = None) -> str:
-        """What ``TabletStore.checksum`` has to say as of the entry at a log index."""
+    def checksum(self, index: int | None = None, schema: Schema | None = None) -> str:
+        """What ``TabletStore.checksum`` has to say as of the entry at a log index, under a schema."""
         total = LogicalChecksum()
-        total.add(self.rows(index).items())
+        total.add((key, *cells) for key, cells in self.rows(index, schema).items())
         return total.hex()
 
     def moments(self, until_index: int) -> Sequence[int]:

@@ -28,6 +28,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import chance, stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.historian import Historian
+from stelae.sim.history import SCHEMA
 from stelae.sim.log_model import LogModel
 from stelae.sim.network import Network
 from stelae.sim.peers import Parcel, WatchedNetwork, Wire
@@ -45,14 +46,12 @@ from stelae.sim.world import NodeView
 from stelae.spi.consensus import HardState, Member, TabletConfig
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClusterId, IncarnationId, LogId, NodeId, TabletId
-from stelae.spi.schema import Column, Schema
 from stelae.spi.services import EngineServices
 
 CLUSTER = ClusterId("simulated")
 TABLET = TabletId("tablet")
 LAYOUT = Layout("/node")
 STORE = f"{LAYOUT.data}/{TABLET}"
-SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="value", type="string")), (1,))
 CACHE_BYTES_MAX = 4_096
 """Small, so that replication and apply also read the log."""
 
@@ -343,4 +342,4 @@ class WatchedHardStates:
         self._inner.save(tablet_id, hard_state, committed_config, finished)
 
 
-__all__ = ["LAYOUT", "SCHEMA", "TABLET", "Boot", "Running", "Spans", "Surroundings", "format_node"]
+__all__ = ["LAYOUT", "TABLET", "Boot", "Running", "Spans", "Surroundings", "format_node"]

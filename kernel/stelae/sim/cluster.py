@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.rows.keys import encode_key
-from stelae.rows.operations import operation, runs_of
-from stelae.sim.boot import SCHEMA, TABLET, Surroundings
+from stelae.rows.operations import runs_of
+from stelae.sim.boot import TABLET, Surroundings
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
-from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
+from stelae.sim.front import Front
+from stelae.sim.history import SCHEMA, Answer, AnswerKind, Operation
 from stelae.sim.invariants.convergence import Holdings
 from stelae.sim.network import Network
 from stelae.sim.node import Node
@@ -19,21 +20,20 @@ from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.runs import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
+from stelae.sim.table import VALUE, Cells, encoded
 from stelae.sim.watch import Watch
 from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
-from stelae.spi.write import OpKind, OpResult, WriteReply, WriteRequest, decode_request, encode_request
+from stelae.spi.write import OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
-KINDS = {
-    Action.INSERT: OpKind.INSERT,
-    Action.UPSERT: OpKind.UPSERT,
-    Action.UPDATE: OpKind.UPDATE,
-    Action.DELETE: OpKind.DELETE,
+REFUSALS = {
+    "PAYLOAD_MISMATCH": AnswerKind.MISMATCH,
+    "STALE_SEQUENCE": AnswerKind.STALE,
+    "SCHEMA_MISMATCH": AnswerKind.REFUSED,
 }
-REFUSALS = {"PAYLOAD_MISMATCH": AnswerKind.MISMATCH, "STALE_SEQUENCE": AnswerKind.STALE}
 
 
 class Cluster:
@@ -59,6 +59,7 @@ class Cluster:
         self.nodes = [
             Node(around, scheduler, view, profile.clock_error_us[view.position]) for view in watch.world.nodes
         ]
+        self.front = Front(self.nodes, self._node_ids, self.network, watch)
 
     def start(self) -> None:
         """Start every node."""
@@ -115,7 +116,19 @@ class Cluster:
         first_incomplete: int,
         answer: Callable[[Operation, Answer], None],
     ) -> None:
-        """Send writes of one client in one request."""
+        """Send writes of one client: in one request, if all were made for one version of the schema."""
+        for version in sorted({operation.schema.version for operation in operations}):
+            alike = [operation for operation in operations if operation.schema.version == version]
+            self._write(client, node, alike, first_incomplete, answer)
+
+    def _write(
+        self,
+        client: int,
+        node: int,
+        operations: Sequence[Operation],
+        first_incomplete: int,
+        answer: Callable[[Operation, Answer], None],
+    ) -> None:
         request = _request(operations, first_incomplete)
         count_sent(self._coverage, operations, request.runs)
         data = encode_request(request)
@@ -183,7 +196,7 @@ class Cluster:
             kind = REFUSALS.get(result.refusal, AnswerKind.RETRY)
             return Answer(kind=kind, node=node)
         errors = tuple((error.row, error.code.name) for error in result.errors)
-        return Answer(kind=AnswerKind.DONE, node=node, errors=errors)
+        return Answer(kind=AnswerKind.DONE, node=node, errors=errors, timestamp=result.timestamp)
 
     def _retry(self, node: int, error: StelaeError) -> Answer:
         leader = None
@@ -198,32 +211,22 @@ def _draw_node_ids(seed: int) -> list[NodeId]:
 
 
 def _request(operations: Sequence[Operation], first_incomplete: int) -> WriteRequest:
-    numbered = [
-        (asked.sequence, operation(KINDS[asked.action], [_cells(row, asked.action) for row in asked.rows]))
-        for asked in operations
-    ]
-    client = ClientId(operations[0].client)
-    return WriteRequest(TABLET, client, first_incomplete, SCHEMA.version, runs_of(numbered))
-
-
-def _cells(row: Row, action: Action) -> tuple[int | str, ...]:
-    """What a row brings, of the other column's type where it is unfit."""
-    if action is Action.DELETE:
-        return (str(row.key),) if row.unfit else (row.key,)
-    return row.key, row.key if row.unfit else row.value
+    numbered = [(asked.sequence, encoded(asked)) for asked in operations]
+    client, version = ClientId(operations[0].client), operations[0].schema.version
+    return WriteRequest(TABLET, client, first_incomplete, version, runs_of(numbered))
 
 
 def _value(store: TabletStore, key: int, at: int) -> str | None:
     low = encode_key(SCHEMA, (key,))
     high = encode_key(SCHEMA, (key + 1,))
-    with store.scan(ScanSpec(columns=(2,), key_from=low, key_until=high), at) as cursor:
+    with store.scan(ScanSpec(columns=(VALUE,), key_from=low, key_until=high), at) as cursor:
         rows = [row for batch in cursor for row in batch.to_rows()]
     return str(rows[0][0]) if rows else None
 
 
-def _rows(store: TabletStore) -> dict[int, str]:
+def _rows(store: TabletStore) -> dict[int, Cells]:
     with store.scan(ScanSpec(order=Order.KEY)) as cursor:
-        return {row[0]: row[1] for batch in cursor for row in batch.to_rows()}
+        return {row[0]: row[1:] for batch in cursor for row in batch.to_rows()}
 
 
 def _answer_all(answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]) -> None:

@@ -15,10 +15,12 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.invariants import Scanned
 from stelae.sim.process import Process
+from stelae.sim.table import Cell
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
 from stelae.spi.errors import TooOld
 from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
 from stelae.spi.store import Cursor
 
 PAUSE_US = (50_000, 2_500_000)
@@ -42,14 +44,15 @@ WHOLE: Final = 0.5
 
 @dataclass(slots=True)
 class _Scan:
-    """A scan under way. ``edits``: how many edits had been durable when it began."""
+    """A scan under way. ``edits``: how many edits had been durable when it began; ``schema``: in force then."""
 
     at: int
     floor: int
     order: Order
     cursor: Cursor
     edits: int
-    rows: list[tuple[int, str]] = field(default_factory=list)
+    schema: Schema
+    rows: list[tuple[Cell, ...]] = field(default_factory=list)
 
 
 class Historian:
@@ -86,18 +89,23 @@ class Historian:
             return
         order = pick(self._rng, (Order.KEY, Order.KEY_DESCENDING))
         floor = self._node.floor
+        store = self._replica.applier.store
         try:
-            cursor = self._replica.applier.store.scan(ScanSpec(order=order), at)
+            cursor = store.scan(ScanSpec(order=order), at)
         except TooOld as error:
             self._refused(at, floor, error)
             return
-        self._scan = _Scan(at, floor, order, cursor, self._node.edits)
+        self._scan = _Scan(at, floor, order, cursor, self._node.edits, store.schema)
         self._read(self._scan, whole=chance(self._rng, WHOLE))
 
     def _go_on(self, scan: _Scan) -> None:
         token = scan.cursor.resume_token
         if token is not None and chance(self._rng, RESUMED):
             scan.cursor.close()
+            if self._replica.applier.store.schema != scan.schema:
+                self._scan = None  # Rows of a new cursor would have other columns than those before.
+                self._coverage.hit("snapshot.schema_changed")
+                return
             scan.floor = self._node.floor
             spec = ScanSpec(order=scan.order, after=token)
             try:
@@ -110,7 +118,7 @@ class Historian:
 
     def _read(self, scan: _Scan, *, whole: bool) -> None:
         while (batch := scan.cursor.next_batch(between(self._rng, 1, ROWS_MAX))) is not None:
-            scan.rows += [(row[0], row[1]) for row in batch.to_rows()]
+            scan.rows += batch.to_rows()
             if not whole:
                 return
         self._scan = None
@@ -119,7 +127,7 @@ class Historian:
         if scan.edits != self._node.edits:
             self._coverage.hit("snapshot.over_an_edit")
         rows = scan.rows if scan.order is Order.KEY else scan.rows[::-1]
-        self._watch.scanned(self._node, Scanned(scan.at, scan.floor, tuple(rows)))
+        self._watch.scanned(self._node, Scanned(scan.at, scan.floor, tuple(rows), schema=scan.schema))
 
     def _refused(self, at: int, floor: int, error: TooOld) -> None:
         self._scan = None

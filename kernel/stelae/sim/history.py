@@ -11,6 +11,11 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from stelae.spi.schema import Column, Schema
+
+SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="value", type="string")), (1,))
+"""The first schema of the simulated table."""
+
 
 class Action(StrEnum):
     """What an operation does to its key."""
@@ -23,11 +28,14 @@ class Action(StrEnum):
 
 
 class Row(NamedTuple):
-    """One row of an operation; one that is ``unfit`` brings what its column cannot hold."""
+    """One row of an operation; one that is ``unfit`` brings what its column cannot hold.
+
+    What it brings for columns other than the key and the value is drawn from ``more``."""
 
     key: int
     value: str
     unfit: bool = False
+    more: int = 0
 
 
 RowErrors: TypeAlias = tuple[tuple[int, str], ...]
@@ -43,6 +51,8 @@ class AnswerKind(StrEnum):
     """The same identity was used with another payload."""
     STALE = "stale"
     """A repetition of something that was forgotten as settled."""
+    REFUSED = "refused"
+    """A write or a schema change that was made for another version of the schema: it has no effect, now or later."""
     RETRY = "retry"
     """Not taken, or not known to be taken; ask again, perhaps elsewhere."""
 
@@ -55,6 +65,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         errors: rows of a write that were not taken.
         value: what a read saw; ``None`` for no row.
         leader: position of the node to ask next, if one is known.
+        timestamp: hybrid one at which a write took effect; 0: not known.
     """
 
     kind: AnswerKind
@@ -62,6 +73,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     errors: RowErrors = ()
     value: str | None = None
     leader: int | None = None
+    timestamp: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +85,8 @@ class Operation:
         rows: of a write none or some; of a read the one whose key is asked for.
         imposed: true for a write that reuses the identity of another with another payload.
         settled: true once the client has said that it will not ask for this answer again.
+        schema: version of the schema for which the rows were made.
+        columns: ids of the columns that the rows bring; ``None``: all of the schema, or the key.
         company: sequences of the run in which it was sent last.
         invoked: order of its beginning among all beginnings and ends of the run.
         answered: order of its end; ``None`` while it is open.
@@ -84,6 +98,8 @@ class Operation:
     rows: tuple[Row, ...]
     imposed: bool = False
     settled: bool = False
+    schema: Schema = SCHEMA
+    columns: tuple[int, ...] | None = None
     company: range | None = None
     invoked: int = 0
     answered: int | None = None
@@ -102,10 +118,16 @@ class Operation:
 
 @dataclass(slots=True)
 class History:
-    """All operations of a run."""
+    """All operations of a run.
+
+    Attributes:
+        clock: counts beginnings and ends.
+        timestamp_max: highest hybrid timestamp at which an acknowledged write took effect.
+    """
 
     operations: list[Operation] = field(default_factory=list)
     clock: int = 0
+    timestamp_max: int = 0
 
     def begin(self, operation: Operation) -> None:
         """Record that a client begins an operation."""
@@ -118,7 +140,8 @@ class History:
         self.clock += 1
         operation.answered = self.clock
         operation.answer = answer
+        self.timestamp_max = max(self.timestamp_max, answer.timestamp)
 
     def acknowledged(self) -> list[Operation]:
         """Writes that were answered as done, in the order of their beginnings."""
-        return [o for o in self.operations if o.is_write and o.answer is not None]
+        return [o for o in self.operations if o.is_write and o.answer is not None and o.answer.kind is AnswerKind.DONE]

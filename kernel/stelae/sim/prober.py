@@ -2,12 +2,14 @@
 
 As soon as a new leader serves, the prober reads from it. If another node still believes to lead,
 the prober writes through the new leader and, once that is answered, reads the same key from the
-old one: whatever the old leader answers must be at least as new.
+old one: whatever the old leader answers must be at least as new. It also asks the old one for a
+snapshot as of that write.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 from stelae.sim.draw import below
@@ -25,10 +27,15 @@ ROUNDS_MAX: Final = 4
 
 
 class Prober:
-    """Probes every change of leadership of a run."""
+    """Probes every change of leadership of a run.
 
-    def __init__(self, around: Surroundings, rng: random.Random) -> None:
+    Args:
+        scan: asks a node for a snapshot at a hybrid timestamp.
+    """
+
+    def __init__(self, around: Surroundings, rng: random.Random, scan: Callable[[int, int], None]) -> None:
         self._around = around
+        self._scan = scan
         self._rng = rng
         self._sequence = 0
 
@@ -47,12 +54,15 @@ class Prober:
         operation = self._begin(self._sequence, Action.UPSERT, self._key())
 
         def answered(_: Operation, answer: Answer) -> None:
-            if answer.kind is not AnswerKind.DONE or operation.answered is not None:
+            if answer.kind not in (AnswerKind.DONE, AnswerKind.REFUSED) or operation.answered is not None:
                 return
             self._end(operation, answer)
+            if answer.kind is AnswerKind.REFUSED:
+                return
             for rival in self._rivals(position):
                 self._around.coverage.hit("prober.rival")
                 self._read(rival, operation.rows[0].key)
+                self._scan(rival, answer.timestamp)
             self._challenge(position, rounds - 1)
 
         self._around.tablet.write(NUMBER, position, [operation], 1, answered)
@@ -75,8 +85,9 @@ class Prober:
         self._around.tablet.read(NUMBER, position, operation, answered)
 
     def _begin(self, sequence: int, action: Action, key: int) -> Operation:
-        row = Row(key, f"{NAME}.{sequence}")
-        operation = Operation(client=NAME, sequence=sequence, action=action, rows=(row,))
+        row = Row(key, f"{NAME}.{sequence}", more=sequence)
+        schema = self._around.table.schema
+        operation = Operation(client=NAME, sequence=sequence, action=action, rows=(row,), schema=schema)
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation

@@ -8,6 +8,9 @@ from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.log_profile import draw_logs
 from stelae.sim.store_profile import StoreProfile, draw_store_profile
 
+ALTERED = 0.6
+"""Share of the runs in which the schema changes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -31,6 +34,8 @@ class Profile:
         in_flight_messages_max: unanswered appends per peer.
         queue_bytes_max: bound of the log writer's queue, so that it pushes back at times.
         clock_error_us: how far each node's wall clock is off from the start.
+        writers: how many clients write by production's writer; each has a reader beside it.
+        alter_us: shortest and longest pause between two schema changes; ``None`` in runs without any.
         logs: name of each node's log engine.
         store: of the stores.
         safety_us: length of the phase with faults.
@@ -58,6 +63,8 @@ class Profile:
     in_flight_messages_max: int
     queue_bytes_max: int
     clock_error_us: tuple[int, int, int]
+    writers: int
+    alter_us: tuple[int, int] | None
     logs: tuple[str, ...]
     store: StoreProfile
     safety_us: int
@@ -66,7 +73,7 @@ class Profile:
 
 def draw_profile(seed: int) -> Profile:
     """Return the profile of a seed."""
-    rng = stream(seed, "profile")
+    rng, added = stream(seed, "profile"), stream(seed, "profile/writers")
     low = between(rng, 50, 2_000)
     sync = between(rng, 50, 2_000)
     return Profile(
@@ -95,6 +102,8 @@ def draw_profile(seed: int) -> Profile:
             between(rng, -200_000, 200_000),
             0 if chance(rng, 0.5) else between(rng, -2_000_000, 2_000_000),
         ),
+        writers=between(added, 1, 2),
+        alter_us=(300_000, pick(added, (5_000_000, 15_000_000))) if chance(added, ALTERED) else None,
         logs=draw_logs(seed),
         store=draw_store_profile(seed),
         safety_us=between(rng, 12_000_000, 20_000_000),

@@ -7,8 +7,9 @@ from typing import Final
 
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, skewed
-from stelae.sim.history import Row
+from stelae.sim.history import Action, Operation, Row
 from stelae.sim.profile import Profile
+from stelae.sim.table import KEY, VALUE
 
 ROWS_MAX: Final = 3
 ONE_ROW: Final = 0.5
@@ -16,6 +17,9 @@ ONE_ROW: Final = 0.5
 
 UNFIT: Final = 0.1
 """Share of the writes with a row that does not fit the schema."""
+
+PARTIAL: Final = 0.4
+"""Share of the writes that bring some of the columns only, where the schema has more than the first one had."""
 
 
 class Rows:
@@ -39,9 +43,17 @@ class Rows:
             self._coverage.hit("rows.unfit")
         return tuple(rows)
 
+    def columns_of(self, operation: Operation) -> tuple[int, ...] | None:
+        """Draw which columns a write brings: the key and the value, and perhaps not all others."""
+        others = [column_id for column_id in operation.schema.layout.ids if column_id not in (KEY, VALUE)]
+        if operation.action is Action.DELETE or not others or not chance(self._rng, PARTIAL):
+            return None
+        self._coverage.hit("rows.partial")
+        return (KEY, VALUE, *(column_id for column_id in others if chance(self._rng, 0.5)))
+
     def one(self) -> Row:
         """A row of a drawn key, with a value that no other row of the run carries."""
         self._values += 1
         key = below(self._rng, self._profile.keys)
         padding = skewed(self._rng, 0, self._profile.value_bytes_max)
-        return Row(key, f"{self._name}.{self._values}." + "x" * padding)
+        return Row(key, f"{self._name}.{self._values}." + "x" * padding, more=self._values)

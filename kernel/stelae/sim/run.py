@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from stelae.sim.altering import Alterer, TableView
 from stelae.sim.cluster import Cluster
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
@@ -14,11 +15,13 @@ from stelae.sim.invariants.convergence import Convergence, unresolved
 from stelae.sim.plan import NODES, draw_plan, keep
 from stelae.sim.prober import Prober
 from stelae.sim.profile import draw_profile
+from stelae.sim.reading import Reader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.watch import Watch
 from stelae.sim.workload import Client, Surroundings
 from stelae.sim.world import NodeView, World
+from stelae.sim.writing import Writer
 from stelae.spi.errors import StelaeError
 
 EVENTS_MIN = 5_000
@@ -32,6 +35,9 @@ LIVENESS_US = 60_000_000
 
 AWAY_US = 300_000
 """How long a replica is away that is restarted while nobody writes: less than an election timeout."""
+
+FLUSHED_US = 3_000_000
+"""How long a replica is given at most to flush what came before a schema change while nobody writes."""
 
 LOAD_US = 2_000_000
 """How long clients go on after healing, so that progress is seen."""
@@ -70,30 +76,50 @@ class Simulation:
         self._driver = FaultDriver(
             self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
         )
+        self._table = TableView()
+        self._alterer = Alterer(
+            self._scheduler,
+            self._cluster.front,
+            self._table,
+            self._watch,
+            self._profile,
+            stream(seed, "alterer"),
+            self._coverage,
+        )
         self._clients = self._make_clients(operations_max)
 
-    def _make_clients(self, operations_max: int | None) -> list[Client]:
+    def _make_clients(self, operations_max: int | None) -> list[Client | Writer | Reader]:
         """Return the clients; the prober needs no start, it waits for leaders, as the clients do beside their work."""
-        around = Surroundings(self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage)
-        prober = Prober(around, stream(self._seed, "prober"))
+        around = Surroundings(
+            self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage, self._table
+        )
         clients = [
             Client(around, number, stream(self._seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
         ]
+        front, count = self._cluster.front, range(self._profile.writers)
+        writers = [Writer(around, front, number, self._seed, operations_max) for number in count]
+        readers = [
+            Reader(around, front, writers[number], number, stream(self._seed, f"reader/{number}")) for number in count
+        ]
+        prober = Prober(around, stream(self._seed, "prober"), readers[0].probe)
 
         def leader_serves(position: int) -> None:
             prober.leader_serves(position)
             for client in clients:
                 client.leader_serves(position)
+            for reader in readers:
+                reader.leader_serves(position)
 
         self._watch.leader_serves = leader_serves
-        return clients
+        return [*clients, *writers, *readers]
 
     def run(self) -> RunResult:
         """Run to the end, or to the first violation."""
         self._cluster.start()
         for client in self._clients:
             client.start()
+        self._alterer.start()
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
         if self._watch.violation is None:
@@ -128,7 +154,10 @@ class Simulation:
             self._run_until(self._scheduler.now_us + STEP_US)
         for client in self._clients:
             client.stopping = True
+        self._alterer.stopping = True
         self._become_quiet("healing")
+        if self._watch.violation is None and self._profile.alter_us is not None:
+            self._alter_while_idle()
         if self._watch.violation is None:
             self._restart_one()
         if self._watch.violation is None:
@@ -145,6 +174,12 @@ class Simulation:
             if self._scheduler.now_us > limit_us:
                 self._watch.report("liveness", self._describe_unrest(after))
             self._run_until(self._scheduler.now_us + STEP_US)
+
+    def _alter_while_idle(self) -> None:
+        """Change the schema when all rows are older than it, and wait until stores may have flushed or merged them."""
+        self._alterer.swap()
+        self._become_quiet("a schema change while idle")
+        self._run_until(self._scheduler.now_us + min(FLUSHED_US, 2_000 * self._profile.store.flush_interval_ms))
 
     def _restart_one(self) -> None:
         """End a replica that does not lead while nobody writes: an idle tablet takes it back too."""
@@ -172,12 +207,14 @@ class Simulation:
         node.run(lambda: replica.transfer(None, ended))
 
     def _is_quiet(self) -> bool:
-        return all(client.idle for client in self._clients) and self._cluster.is_level()
+        idle = self._alterer.idle and all(client.idle for client in self._clients)
+        return idle and self._cluster.is_level()
 
     def _describe_unrest(self, after: str) -> str:
         states = [node.describe() for node in self._cluster.nodes]
         waiting = unresolved(self._history.operations)
-        return f"not quiet {LIVENESS_US} us after {after}; open writes {waiting[:9]}; {states}"
+        altering = "" if self._alterer.idle else "; a schema change is open"
+        return f"not quiet {LIVENESS_US} us after {after}; open writes {waiting[:9]}{altering}; {states}"
 
     def _judge_end(self) -> None:
         self._watch.at_end()

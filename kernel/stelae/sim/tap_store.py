@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.runs import count_applied
 from stelae.sim.store_files import StoreFiles
+from stelae.sim.table import Cells
 from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
 from stelae.spi.errors import Full, TooOld
@@ -54,7 +55,8 @@ class StoreTap(TabletStore):
         cls.files.opened()
         if flushed.index:
             cls.watch.coverage.hit("store.opened_at_flushed")
-            cls.watch.checksum(cls.node, cls.engine.name, flushed.index, tap._inner.checksum())
+            inner = tap._inner
+            cls.watch.checksum(cls.node, cls.engine.name, flushed.index, inner.checksum(), inner.schema)
         return tap
 
     @property
@@ -72,6 +74,9 @@ class StoreTap(TabletStore):
         if entries[0].op_id.index <= self.node.applied:
             self.watch.coverage.hit("store.replayed")
         self.node.applied = max(self.node.applied, entries[-1].op_id.index)
+        for entry in entries:
+            if isinstance(entry.change, Schema):
+                self.watch.schema_applied(self.node, entry.op_id, entry.change)
         results = self._inner.apply(entries)
         for entry, result in zip(entries, results, strict=True):
             self.watch.applied(self.node, entry.op_id, self._requests(entry, result))
@@ -156,16 +161,16 @@ class StoreTap(TabletStore):
         """Ask the store now and then what it holds as of an entry, and what the entry changed; after repetitions, too.
 
         What is replayed may be behind the floor that a manifest has kept."""
-        index, stamp = entry.op_id.index, entry.timestamp
+        index, stamp, schema = entry.op_id.index, entry.timestamp, self._inner.schema
         with contextlib.suppress(TooOld):
             if index % CHECKSUM_EVERY == 0:
-                self.watch.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp))
+                self.watch.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp), schema)
             if index % CHANGES_EVERY == 0 or (entry.skip and index % REPEATED_EVERY == 0):
-                rows: dict[int, str | None] = {}
+                rows: dict[int, Cells | None] = {}
                 for changes in self._inner.diff(stamp - 1, stamp, ScanSpec()):
-                    rows |= dict(changes.changed.to_rows())
+                    rows |= {row[0]: row[1:] for row in changes.changed.to_rows()}
                     rows |= dict.fromkeys(key for (key,) in changes.deleted.to_rows())
-                self.watch.changed(self.node, entry.op_id, rows)
+                self.watch.changed(self.node, entry.op_id, rows, schema)
 
     def _requests(self, entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
         payload = entry.change
@@ -212,5 +217,7 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
         client = payload.clients[run.client].client_id
         sequence = run.first_sequence + place
         errors = tuple(sorted(wrong.items()))
-        found.append(AppliedRequest(entry.op_id, number, client, sequence, number in entry.skip, errors))
+        skipped = number in entry.skip
+        digest, version = run.digests[place], payload.schema_version
+        found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest, version))
     return found

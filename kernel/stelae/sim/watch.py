@@ -9,14 +9,16 @@ from typing import Any
 
 from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
-from stelae.sim.history import Answer, Operation
+from stelae.sim.history import SCHEMA, Answer, Operation
 from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Scanned, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
+from stelae.sim.table import Cells
 from stelae.sim.world import Needs, NodeView, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.schema import Schema
 from stelae.spi.wal import Append, Durable, LogState, Outcome
 
 Hook = Callable[..., None]
@@ -54,6 +56,8 @@ class Watch:
         self._on_checksum = self._hooks("on_checksum")
         self._on_changed = self._hooks("on_changed")
         self._on_scanned = self._hooks("on_scanned")
+        self._on_schema = self._hooks("on_schema")
+        self._on_altered = self._hooks("on_altered")
 
     def report(self, invariant: str, detail: str) -> None:
         """Keep a violation, unless there is an earlier one."""
@@ -159,15 +163,26 @@ class Watch:
         for hook in self._on_missing:
             hook(node, names)
 
-    def checksum(self, node: NodeView, engine: str, index: int, checksum: str) -> None:
+    def checksum(self, node: NodeView, engine: str, index: int, checksum: str, schema: Schema = SCHEMA) -> None:
         """A store has said what its rows come to as of an entry."""
         for hook in self._on_checksum:
-            hook(node, engine, index, checksum)
+            hook(node, engine, index, checksum, schema)
 
-    def changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, str | None]) -> None:
+    def changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema = SCHEMA) -> None:
         """A store has said what an entry changed."""
         for hook in self._on_changed:
-            hook(node, op_id, rows)
+            hook(node, op_id, rows, schema)
+
+    def schema_applied(self, node: NodeView, op_id: OpId, schema: Schema) -> None:
+        """A replica is about to apply a schema change."""
+        for hook in self._on_schema:
+            hook(node, op_id, schema)
+        self.world.agreed.schema_applied(op_id, schema)
+
+    def altered(self, schema: Schema, *, taken: bool) -> None:
+        """Whoever asked for a schema change has its answer."""
+        for hook in self._on_altered:
+            hook(schema, taken=taken)
 
     def floor_raised(self, node: NodeView, floor: int) -> None:
         """A store was told a history floor."""
@@ -179,8 +194,8 @@ class Watch:
         for hook in self._on_scanned:
             hook(node, scanned)
 
-    def expected_rows(self) -> dict[int, str]:
-        """Value by key as the agreed writes leave it."""
+    def expected_rows(self) -> dict[int, Cells]:
+        """Cells by key as the agreed writes leave them."""
         return self.world.agreed.rows()
 
     def at_end(self) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from stelae.sim.altering import TableView
 from stelae.sim.company import neighbours
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
-from stelae.sim.history import Action, Answer, AnswerKind, History, Operation, Row
+from stelae.sim.history import SCHEMA, Action, Answer, AnswerKind, History, Operation, Row
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.rows import Rows
@@ -70,6 +71,7 @@ class Surroundings:
     watch: Watch
     profile: Profile
     coverage: Coverage
+    table: TableView
 
 
 class Client:
@@ -87,6 +89,7 @@ class Client:
         self._left = operations_max
         self._name = f"client-{number}"
         self._rows = Rows(self._name, rng, around.profile, around.coverage)
+        self._schema = SCHEMA
         self._sequence = 0
         self._lag = between(rng, 0, 8)
         self._open: dict[int, Operation] = {}
@@ -220,8 +223,12 @@ class Client:
             return
         self._settle(operation, answer)
         del self._open[operation.sequence]
-        self._answered[operation.sequence] = self._answered_last = operation
+        self._answered[operation.sequence] = operation
         self._retry.pop(operation.sequence).cancel()
+        if answer.kind is AnswerKind.REFUSED:
+            self._schema = self._around.table.schema
+            return
+        self._answered_last = operation
         self._perhaps_repeat(operation)
 
     def leader_serves(self, position: int) -> None:
@@ -252,6 +259,7 @@ class Client:
             rows=(self._rows.one(),),
             imposed=True,
             settled=True,
+            schema=self._schema,
         )
 
     def _repeat(self, repeated: Operation, target: int) -> None:
@@ -270,7 +278,9 @@ class Client:
     def _new(self, sequence: int, action: Action, rows: tuple[Row, ...]) -> Operation:
         if self._left is not None:
             self._left = max(0, self._left - 1)
-        operation = Operation(client=self._name, sequence=sequence, action=action, rows=rows)
+        operation = Operation(client=self._name, sequence=sequence, action=action, rows=rows, schema=self._schema)
+        if operation.is_write:
+            operation.columns = self._rows.columns_of(operation)
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation

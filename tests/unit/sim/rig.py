@@ -24,6 +24,7 @@ class Rig:
     def __init__(self) -> None:
         self.world = World(nodes=[NodeView(position) for position in range(3)], now_us=lambda: 0)
         self.watch = Watch(self.world, Scheduler(), Coverage())
+        self._begun: set[tuple[str, int]] = set()
         for node in self.world.nodes:
             self.restart(node.position)
 
@@ -67,7 +68,15 @@ class Rig:
         self.watch.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
 
     def apply(self, position: int, entry: Entry, *requests: AppliedRequest) -> None:
+        """Apply an entry. Writes that the story has not begun are begun first."""
+        for request in requests:
+            if (request.client, request.sequence) not in self._begun:
+                self.invoked(write(request.sequence))
         self.watch.applied(self.world.nodes[position], entry.op_id, requests)
+
+    def invoked(self, operation: Operation) -> None:
+        self._begun.add((operation.client, operation.sequence))
+        self.watch.invoked(operation)
 
     @property
     def violated(self) -> str | None:
@@ -109,7 +118,7 @@ def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
 
 def begin(rig: Rig, operation: Operation, moment: int) -> Operation:
     operation.invoked = moment
-    rig.watch.invoked(operation)
+    rig.invoked(operation)
     return operation
 
 

@@ -89,6 +89,21 @@ def a_store_forgets_its_floor_and_what_it_has_dropped(rig: Rig) -> None:
     scan(rig, 1)
 
 
+def a_scan_is_served_at_a_time_that_a_later_entry_is_below(rig: Rig) -> None:
+    """Whoever serves a time that nobody led up to misses entries that have no place in its log yet."""
+    history(rig)
+    scan(rig, 9, (1, "b"))
+    for position in range(3):
+        rig.append(position, entry(1, 3, timestamp=8))
+    rig.ready(0, commit=3)
+    rig.apply(0, entry(1, 3))
+
+
+def a_reader_does_not_see_its_own_write(rig: Rig) -> None:
+    history(rig)
+    rig.watch.scanned(rig.world.nodes[1], Scanned(1, 0, ((1, "a"),), at_least=2))
+
+
 # -- checksums ------------------------------------------------------------------------------------
 
 
@@ -157,7 +172,7 @@ def a_repetition_changes_a_row_again(rig: Rig) -> None:
     rig.ready(0, commit=3)
     again = OpId(1, 3)
     rig.watch.applied(rig.world.nodes[0], again, [applied(again, 1, skipped=True)])
-    rig.watch.changed(rig.world.nodes[0], again, {1: "a"})
+    rig.watch.changed(rig.world.nodes[0], again, {1: ("a",)})
 
 
 def an_entry_leaves_no_trace(rig: Rig) -> None:
@@ -190,6 +205,8 @@ FAULTY_STORES: dict[str, list[Callable[[Rig], None]]] = {
         a_read_at_the_floor_is_refused,
         a_refusal_names_a_floor_that_never_was,
         a_store_forgets_its_floor_and_what_it_has_dropped,
+        a_scan_is_served_at_a_time_that_a_later_entry_is_below,
+        a_reader_does_not_see_its_own_write,
     ],
     "replica_checksums": [replicas_differ, a_store_comes_back_with_older_rows],
     "flush_durability": [
@@ -217,7 +234,7 @@ def a_life_in_order(rig: Rig) -> None:
     node = rig.world.nodes[0]
     checksum(rig, 1)
     checksum(rig, 2, position=2)
-    rig.watch.changed(node, OpId(1, 2), {1: "b"})
+    rig.watch.changed(node, OpId(1, 2), {1: ("b",)})
     rig.watch.proposed(node, OpId(1, 2))
     rig.watch.saved(node, block(2, results_of(1, 2)), [])
     rig.watch.collect(node, LOG, 2)

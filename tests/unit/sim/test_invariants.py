@@ -9,13 +9,14 @@ import pytest
 
 from stelae.host.hybrid_clock import timestamp
 from stelae.sim.clock import EPOCH_US
-from stelae.sim.history import Action, Answer, AnswerKind, Row
+from stelae.sim.history import SCHEMA, Action, Answer, AnswerKind, Row
 from stelae.sim.invariants import INVARIANTS
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import Needs
 from stelae.spi.consensus import HardState, LogAppend, Outbound, Role, TabletConfig, encode_config
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.schema import Column, Schema
 from stelae.spi.wal import LogState
 from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTLESS, FAULTY_STORES
@@ -193,6 +194,70 @@ def calls_an_open_write_stale(rig: Rig) -> None:
     rig.watch.answered(write(), Answer(kind=AnswerKind.STALE, node=0))
 
 
+def applies_what_nobody_asked_for(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    rig.watch.applied(rig.world.nodes[0], OpId(1, 1), [applied(OpId(1, 1))])
+
+
+def applies_another_payload(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    begin(rig, write(), 1)
+    rig.apply(0, entry(1, 1), msgspec.structs.replace(applied(OpId(1, 1)), digest=1))
+
+
+def refuses_what_took_effect(rig: Rig) -> None:
+    history(rig)
+    rig.watch.answered(write(), Answer(kind=AnswerKind.REFUSED, node=0))
+
+
+def applies_what_was_refused(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    begin(rig, write(), 1)
+    rig.watch.answered(write(), Answer(kind=AnswerKind.REFUSED, node=0))
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
+
+
+def answers_with_the_time_of_another_entry(rig: Rig) -> None:
+    history(rig)
+    rig.watch.answered(write(), Answer(kind=AnswerKind.DONE, node=0, timestamp=2))
+
+
+SECOND = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", nullable=True)), (1,))
+
+
+def alter(rig: Rig, index: int, schema: Schema, position: int = 0) -> None:
+    rig.watch.schema_applied(rig.world.nodes[position], OpId(1, index), schema)
+
+
+def a_schema_skips_a_version(rig: Rig) -> None:
+    alter(rig, 1, msgspec.structs.replace(SECOND, version=3))
+
+
+def a_second_schema_of_a_version_takes_effect(rig: Rig) -> None:
+    alter(rig, 1, SECOND)
+    alter(rig, 2, msgspec.structs.replace(SCHEMA, version=2))
+
+
+def replicas_apply_different_schemas(rig: Rig) -> None:
+    alter(rig, 1, SECOND)
+    alter(rig, 1, msgspec.structs.replace(SCHEMA, version=2), position=1)
+
+
+def a_schema_is_acknowledged_that_is_not_in_force(rig: Rig) -> None:
+    rig.watch.altered(SECOND, taken=True)
+
+
+def a_schema_is_refused_that_is_in_force(rig: Rig) -> None:
+    alter(rig, 1, SECOND)
+    rig.watch.altered(SECOND, taken=False)
+
+
+def rows_of_an_older_schema_take_effect(rig: Rig) -> None:
+    alter(rig, 1, SECOND)
+    committed(rig, entry(1, 1), entry(1, 2))
+    rig.apply(0, entry(1, 2), applied(OpId(1, 2)))
+
+
 def acknowledges_what_was_never_applied(rig: Rig) -> None:
     rig.watch.answered(write(), done())
 
@@ -282,6 +347,19 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         answers_an_error_that_was_not,
         takes_a_row_that_is_unfit,
         calls_an_open_write_stale,
+        applies_what_nobody_asked_for,
+        applies_another_payload,
+        refuses_what_took_effect,
+        applies_what_was_refused,
+        answers_with_the_time_of_another_entry,
+    ],
+    "schema_changes": [
+        a_schema_skips_a_version,
+        a_second_schema_of_a_version_takes_effect,
+        replicas_apply_different_schemas,
+        a_schema_is_acknowledged_that_is_not_in_force,
+        a_schema_is_refused_that_is_in_force,
+        rows_of_an_older_schema_take_effect,
     ],
     "acknowledged_writes": [acknowledges_what_was_never_applied, acknowledged_write_vanishes],
     "linearizability": [
@@ -354,7 +432,7 @@ def test_rows_of_an_operation_change_their_keys_together_and_the_last_of_a_key_s
     begin(rig, operation, 1)
     request = msgspec.structs.replace(applied(OpId(1, 1)), errors=((3, "NOT_FOUND"),))
     rig.apply(0, entry(1, 1), request)
-    assert rig.watch.expected_rows() == {1: "c", 2: "b"}
+    assert rig.watch.expected_rows() == {1: ("c",), 2: ("b",)}
     read(rig, "c")
     assert rig.violated is None
     read(rig, "a")

@@ -18,6 +18,7 @@ from stelae.sim.invariants.log_durability import LogDurability
 from stelae.sim.invariants.log_matching import LogMatching
 from stelae.sim.invariants.persist_before_send import PersistBeforeSend
 from stelae.sim.invariants.replica_checksums import ReplicaChecksums
+from stelae.sim.invariants.schema_changes import SchemaChanges
 from stelae.sim.invariants.snapshot_repeatability import SnapshotRepeatability
 from stelae.sim.invariants.state_machine_safety import StateMachineSafety
 from stelae.sim.invariants.terms_and_votes import TermsAndVotes
@@ -34,6 +35,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LeaderCompleteness,
     ConfigFollowsLog,
     HybridTime,
+    SchemaChanges,
     StateMachineSafety,
     ExactlyOnce,
     FlushDurability,

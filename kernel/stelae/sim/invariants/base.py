@@ -12,12 +12,14 @@ from typing import ClassVar
 import msgspec
 
 from stelae.host.superblock import Superblock
-from stelae.sim.history import Answer, Operation, RowErrors
+from stelae.sim.history import SCHEMA, Answer, Operation, RowErrors
 from stelae.sim.log_model import LogModel
+from stelae.sim.table import Cell, Cells
 from stelae.sim.world import Needs, NodeView, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
+from stelae.spi.schema import Schema
 from stelae.spi.wal import Append, LogState, Outcome
 
 
@@ -37,6 +39,8 @@ class AppliedRequest(msgspec.Struct, frozen=True):
         order: its place within the entry.
         skipped: true when the replica took it for a repetition and changed nothing.
         errors: rows that were not taken.
+        digest: hash of its payload; 0: not known.
+        version: of the schema for which its rows were made.
     """
 
     op_id: OpId
@@ -45,6 +49,8 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     sequence: int
     skipped: bool
     errors: RowErrors
+    digest: int = 0
+    version: int = SCHEMA.version
 
 
 class Scanned(msgspec.Struct, frozen=True):
@@ -53,14 +59,18 @@ class Scanned(msgspec.Struct, frozen=True):
     Attributes:
         at: at or below the timestamp of what the replica had applied.
         floor: the history floor in force when the cursor was opened.
-        rows: keys and values, in key order; ``None``: refused as too old.
+        rows: all columns, the key first, in key order; ``None``: refused as too old.
         told: the floor that the refusal named.
+        schema: the schema under which the rows were read.
+        at_least: what the reader must see is at or below this time, so ``at`` must not be lower.
     """
 
     at: int
     floor: int
-    rows: tuple[tuple[int, str], ...] | None
+    rows: tuple[tuple[Cell, ...], ...] | None
     told: int = 0
+    schema: Schema = SCHEMA
+    at_least: int = 0
 
 
 class Invariant:
@@ -122,11 +132,17 @@ class Invariant:
     def on_missing(self, node: NodeView, names: Sequence[str]) -> None:
         """Files that belong to the durable superblock of a running replica are gone."""
 
-    def on_checksum(self, node: NodeView, engine: str, index: int, checksum: str) -> None:
-        """The logical checksum of a replica's rows as of the entry at an index."""
+    def on_checksum(self, node: NodeView, engine: str, index: int, checksum: str, schema: Schema) -> None:
+        """The logical checksum of a replica's rows as of the entry at an index, as they read under a schema."""
 
-    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, str | None]) -> None:
-        """What one entry has changed in a store: value by key, ``None`` where the row went."""
+    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
+        """What one entry has changed in a store, under a schema: cells by key, ``None`` where the row went."""
+
+    def on_schema(self, node: NodeView, op_id: OpId, schema: Schema) -> None:
+        """A replica is about to apply a schema change."""
+
+    def on_altered(self, schema: Schema, *, taken: bool) -> None:
+        """Whoever asked for a schema change has its answer: it is in force, or was refused for good."""
 
     def on_scanned(self, node: NodeView, scanned: Scanned) -> None:
         """A replica was read at a time in its past."""

@@ -9,6 +9,7 @@ import msgspec
 
 from stelae.sim.history import Operation
 from stelae.sim.invariants.base import Invariant
+from stelae.sim.table import Cells
 
 
 class Holdings(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,14 +18,14 @@ class Holdings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         checksum: the store's, at one timestamp for all replicas.
         results: the exactly-once results table, as bytes.
-        rows: value by key.
+        rows: cells by key.
     """
 
     position: int
     applied: int
     checksum: str
     results: bytes
-    rows: dict[int, str]
+    rows: dict[int, Cells]
 
 
 class Convergence(Invariant):
@@ -33,7 +34,7 @@ class Convergence(Invariant):
     name: ClassVar[str] = "convergence"
     source: ClassVar[str] = "architecture.md section 2; issue: replicas agree"
 
-    def judge(self, holdings: Sequence[Holdings], expected: dict[int, str]) -> None:
+    def judge(self, holdings: Sequence[Holdings], expected: dict[int, Cells]) -> None:
         """Compare all live replicas with each other, and with a replay of the agreed writes."""
         first = holdings[0]
         for other in holdings[1:]:

@@ -10,15 +10,18 @@ from stelae.host.results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.sim.history import Answer, AnswerKind, Operation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant
+from stelae.sim.table import Cells, digest
 from stelae.sim.world import NodeView, World
 from stelae.spi.ids import ClientId, OpId
+from stelae.spi.schema import Schema
 
 
 class ExactlyOnce(Invariant):
     """One effect per (client, sequence), and every repetition gets the first answer.
 
-    In the rows, too: an entry changes what the operations say that it was first to bring, and nothing else. And for
-    ever: a superblock that calls an entry flushed knows every identity that took effect up to it."""
+    Only a write that its client began takes effect, with the payload that the client gave it, and never one that was
+    refused. In the rows, too: an entry changes what the operations say that it was first to bring, and nothing else.
+    And for ever: a superblock that calls an entry flushed knows every identity that took effect up to it."""
 
     name: ClassVar[str] = "exactly_once"
     source: ClassVar[str] = "durability.md rule 16; behaviours.md C17"
@@ -28,24 +31,45 @@ class ExactlyOnce(Invariant):
         self._effects: dict[tuple[str, int], tuple[OpId, RowErrors]] = {}
         self._order: list[tuple[OpId, str, int]] = []
         """The same in log order: replicas apply, and somebody is first, from one entry to the next."""
+        self._begun: dict[tuple[str, int], Operation] = {}
+        self._refused: set[tuple[str, int]] = set()
+
+    def on_invoked(self, operation: Operation) -> None:
+        """Remember what each identity means."""
+        if operation.is_write:
+            self._begun[operation.client, operation.sequence] = operation
 
     def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """An identity that already took effect at another place must be skipped."""
         for request in requests:
             identity = (request.client, request.sequence)
             if request.skipped:
-                if identity not in self._effects:
+                fenced = request.version != self.world.agreed.schema(op_id.index).version
+                if identity not in self._effects and not fenced:
                     self.fail(f"node {node.position} skips {identity}, which never took effect")
                 continue
             if identity not in self._effects:
                 self._order.append((op_id, *identity))
+                self._judge_effect(node, request)
             effect = self._effects.setdefault(identity, (op_id, request.errors))
             if effect[0] != op_id:
                 self.fail(f"node {node.position} applies {identity} at {op_id}, it already took effect at {effect[0]}")
 
-    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, str | None]) -> None:
+    def _judge_effect(self, node: NodeView, request: AppliedRequest) -> None:
+        """The first effect of an identity is that of a write that was begun, and not refused."""
+        identity = (request.client, request.sequence)
+        begun = self._begun.get(identity)
+        if begun is None:
+            self.fail(f"node {node.position} applies {identity} at {request.op_id}, no client has begun it")
+        elif request.digest and request.digest != digest(begun):
+            self.fail(f"node {node.position} applies {identity} at {request.op_id} with a payload that is not its own")
+        elif identity in self._refused:
+            self.fail(f"node {node.position} applies {identity} at {request.op_id}, its client was told of no effect")
+
+    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
         """What an entry did to the rows is what its operations did that were not repetitions."""
-        before, after = self.world.agreed.rows(op_id.index - 1), self.world.agreed.rows(op_id.index)
+        agreed = self.world.agreed
+        before, after = agreed.rows(op_id.index - 1, schema), agreed.rows(op_id.index, schema)
         expected = {key: after.get(key) for key in {*before, *after} if before.get(key) != after.get(key)}
         # Rows that are the same before and after may be among those that a store calls changed.
         found = {key: value for key, value in rows.items() if before.get(key) != value}
@@ -76,12 +100,22 @@ class ExactlyOnce(Invariant):
             effect = self._effects.get(identity)
             if effect is not None and effect[1] != answer.errors:
                 self.fail(f"{identity} is answered {answer.errors}, its effect was {effect[1]}")
+            elif effect is not None and answer.timestamp not in (0, self._stamp_of(effect[0])):
+                self.fail(f"{identity} is answered as of {answer.timestamp}, it took effect at {effect[0]}")
             elif [place for place, code in answer.errors if code == "BAD_VALUE"] != operation.unfit:
                 self.fail(f"{identity} is answered {answer.errors}, its unfit rows are {operation.unfit}")
         elif answer.kind is AnswerKind.MISMATCH and not operation.imposed:
             self.fail(f"{identity} is refused as another payload, it is the first")
         elif answer.kind is AnswerKind.STALE and not operation.settled:
             self.fail(f"{identity} is called stale; its client has not settled it")
+        elif answer.kind is AnswerKind.REFUSED and not operation.imposed:
+            self._refused.add(identity)
+            if identity in self._effects:
+                self.fail(f"{identity} is refused, it took effect at {self._effects[identity][0]}")
+
+    def _stamp_of(self, op_id: OpId) -> int:
+        entry = self.world.entries.get(op_id)
+        return entry.timestamp if entry is not None else 0
 
 
 def _index_of(effect: tuple[OpId, str, int]) -> int:

@@ -77,10 +77,10 @@ class Linearizability(Invariant):
         """Find the first place from ``floor`` on as of which the key reads like the answer."""
         current, since = None, START
         key = operation.rows[0].key
-        for place, value in self.world.agreed.effects(key):
-            if place > floor and answer.value == current:
+        for effect in self.world.agreed.effects(key):
+            if effect.place > floor and answer.value == current:
                 break
-            current, since = value, place
+            current, since = effect.value, effect.place
         if current == answer.value:
             return max(since, START)
         self.fail(
@@ -91,10 +91,12 @@ class Linearizability(Invariant):
 
 
 def _calls(operation: Operation) -> Iterator[tuple[int, Call]]:
-    """What an operation was to each of its keys. A read without an answer was nothing; nor was an unfit row."""
+    """What an operation was to each of its keys. A read without an answer was nothing; nor was an unfit row, nor a
+    write that was refused."""
     answer = operation.answer
     known = answer is not None and answer.kind is AnswerKind.DONE
-    if not operation.is_write and not known:
+    refused = answer is not None and answer.kind is AnswerKind.REFUSED
+    if refused or (not operation.is_write and not known):
         return
     errors = dict(answer.errors) if answer is not None else {}
     steps: dict[int, list[Step]] = {}

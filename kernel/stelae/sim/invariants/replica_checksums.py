@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import NodeView, World
+from stelae.spi.schema import Schema
 
 
 class ReplicaChecksums(Invariant):
@@ -20,15 +21,15 @@ class ReplicaChecksums(Invariant):
 
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
-        self._seen: dict[int, tuple[str, str]] = {}
+        self._seen: dict[tuple[int, int], tuple[str, str]] = {}
 
-    def on_checksum(self, node: NodeView, engine: str, index: int, checksum: str) -> None:
+    def on_checksum(self, node: NodeView, engine: str, index: int, checksum: str, schema: Schema) -> None:
         """Compare with the replica that was there first, and with the agreed writes."""
         who = f"{engine} on node {node.position}"
-        first, known = self._seen.setdefault(index, (who, checksum))
+        first, known = self._seen.setdefault((index, schema.version), (who, checksum))
         if known != checksum:
             self.fail(f"{who} has checksum {checksum} as of {index}, {first} has {known}")
             return
-        expected = self.world.agreed.checksum(index)
+        expected = self.world.agreed.checksum(index, schema)
         if checksum != expected:
             self.fail(f"{who} has checksum {checksum} as of {index}, the agreed writes have {expected}")

@@ -1,0 +1,229 @@
+"""Whoever changes the table's schema while clients write, as a master does: step by step, by the masters' own code.
+
+A change is sent to whoever leads until it is answered. At times a rival sends another schema of the same version, as
+a deposed master may: exactly one of the two takes effect. Clients are told the newest schema that was acknowledged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stelae.client.master_names import TableId, TableState
+from stelae.client.master_requests import AddColumn, AlterStep, AlterTable, DropColumn, RenameColumn
+from stelae.partition.schema import PartitionSchema
+from stelae.server.master.alter import Altered
+from stelae.server.master.catalog import Catalog
+from stelae.server.master.records import TableRecord
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import below, between, chance, pick, skewed
+from stelae.sim.front import Front
+from stelae.sim.history import SCHEMA
+from stelae.sim.plan import NODES
+from stelae.sim.profile import Profile
+from stelae.sim.scheduler import Scheduler, Timer
+from stelae.sim.table import KEY, VALUE
+from stelae.sim.watch import Watch
+from stelae.spi.errors import NotLeader, SchemaMismatch, StelaeError
+from stelae.spi.ids import NodeId
+from stelae.spi.schema import Column, Schema
+
+NUMBER: Final = 80
+"""Its place on the network, behind all writers."""
+
+COLUMNS_MAX: Final = 6
+STEPS_MAX: Final = 3
+RIVALS: Final = 0.3
+"""Share of the changes that another change of the same version competes with."""
+
+DROPS: Final = True
+"""Whether columns are dropped."""
+
+NAMES: Final = ("a", "b", "c", "d", "e", "f", "g")
+KINDS: Final[tuple[tuple[str, bool, int | str | None], ...]] = (
+    ("int64", True, None),
+    ("int64", False, 7),
+    ("string", True, "-"),
+    ("string", False, "none"),
+)
+"""Type, nullable and default of the columns that are added."""
+
+
+@dataclass(slots=True)
+class TableView:
+    """What clients are told of the table.
+
+    Attributes:
+        schema: the newest that was acknowledged.
+        next_column_id: above every id ever given out.
+    """
+
+    schema: Schema = SCHEMA
+    next_column_id: int = field(default=len(SCHEMA.columns) + 1)
+
+    def changed(self, steps: Sequence[AlterStep]) -> tuple[Schema, int]:
+        """Return the next schema after some steps, and the next column id."""
+        record = TableRecord(
+            table_id=TableId("table"),
+            name="table",
+            state=TableState.RUNNING,
+            schema=self.schema.to_bytes(),
+            partition_schema=PartitionSchema().to_bytes(),
+            replication_factor=NODES,
+            consensus="raft",
+            next_column_id=self.next_column_id,
+            changed_us=0,
+        )
+        altered = Altered(Catalog.empty(), record)
+        altered.take(AlterTable(table="table", steps=tuple(steps)))
+        return altered.schema(), altered.next_column_id
+
+
+class Alterer:
+    """Changes the schema now and then.
+
+    Args:
+        table: told of every change that is acknowledged.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        front: Front,
+        table: TableView,
+        watch: Watch,
+        profile: Profile,
+        rng: random.Random,
+        coverage: Coverage,
+    ) -> None:
+        self._scheduler = scheduler
+        self._front = front
+        self._table = table
+        self._watch = watch
+        self._profile = profile
+        self._rng = rng
+        self._coverage = coverage
+        self._target = below(rng, NODES)
+        self._open: list[Schema] = []
+        self._timers: dict[bytes, Timer] = {}
+        self.stopping = False
+
+    @property
+    def idle(self) -> bool:
+        """True when no change waits for an answer."""
+        return not self._open
+
+    def start(self) -> None:
+        """Begin to act, now and then, until ``stopping``; not at all in runs without schema changes."""
+        if self._profile.alter_us is not None:
+            pause_us = skewed(self._rng, *self._profile.alter_us)
+            self._scheduler.after(pause_us, "alterer.act", self._act)
+
+    def swap(self) -> None:
+        """Add a column and drop another in one step, in runs with schema changes: as many columns as before."""
+        columns = list(self._table.schema.columns)
+        extra = [column for column in columns if column.id not in (KEY, VALUE)]
+        if self._profile.alter_us is not None and self.idle and extra and DROPS:
+            self._coverage.hit("alter.swap")
+            kind, nullable, default = pick(self._rng, KINDS)
+            name = _free(self._rng, columns)
+            self._begin([AddColumn(name, kind, nullable, default), DropColumn(pick(self._rng, extra).name)])
+
+    def _act(self) -> None:
+        if self.stopping:
+            return
+        if self.idle:
+            rival = chance(self._rng, RIVALS)
+            self._begin(self._steps(), self._steps() if rival else None)
+        self.start()
+
+    def _begin(self, steps: Sequence[AlterStep], rival: Sequence[AlterStep] | None = None) -> None:
+        changes = [self._table.changed(steps)]
+        if rival is not None:
+            changes.append(self._table.changed(rival))
+        self._table.next_column_id = max(next_id for _, next_id in changes)
+        self._open = [*{schema.to_bytes(): schema for schema, _ in changes if schema != self._table.schema}.values()]
+        for schema in self._open:
+            self._send(schema)
+
+    def _send(self, schema: Schema) -> None:
+        data = schema.to_bytes()
+
+        def answered(error: StelaeError | None) -> None:
+            self._answered(schema, error)
+
+        self._front.alter(NUMBER, self._target, data, answered)
+        t_us = self._profile.election_timeout_ms * 1_000
+        self._again(schema, between(self._rng, t_us // 2, t_us * 2), elsewhere=True)
+
+    def _again(self, schema: Schema, wait_us: int, *, elsewhere: bool) -> None:
+        data = schema.to_bytes()
+        if data in self._timers:
+            self._timers[data].cancel()
+
+        def resend() -> None:
+            self._coverage.hit("alter.retry")
+            if elsewhere:
+                self._target = below(self._rng, NODES)
+            self._send(schema)
+
+        self._timers[data] = self._scheduler.after(wait_us, "alterer.retry", resend)
+
+    def _answered(self, schema: Schema, error: StelaeError | None) -> None:
+        if schema not in self._open:
+            return
+        if error is not None and not isinstance(error, SchemaMismatch):
+            leader = error.leader if isinstance(error, NotLeader) else None
+            self._target = below(self._rng, NODES) if leader is None else self._front.node_ids.index(NodeId(leader))
+            self._again(schema, skewed(self._rng, 1_000, 60_000), elsewhere=False)
+            return
+        self._open.remove(schema)
+        self._timers.pop(schema.to_bytes()).cancel()
+        self._coverage.hit("alter.done" if error is None else "alter.refused")
+        if error is None:
+            self._table.schema = schema
+        self._watch.altered(schema, taken=error is None)
+
+    def _steps(self) -> list[AlterStep]:
+        """Draw the steps of one change; a name that was dropped may come back, with another id."""
+        columns = list(self._table.schema.columns)
+        steps: list[AlterStep] = []
+        for _ in range(between(self._rng, 1, STEPS_MAX)):
+            step = self._step(columns)
+            if step is not None:
+                steps.append(step)
+                self._coverage.hit(f"alter.{type(step).__name__.lower()}")
+        kinds = {type(step) for step in steps}
+        if {AddColumn, DropColumn} <= kinds:
+            self._coverage.hit("alter.add_and_drop")
+        return steps or [RenameColumn(columns[-1].name, _free(self._rng, columns))]
+
+    def _step(self, columns: list[Column]) -> AlterStep | None:
+        """Draw a step and take it on ``columns``."""
+        extra = [column for column in columns if column.id not in (KEY, VALUE)]
+        share = self._rng.random()
+        if share < 0.45 and len(columns) < COLUMNS_MAX:
+            kind, nullable, default = pick(self._rng, KINDS)
+            name = _free(self._rng, columns)
+            # Ids of columns that are not made yet do not matter here: they are told from the two fixed ones.
+            columns.append(Column(id=1 << 30 | len(columns), name=name, type=kind, nullable=nullable, default=default))
+            return AddColumn(name, kind, nullable, default)
+        if share < 0.8 and extra and DROPS:
+            dropped = pick(self._rng, extra)
+            columns.remove(dropped)
+            return DropColumn(dropped.name)
+        if share >= 0.8:
+            place = between(self._rng, 1, len(columns) - 1)
+            before, name = columns[place], _free(self._rng, columns)
+            columns[place] = Column(
+                id=before.id, name=name, type=before.type, nullable=before.nullable, default=before.default
+            )
+            return RenameColumn(before.name, name)
+        return None
+
+
+def _free(rng: random.Random, columns: Sequence[Column]) -> str:
+    """Draw a name that no column has."""
+    taken = {column.name for column in columns}
+    return pick(rng, [name for name in NAMES if name not in taken])

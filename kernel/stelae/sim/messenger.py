@@ -1,0 +1,86 @@
+"""The client's end of the network for a writer that is production's own: its ports, in virtual time.
+
+As with the real messenger, every attempt has one outcome: the first answer, or an error when none came in time. What
+arrives later is dropped. Some attempts end early, as when a connection is lost: the node may have taken the request."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from stelae.client.messages import NoSuchTablet
+from stelae.client.writer_core import ATTEMPT_MS
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import between, chance
+from stelae.sim.front import Front
+from stelae.sim.profile import Profile
+from stelae.sim.scheduler import Scheduler
+from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
+from stelae.spi.ids import NodeId
+from stelae.spi.services import Buffer
+
+CONNECTION_LOST: Final = 0.4
+"""Share of the attempts that end early when no answer comes soon."""
+
+
+class VirtualMessenger:
+    """The ports of one writer (``stelae.client.writer_core.WriterPorts``).
+
+    Attributes:
+        answering: position of the node whose answer is being taken.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, front: Front, number: int, rng: random.Random, profile: Profile, coverage: Coverage
+    ) -> None:
+        self._scheduler = scheduler
+        self._front = front
+        self._number = number
+        self._rng = rng
+        self._profile = profile
+        self._coverage = coverage
+        self._label = f"writer-{number}"
+        self.answering = 0
+
+    def now_s(self) -> float:
+        """Virtual seconds since the start of the run."""
+        return self._scheduler.now_us / 1_000_000
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        """Run ``call`` after so many virtual seconds."""
+        return self._scheduler.after(int(delay_s * 1_000_000), f"{self._label}.later", call)
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Run ``call`` as the next event."""
+        self._scheduler.after(0, f"{self._label}.turn", call)
+
+    def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
+        """Send a request; ``answered`` runs once."""
+        node = self._front.node_ids.index(to)
+        t_us = self._profile.election_timeout_ms * 1_000
+        open_ = True
+
+        def once(answer: Buffer | StelaeError) -> None:
+            nonlocal open_
+            if open_:
+                open_ = False
+                timer.cancel()
+                self.answering = node
+                answered(answer)
+
+        if chance(self._rng, CONNECTION_LOST):
+            error: StelaeError = Unavailable("the connection was lost")
+            wait_us = between(self._rng, t_us // 4, t_us)
+        else:
+            error, wait_us = DeadlineExceeded("no answer to write within its deadline"), ATTEMPT_MS * 1_000
+
+        def give_up() -> None:
+            self._coverage.hit(f"writer.attempt_{error.code.lower()}")
+            once(error)
+
+        timer = self._scheduler.after(wait_us, f"{self._label}.attempt", give_up)
+        self._front.write(self._number, node, request, once)
+
+    def ask_if_gone(self, error: NoSuchTablet) -> None:
+        """The simulated tablet is never dropped."""

@@ -1,0 +1,189 @@
+"""A client that writes by production's own writer: ``stelae.client.writer_core`` in virtual time.
+
+The modelled clients (``workload``) repeat and misuse identities on purpose. This one is an honest program: it awaits
+its writes, gives up on some, and when the schema has changed goes on with another writer, as ``stelae.client.Tablet``
+does. Whether each operation has the outcome that it was told is for the invariants to say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stelae.client.leader import LeaderTracker
+from stelae.client.writer_core import WriterCore
+from stelae.sim.boot import TABLET
+from stelae.sim.draw import between, chance, pick, skewed, stream
+from stelae.sim.front import Front
+from stelae.sim.history import SCHEMA, Answer, AnswerKind, Operation
+from stelae.sim.messenger import VirtualMessenger
+from stelae.sim.rows import Rows
+from stelae.sim.table import encoded
+from stelae.sim.workload import WRITES, Surroundings
+from stelae.spi.errors import DeadlineExceeded, StelaeError
+from stelae.spi.ids import ClientId
+from stelae.spi.write import OpResult
+
+FIRST_NUMBER: Final = 60
+"""Place on the network of the first writer, behind the modelled clients."""
+
+BATCH_MAX: Final = 4
+IN_FLIGHT_MAX: Final = 8
+
+TIED: Final = 0.3
+"""Share of the operations of a batch that must travel with the one before."""
+
+HURRIED: Final = 0.15
+"""Share of the writes with a timeout below ``HURRIED_S``: most outcomes that stay unknown are of these."""
+
+HURRIED_S: Final = 2.0
+
+PATIENT_S: Final = 250.0
+"""Longer than the liveness phase: a patient write that gets no outcome is a violation of liveness."""
+
+LET_GO: Final = 0.03
+"""Share of the writes whose future is cancelled a little later."""
+
+REFUSALS: Final = {
+    "PAYLOAD_MISMATCH": AnswerKind.MISMATCH,
+    "STALE_SEQUENCE": AnswerKind.STALE,
+    "SCHEMA_MISMATCH": AnswerKind.REFUSED,
+}
+
+
+class Writer:
+    """One client.
+
+    Args:
+        number: from 0.
+        operations_max: how many operations it begins at most; ``None`` for no bound.
+    """
+
+    def __init__(self, around: Surroundings, front: Front, number: int, seed: int, operations_max: int | None) -> None:
+        self._around = around
+        self._front = front
+        self._rng = stream(seed, f"writer/{number}")
+        self._left = operations_max
+        self._name = f"writer-{number}"
+        self._rows = Rows(self._name, self._rng, around.profile, around.coverage)
+        rng = stream(seed, f"writer/{number}/messenger")
+        place = FIRST_NUMBER + number
+        self._messenger = VirtualMessenger(around.scheduler, front, place, rng, around.profile, around.coverage)
+        self._core_rng = stream(seed, f"writer/{number}/core")
+        self._schema = SCHEMA
+        self._writers = 0
+        self._client = ""
+        self._core = self._new_core()
+        self._open: set[_Outcome] = set()
+        self.stopping = False
+        self.timestamp = 0
+        """Highest hybrid timestamp that it was told."""
+
+    @property
+    def idle(self) -> bool:
+        """True when no write waits for an outcome."""
+        return not self._open
+
+    def start(self) -> None:
+        """Begin to act, now and then, until ``stopping``."""
+        think_us = skewed(self._rng, *self._around.profile.think_us)
+        self._around.scheduler.after(think_us, f"{self._name}.act", self._act)
+
+    def _act(self) -> None:
+        if self.stopping or self._left == 0:
+            return
+        room = IN_FLIGHT_MAX - len(self._open)
+        for place in range(between(self._rng, 0, min(BATCH_MAX, room))):
+            self._write(follows=place > 0 and chance(self._rng, TIED))
+        self.start()
+
+    def _write(self, *, follows: bool) -> None:
+        rng = self._rng
+        if self._left is not None:
+            self._left = max(0, self._left - 1)
+        operation = Operation(
+            client=self._client, sequence=0, action=pick(rng, WRITES), rows=self._rows.of_write(), schema=self._schema
+        )
+        operation.columns = self._rows.columns_of(operation)
+        timeout_s = HURRIED_S * rng.random() + 0.01 if chance(rng, HURRIED) else PATIENT_S
+        outcome = _Outcome(self, operation)
+        operation.sequence = self._core.write(encoded(operation), timeout_s, outcome, follows=follows)
+        self._open.add(outcome)
+        self._around.history.begin(operation)
+        self._around.watch.invoked(operation)
+        if chance(rng, LET_GO):
+            delay_us = skewed(rng, 1_000, 1_000_000)
+            self._around.scheduler.after(delay_us, f"{self._name}.let_go", outcome.let_go)
+
+    def answered(self, outcome: _Outcome, result: OpResult) -> None:
+        """An operation has its result."""
+        operation = outcome.operation
+        self._open.discard(outcome)
+        kind = REFUSALS.get(result.refusal, AnswerKind.DONE)
+        if result.refusal and kind is AnswerKind.DONE:
+            self._around.watch.report("no_exception", f"{self._name}: a write is refused: {result.refusal}")
+        errors = tuple((error.row, error.code.name) for error in result.errors)
+        answer = Answer(kind=kind, node=self._messenger.answering, errors=errors, timestamp=result.timestamp)
+        self._around.coverage.hit(f"writer.{kind}")
+        self._around.history.end(operation, answer)
+        self._around.watch.answered(operation, answer)
+        self.timestamp = max(self.timestamp, result.timestamp)
+        if kind is AnswerKind.REFUSED and self._around.table.schema.version > self._schema.version:
+            self._schema = self._around.table.schema
+            self._core = self._new_core()
+
+    def ended(self, outcome: _Outcome, error: StelaeError) -> None:
+        """An operation ends without a result: nobody knows whether it has, or will have, an effect."""
+        self._open.discard(outcome)
+        if isinstance(error, DeadlineExceeded):
+            self._around.coverage.hit("writer.unknown")
+        else:
+            self._around.watch.report("no_exception", f"{self._name}: a write ends with {error!r}")
+
+    def let_go(self, outcome: _Outcome) -> None:
+        """Nobody waits for an operation any more."""
+        self._open.discard(outcome)
+        self._around.coverage.hit("writer.let_go")
+
+    def _new_core(self) -> WriterCore:
+        """Return a writer for the present schema, under a client id of its own."""
+        self._writers += 1
+        self._client = f"{self._name}-{self._writers}"
+        members = sorted(self._front.node_ids, key=lambda _: self._core_rng.random())
+        return WriterCore(
+            self._messenger,
+            LeaderTracker(members),
+            tablet_id=TABLET,
+            client_id=ClientId(self._client),
+            schema_version=self._schema.version,
+            rng=self._core_rng,
+        )
+
+
+class _Outcome:
+    """Receives the outcome of one operation (``writer_core.Waiter``), as a future does."""
+
+    def __init__(self, writer: Writer, operation: Operation) -> None:
+        self._writer = writer
+        self._done = False
+        self.operation = operation
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: OpResult, /) -> None:
+        self._end()
+        self._writer.answered(self, result)
+
+    def set_exception(self, error: StelaeError, /) -> None:
+        self._end()
+        self._writer.ended(self, error)
+
+    def let_go(self) -> None:
+        """Cancel it, if it has no outcome yet."""
+        if not self._done:
+            self._done = True
+            self._writer.let_go(self)
+
+    def _end(self) -> None:
+        if self._done:
+            raise RuntimeError("an operation was given a second outcome")
+        self._done = True
