@@ -103,21 +103,21 @@ def apply_when_appended(original: Original, self: Any, entries: Any, replace_fro
         self.applier.commit_to(entries[-1].op_id.index)
 
 
-def admit_everything(original: Original, self: Any, payload: Any, timestamp: int) -> Any:
-    admission = original(self, payload, timestamp)
+def admit_everything(original: Original, self: Any, payload: Any, timestamp: int, *refusal: Any) -> Any:
+    admission = original(self, payload, timestamp, *refusal)
     admission.skip = frozenset()
     return admission
 
 
-def skip_runs_whole(original: Original, self: Any, payload: Any, timestamp: int) -> Any:
-    admission = original(self, payload, timestamp)
+def skip_runs_whole(original: Original, self: Any, payload: Any, timestamp: int, *refusal: Any) -> Any:
+    admission = original(self, payload, timestamp, *refusal)
     known = [operations for operations in _operations(payload) if not admission.skip.isdisjoint(operations)]
     admission.skip = admission.skip.union(*known)
     return admission
 
 
-def admit_runs_whole(original: Original, self: Any, payload: Any, timestamp: int) -> Any:
-    admission = original(self, payload, timestamp)
+def admit_runs_whole(original: Original, self: Any, payload: Any, timestamp: int, *refusal: Any) -> Any:
+    admission = original(self, payload, timestamp, *refusal)
     partly = [operations for operations in _operations(payload) if not admission.skip >= set(operations)]
     admission.skip = admission.skip.difference(*partly)
     return admission

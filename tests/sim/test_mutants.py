@@ -8,11 +8,14 @@ import pytest
 
 from stelae.sim.invariants import INVARIANTS
 from stelae.sim.run import run_seed
+from tests.sim.client_mutants import CLIENT_MUTANTS
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.planting import planted, resolve
 
+ALL = (*MUTANTS, *CLIENT_MUTANTS)
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught_by_its_invariant(
     mutant: Mutant, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -35,6 +38,8 @@ def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach
     assert len(MUTANTS) >= 20
     assert sum(mutant.target.startswith(drivers) for mutant in MUTANTS) >= 4
     assert sum(mutant.target.startswith(stores) for mutant in MUTANTS) >= 8
+    assert sum(mutant.target.startswith("stelae.client") for mutant in CLIENT_MUTANTS) >= 6
+    assert sum(mutant.target.startswith("stelae.server.tserver.snapshots") for mutant in CLIENT_MUTANTS) >= 4
     broken = [mutant.rule.replace(",", " ") for mutant in MUTANTS]
     rules = {number for text in broken if "durability" in text for number in text.split()}
     assert {"1", "3", "4", "5", "6", "9", "11", "14", "16", "24", "32"} <= rules
@@ -42,7 +47,7 @@ def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach
 
 def test_every_mutant_names_an_invariant_and_a_function_that_exist() -> None:
     known = {"liveness"} | {invariant.name for invariant in INVARIANTS}
-    for mutant in MUTANTS:
+    for mutant in ALL:
         assert mutant.invariant in known
         resolve(mutant.target)
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({mutant.name for mutant in ALL}) == len(ALL)

@@ -1,0 +1,136 @@
+"""What the mutants of ``client_mutants`` put in place of the product's functions.
+
+Each takes the original function first, then the arguments of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from stelae.host.replica import ReplicaState
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.log import EntryKind
+from stelae.spi.schema import Schema
+from stelae.spi.write import Answer, OpResult, WriteReply, refused
+
+Original = Callable[..., Any]
+
+
+# -- the client's writer --------------------------------------------------------------------------
+
+
+def first_incomplete_of_the_batch(original: Original, request: Any) -> bytes:
+    first = request.runs[0].first_sequence
+    return bytes(original(msgspec.structs.replace(request, first_incomplete=first)))
+
+
+def first_incomplete_above_the_batch(original: Original, request: Any) -> bytes:
+    last = request.runs[-1]
+    return bytes(
+        original(msgspec.structs.replace(request, first_incomplete=last.first_sequence + max(1, len(last.ops) - 1)))
+    )
+
+
+def number_anew(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+    for op in batch:
+        if self._pending.pop(op.sequence, None) is not None:
+            self._last_sequence = op.sequence = self._last_sequence + 1
+            self._pending[op.sequence] = op
+    original(self, batch, pause=pause)
+
+
+def answer_the_next_operation(original: Original, self: Any, batch: Any, reply: Any) -> None:
+    moved = [msgspec.structs.replace(answer, first_sequence=answer.first_sequence + 1) for answer in reply.answers]
+    original(self, batch, WriteReply(moved))
+
+
+def report_as_done(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+    for op in batch:
+        if self._pending.pop(op.sequence, None) is not None and not op.waiter.done():
+            op.waiter.set_result(OpResult(0))
+    original(self, batch, pause=pause)
+
+
+def drop_when_the_leader_changes(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+    if pause:
+        original(self, batch, pause=pause)
+
+
+def change_the_payload(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+    for op in batch:
+        op.operation = msgspec.structs.replace(op.operation, rows=msgspec.Raw(msgspec.msgpack.encode([])))
+    original(self, batch, pause=pause)
+
+
+# -- the time of a snapshot -----------------------------------------------------------------------
+
+
+def settle_any_time(original: Original, scan: Any, replica: Any) -> Any:
+    if scan.at is not None and replica.state is ReplicaState.RUNNING:
+        return scan.at
+    return original(scan, replica)
+
+
+def settle_without_at_least(original: Original, scan: Any, replica: Any) -> Any:
+    if scan.at is None and scan.at_least is not None:
+        return replica.applier.timestamp or None
+    return original(scan, replica)
+
+
+def lead_without_a_majority(original: Original, node: Any, replica: Any, at: int, done: Any) -> None:
+    def read_index(confirmed: Any) -> None:
+        refusal = replica._refusal(needs_room=False)
+        if refusal is None and replica.applier.applied.index < replica.core.status().last.index:
+            replica.read_index(confirmed)
+        else:
+            confirmed(refusal or replica.applier.timestamp)
+
+    unconfirmed = SimpleNamespace(core=replica.core, applier=replica.applier, read_index=read_index)
+    original(node, unconfirmed, at, done)
+
+
+def lead_without_waiting(original: Original, node: Any, replica: Any, at: int, done: Any) -> None:
+    empty = SimpleNamespace(status=lambda: SimpleNamespace(last=SimpleNamespace(index=0)))
+    hurried = SimpleNamespace(core=empty, applier=replica.applier, read_index=replica.read_index)
+    original(node, hurried, at, done)
+
+
+def lead_into_the_future(original: Original, node: Any, replica: Any, at: int, done: Any) -> None:
+    far = SimpleNamespace(time=SimpleNamespace(now=lambda: at), config=node.config)
+    original(far, replica, at, done)
+
+
+# -- schema changes -------------------------------------------------------------------------------
+
+
+def take_rows_of_any_version(original: Original, version: int, schema: Any) -> None:
+    return None
+
+
+def take_schemas_of_any_version(original: Original, self: Any, entries: Any, results: Any, schema: Any) -> None:
+    """Every schema is made the next one, whatever version it follows."""
+    version, renumbered = schema.version, []
+    for entry in entries:
+        if entry.kind is EntryKind.SCHEMA:
+            version += 1
+            body = msgspec.structs.replace(Schema.from_bytes(entry.body), version=version).to_bytes()
+            entry = msgspec.structs.replace(entry, body=body)
+        renumbered.append(entry)
+    original(self, renumbered, results, schema)
+
+
+def refuse_rows_of_a_newer_version(original: Original, self: Any, request: Any, done: Any) -> None:
+    if request.schema_version <= self._batcher.schema.version:
+        original(self, request, done)
+        return
+    refusal = refused(SchemaMismatch("the tablet has an older version"))
+    done(WriteReply([Answer(run.first_sequence, len(run.ops), refusal) for run in request.runs]))
+
+
+def compare_column_counts(original: Original, parts: Any, types: Any) -> Any:
+    if len(parts) == 1 and len(parts[0].columns) == len(types):
+        return parts[0]
+    return original(parts, types)
