@@ -132,6 +132,11 @@ class Table:
         return self._table.schema
 
     @property
+    def retries(self) -> int:
+        """How many operations had to be sent again, since the table was opened."""
+        return self._table.retries
+
+    @property
     def columns(self) -> Mapping[str, str]:
         """Type of each column by name, in order."""
         return self._table.columns

@@ -30,14 +30,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
     """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks. ``StorageError``: log, store
     or results cannot be read: this replica has failed. ``LogContradicts``: and it never votes again."""
     log = superblock.log_id
-    state = engines.wal.logs()[log]
-    if state.damage is not None:
-        damage = state.damage
-        fact = f"{damage.detail}; the last good entry is {damage.last_good}"
-        raise Corrupt(fact, path=damage.path, offset=damage.offset)
-    config = consensus.committed_config.op_id
-    if wrong := contradiction(superblock.flushed, config, state, lambda index: engines.wal.op_id_at(log, index)):
-        raise LogContradicts(wrong)
+    state = _checked_log(superblock, consensus, engines.wal)
     commit = min(max(superblock.flushed.index, state.commit_hint), state.last.index)
     schemas = [Schema.from_bytes(body) for body in superblock.schemas]
     store = engines.store.open(
@@ -67,6 +60,20 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
         timestamp=replay.timestamp,
         log_sizes=replay.sizes,
     )
+
+
+def _checked_log(superblock: Superblock, consensus: ConsensusRecord, wal: WalEngine) -> LogState:
+    """Return the state of a tablet's log, which is sound and agrees with what was saved beside it."""
+    log = superblock.log_id
+    state = wal.logs()[log]
+    if state.damage is not None:
+        damage = state.damage
+        fact = f"{damage.detail}; the last good entry is {damage.last_good}"
+        raise Corrupt(fact, path=damage.path, offset=damage.offset)
+    config = consensus.committed_config.op_id
+    if wrong := contradiction(superblock.flushed, config, state, lambda index: wal.op_id_at(log, index)):
+        raise LogContradicts(wrong)
+    return state
 
 
 class _Replay:
