@@ -192,6 +192,10 @@ class Leader:
         if peer.state is PeerState.PROBE and reply.rejected != peer.next - 1:
             return
         log, hint = self._replica.log, reply.hint
+        if hint.index < peer.match:
+            # The peer has acknowledged more since it refused, and never gives that up in this term.
+            peer.to_probe(peer.match + 1)
+            return
         place = log.agreement(min(hint.index, reply.rejected - 1), hint.term)
         if place is None:
             self._feeder.ask_copy(peer, min(hint.index, log.base.index) + 1)

@@ -161,6 +161,17 @@ def test_refusals_that_are_late_change_nothing() -> None:
     assert peer_of(solo, B).next_index == 2
 
 
+def test_a_refusal_that_a_later_acknowledgement_overtook_asks_for_no_copy() -> None:
+    """Regression story: a follower refused an append that arrived before its predecessor, then acknowledged more. The
+    refusal came last, spoke of an index that the leader had collected since, and the leader asked for a copy."""
+    solo = Solo(log=log_of(2, base=OpId(2, 5)), commit=5).lead()
+    solo.ack(A, match=7)
+    propose(solo, 3)
+    refused(solo, A, rejected=8, hint=OpId(1, 3), term=3)
+    assert [r for ready in solo.readies for r in ready.copy_requests] == []
+    assert (peer_of(solo, A).state, peer_of(solo, A).next_index) == ("PROBE", 8)
+
+
 def test_a_hint_that_is_no_help_still_makes_progress() -> None:
     solo = Solo(log=log_of(1, 1, 1)).lead()
     refused(solo, A, rejected=3, hint=OpId(1, 3))
