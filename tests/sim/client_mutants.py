@@ -70,7 +70,7 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
         invariant="snapshot_repeatability",
     ),
     Mutant(
-        name="snapshots: a leader serves a time without a majority",
+        name="snapshots: a leader serves a time by what it knows itself, without a majority",
         rule="durability 14",
         target="stelae.server.tserver.snapshots:lead_up_to",
         replacement=mutations.lead_without_a_majority,

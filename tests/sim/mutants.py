@@ -178,6 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.writes:_Request.fail",
         replacement=mutations.failure_is_success,
         invariant="acknowledged_writes",
+        seed=10,
     ),
     Mutant(
         name="clock: peers' timestamps are not observed",
