@@ -75,6 +75,7 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
         target="stelae.server.tserver.snapshots:lead_up_to",
         replacement=mutations.lead_without_a_majority,
         invariant="snapshot_repeatability",
+        seed=10,
     ),
     Mutant(
         name="snapshots: a leader does not wait for the last entry of its log",
