@@ -105,18 +105,4 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
         replacement=mutations.take_schemas_of_any_version,
         invariant="schema_changes",
     ),
-    Mutant(
-        name="alter: a leader refuses rows of a newer version than it has applied",
-        rule="durability 16",
-        target="stelae.host.writes:WritePath.add",
-        replacement=mutations.refuse_rows_of_a_newer_version,
-        invariant="exactly_once",
-    ),
-    Mutant(
-        name="columnar store: versions are compared by their number of columns",
-        rule="contract store, 3",
-        target="stelae_store_columnar.block_writer:combined",
-        replacement=mutations.compare_column_counts,
-        invariant="no_exception",
-    ),
 )

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from stelae.host.replica import ReplicaState
-from stelae.spi.errors import SchemaMismatch
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
-from stelae.spi.write import Answer, OpResult, WriteReply, refused
+from stelae.spi.write import OpResult, WriteReply
 
 Original = Callable[..., Any]
 
@@ -117,17 +116,3 @@ def take_schemas_of_any_version(original: Original, self: Any, entries: Any, res
             entry = msgspec.structs.replace(entry, body=body)
         renumbered.append(entry)
     original(self, renumbered, results, schema)
-
-
-def refuse_rows_of_a_newer_version(original: Original, self: Any, request: Any, done: Any) -> None:
-    if request.schema_version <= self._batcher.schema.version:
-        original(self, request, done)
-        return
-    refusal = refused(SchemaMismatch("the tablet has an older version"))
-    done(WriteReply([Answer(run.first_sequence, len(run.ops), refusal) for run in request.runs]))
-
-
-def compare_column_counts(original: Original, parts: Any, types: Any) -> Any:
-    if len(parts) == 1 and len(parts[0].columns) == len(types):
-        return parts[0]
-    return original(parts, types)
