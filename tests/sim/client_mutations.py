@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from stelae.host.replica import ReplicaState
-from stelae.spi.errors import SchemaMismatch
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
-from stelae.spi.write import Answer, OpResult, WriteReply, refused
+from stelae.spi.write import OpResult, WriteReply
 
 Original = Callable[..., Any]
 
@@ -81,15 +80,12 @@ def settle_without_at_least(original: Original, scan: Any, replica: Any) -> Any:
 
 
 def lead_without_a_majority(original: Original, node: Any, replica: Any, at: int, done: Any) -> None:
-    def read_index(confirmed: Any) -> None:
-        refusal = replica._refusal(needs_room=False)
-        if refusal is None and replica.applier.applied.index < replica.core.status().last.index:
-            replica.read_index(confirmed)
-        else:
-            confirmed(refusal or replica.applier.timestamp)
-
-    unconfirmed = SimpleNamespace(core=replica.core, applier=replica.applier, read_index=read_index)
-    original(node, unconfirmed, at, done)
+    """Serve as soon as all is applied that this node knows to be committed."""
+    refusal = replica._refusal(needs_room=False)
+    if refusal is None and replica.applier.applied.index >= replica.core.status().commit and at <= node.time.now():
+        done(at)
+    else:
+        original(node, replica, at, done)
 
 
 def lead_without_waiting(original: Original, node: Any, replica: Any, at: int, done: Any) -> None:
@@ -120,17 +116,3 @@ def take_schemas_of_any_version(original: Original, self: Any, entries: Any, res
             entry = msgspec.structs.replace(entry, body=body)
         renumbered.append(entry)
     original(self, renumbered, results, schema)
-
-
-def refuse_rows_of_a_newer_version(original: Original, self: Any, request: Any, done: Any) -> None:
-    if request.schema_version <= self._batcher.schema.version:
-        original(self, request, done)
-        return
-    refusal = refused(SchemaMismatch("the tablet has an older version"))
-    done(WriteReply([Answer(run.first_sequence, len(run.ops), refusal) for run in request.runs]))
-
-
-def compare_column_counts(original: Original, parts: Any, types: Any) -> Any:
-    if len(parts) == 1 and len(parts[0].columns) == len(types):
-        return parts[0]
-    return original(parts, types)

@@ -30,7 +30,12 @@ TIMES_MAX: Final = 8
 """Times of earlier scans that are remembered, to be read again."""
 
 AHEAD_US: Final = 20_000
-"""How far beyond true time a scan may ask; node clocks are off by more."""
+"""How far beyond true time most scans may ask; node clocks are off by more."""
+
+EARLY: Final = 0.3
+EARLY_US: Final = 3_000_000
+"""Share of the scans about now that may ask for a time so far beyond. A node refuses them, unless it gets them late: a
+node that was paused may answer them when it goes on."""
 
 PROBED_AGAIN_US: Final = (100_000, 500_000)
 BEHIND_US: Final = 200_000
@@ -111,4 +116,5 @@ class Reader:
 
     def _about_now(self) -> int:
         now_us = EPOCH_US + self._around.scheduler.now_us
-        return timestamp(now_us + between(self._rng, -BEHIND_US, AHEAD_US))
+        ahead_us = EARLY_US if chance(self._rng, EARLY) else AHEAD_US
+        return timestamp(now_us + between(self._rng, -BEHIND_US, ahead_us))
