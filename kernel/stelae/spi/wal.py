@@ -154,6 +154,12 @@ class WalEngine(Engine):
         what was read and is wrong: ``logs`` lists such a log with it; the others work. One that cannot be read where
         others can may be listed as ``unread``: it refuses, and is not changed; the next ``open`` looks again."""
 
+    @classmethod
+    def fast(cls) -> type["WalEngine"] | None:
+        """The class that ``[log] fast = true`` opens in place of this one, for the same files: it has ``begin``, and
+        may write in other ways. Each opens what the other left, also after a kill. ``None``: there is no such class."""
+        return None
+
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:
         """A snapshot of every log of the node, damaged ones included."""
