@@ -163,8 +163,8 @@ class VirtualLogDriver:
     """What drains a log writer into an engine, without a thread and without a system.
 
     Plainly, the engine's work happens at one instant of virtual time and its completions arrive after a drawn
-    delay. With the fast preset, a commit that the engine begins is written later and finished later still. A crash in between
-    leaves entries durable that nobody was told about, or none.
+    delay. With the fast preset, a commit that the engine begins is written later and finished later still. A crash
+    in between leaves entries durable that nobody was told about, or none.
 
     Args:
         fast: the fast preset: commits are begun where the engine can begin them.

@@ -99,8 +99,8 @@ class LogBroke(StelaeError):
 class Desk:
     """The machine that all engines of a run share: a context of the task that measures.
 
-    ``fast``: they are written to by the fast preset, ``[log] fast``. The task is cancelled when a thread of a log or a call on the loop fails, because what it
-    waits for may never come; leaving the context then raises ``LogBroke``."""
+    The task is cancelled when a thread of a log or a call on the loop fails, because what it waits for may never come;
+    leaving the context then raises ``LogBroke``. ``fast``: the engines are written to by the preset ``[log] fast``."""
 
     def __init__(self, *, fast: bool = False) -> None:
         self.fast = fast
