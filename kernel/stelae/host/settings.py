@@ -37,7 +37,7 @@ class LogSettings:
         8 << 20, unit="bytes", low=4096, high=1 << 30, reason="larger ones are slow and save little"
     )
     fast: bool = setting(
-        False, reason="a preset, see below: io_uring, direct I/O and re-used segments; the plain way is tested most"
+        False, reason="a preset: io_uring, direct I/O, re-used segments. Off: they gain little, and run on few systems"
     )
     lagging_peer_bytes_max: int = setting(
         0, unit="bytes", low=0, high=1 << 50, reason="of log held for a peer that lags; beyond, it needs a copy; 0: all"

@@ -70,7 +70,7 @@ class Write(NamedTuple):
     file: File
     buffers: Sequence[Buffer]
     offset: int
-    whole_blocks: bool = False  #: Of 4096 bytes, of a file that is written like this: may go past the system's cache.
+    whole_blocks: bool = False  #: Of 4096 bytes, over space that was written before: direct I/O is allowed.
 
     def failure(self) -> StorageError | None:
         """Make it, blocking; what it failed with."""
