@@ -73,15 +73,8 @@ class OpenEnd:
         writer = self.writer
         if writer is None:
             writer = self.writer = self._warm(chain, first_sequence, last, hint)
-        elif (spare := self._due(writer)) is not None:
+        elif (spare := self.due(writer)) is not None:
             writer = self._roll(chain, writer, spare, last, hint)
-        return writer
-
-    def hot_writer(self) -> SegmentWriter | None:
-        """Return what ``writer_for`` would, if that needs no disk access; all in it is durable then."""
-        writer = self.writer
-        if writer is None or writer.synced < writer.end or self._due(writer) is not None:
-            return None
         return writer
 
     def fresh(self, chain: Chain, first_sequence: int, last: OpId, hint: int) -> None:
@@ -186,7 +179,7 @@ class OpenEnd:
         with self._lock:
             writer.segment.sealed(writer.index.summary() if footer else None)
 
-    def _due(self, writer: SegmentWriter) -> Spare | None:
+    def due(self, writer: SegmentWriter) -> Spare | None:
         """Have the next segment prepared in time; return it once it is wanted and there."""
         if writer.end < writer.prepare_from:
             return None

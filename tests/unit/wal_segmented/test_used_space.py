@@ -13,8 +13,9 @@ from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented import SegmentedConfig
 from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.fast import FastSegmentedWal
 from stelae_wal_segmented.fast.kept_files import PIECE_BYTES
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
@@ -346,7 +347,7 @@ def test_a_footer_in_used_space_may_be_torn_anywhere(survival: Survival) -> None
 def test_closing_in_used_space_can_be_interrupted_at_any_operation() -> None:
     for operations in range(12):
         for seed in range(12):
-            harness = VirtualHarness(SegmentedWal, CONFIG, seed=seed)
+            harness = VirtualHarness(FastSegmentedWal, CONFIG, seed=seed)
             engine, model = in_used_space(harness)
             harness.disk.faults.lose_power_after(operations=operations)
             with suppress(PowerLost):

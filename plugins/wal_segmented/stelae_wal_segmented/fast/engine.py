@@ -39,7 +39,7 @@ class FastLog(TabletLog):
 
     def begin(self, append: Append) -> BegunAppend | None:
         """Begin one append of a commit with ``sync``, if it needs one write and nothing else of the disk."""
-        writer = self.end.hot_writer()
+        writer = self._hot_writer()
         if writer is None or writer.segment.header.sequence > self.base.newest_sequence:
             return None
         if self._refusal(append) is not None:
@@ -48,7 +48,6 @@ class FastLog(TabletLog):
             group = self._encode(writer, append)
         except CallerError:
             return None
-        assert isinstance(writer, BlockWriter), "the space of this log makes no other"
         write = writer.begin(group)
 
         def finish(failure: StorageError | None) -> Outcome:
@@ -58,6 +57,14 @@ class FastLog(TabletLog):
             return self._written(writer, append, group, sync=True)
 
         return BegunAppend(write, lambda: writer.note(group, write), finish)
+
+    def _hot_writer(self) -> BlockWriter | None:
+        """Return the open segment's writer, if it takes the next group without other disk access and all is durable."""
+        writer = self.end.writer
+        if writer is None or writer.synced < writer.end or self.end.due(writer) is not None:
+            return None
+        assert isinstance(writer, BlockWriter), "the space of this log makes no other"
+        return writer
 
 
 class FastSegmentedWal(SegmentedWal):
