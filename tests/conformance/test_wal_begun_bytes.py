@@ -13,8 +13,8 @@ from stelae.testing.conformance.wal_collected import BODY_BYTES, GROUPS
 from stelae.testing.conformance.wal_damage import LAST_GROUPS
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, commit, entries, entry
-from stelae_wal_segmented import SegmentedWal
-from stelae_wal_shared import SharedWal
+from stelae_wal_segmented.fast import FastSegmentedWal
+from stelae_wal_shared.fast import FastSharedWal
 from tests.conformance import test_wal_segmented, test_wal_shared, used_space
 
 Trees = list[dict[str, bytes]]
@@ -56,9 +56,9 @@ def _trees(engine_type: type[WalEngine], config: Any) -> tuple[Trees, int]:
 @pytest.mark.parametrize(
     ("engine_type", "config", "used"),
     [
-        (SegmentedWal, test_wal_segmented.SMALL, False),
+        (FastSegmentedWal, test_wal_segmented.SMALL, False),
         (used_space.InUsedSpace, used_space.SMALL, True),
-        (SharedWal, test_wal_shared.SMALL, False),
+        (FastSharedWal, test_wal_shared.SMALL, False),
     ],
 )
 def test_begun_commits_leave_the_bytes_of_commits(

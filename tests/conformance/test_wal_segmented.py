@@ -27,7 +27,6 @@ from stelae_wal_segmented import (
     SegmentedConfig,
     SegmentedWal,
     group,
-    kept,
     log,
     open_end,
     reader,
@@ -38,14 +37,15 @@ from stelae_wal_segmented import (
 )
 from stelae_wal_segmented.base import Base
 from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.fast import FastSegmentedWal, kept_files
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.marker import NonceSource
 from tests.conformance import wal_plants
 
 SEGMENT_BYTES_MAX = 8192
 SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=SEGMENT_BYTES_MAX, prewrite_bytes_min=8192)
-"""Small segments, so that every scenario rolls, from the second on into space that was written before, and one that
-collects also into that of collected segments."""
+"""Small segments, so that every scenario rolls, from the second on into space that was written with zeros. With the
+fast engine, a scenario that collects rolls into the files of collected segments too."""
 
 
 class TestOnVirtualDisk(WalConformance):
@@ -57,7 +57,7 @@ class TestOnVirtualDisk(WalConformance):
 class TestBegunOnVirtualDisk(WalBehaviour):
     @pytest.fixture
     def harness(self) -> WalHarness:
-        return VirtualHarness(by_begun(SegmentedWal), SMALL)
+        return VirtualHarness(by_begun(FastSegmentedWal), SMALL)
 
 
 class TestOnRealDisk(WalBasics):
@@ -67,7 +67,7 @@ class TestOnRealDisk(WalBasics):
 
 
 def test_a_log_that_is_collected_as_it_goes_really_uses_space_again() -> None:
-    engine = VirtualHarness(SegmentedWal, SMALL).open()
+    engine = VirtualHarness(FastSegmentedWal, SMALL).open()
     engine.create(LOG, ZERO)
     go_on(engine, GROUPS)
     assert engine.stats()["segments_reused"] >= 4
@@ -87,13 +87,15 @@ class TestScale(WalScale):
 class Bug:
     """A named replacement of one function, and the check that has to fail because of it.
 
-    ``beside`` holds replacements that are harmless by themselves, and without which the bug would not show."""
+    ``beside`` holds replacements that are harmless by themselves, and without which the bug would not show; ``engine``
+    is the kind of engine that has the function."""
 
     owner: Any
     name: str
     replacement: Callable[..., Any]
     check: Callable[[WalConformance, VirtualHarness], None]
     beside: Sequence[tuple[Any, str, Callable[..., Any]]] = ()
+    engine: type[SegmentedWal] = SegmentedWal
 
 
 _pwritev = VirtualFile.pwritev
@@ -176,7 +178,7 @@ def _draws_one_nonce(self: NonceSource, purpose: str) -> int:
     return _draw(self, purpose) if purpose.endswith("/new") else 7
 
 
-_note = kept.UsedFile._note
+_note = kept_files.UsedFile._note
 _adopt = open_end.OpenEnd._adopt
 
 
@@ -184,7 +186,7 @@ def _nobody_reads(self: segment.Segment) -> bool:
     return False
 
 
-def _notes_only_in_memory(self: kept.UsedFile, file: VirtualFile, wanted: Callable[[], bool]) -> None:
+def _notes_only_in_memory(self: kept_files.UsedFile, file: VirtualFile, wanted: Callable[[], bool]) -> None:
     table = file.pread(SEGMENT_BYTES_MAX, 0)
     _note(self, file, wanted)
     file.pwritev([table[: self.space.data_start]], 0)
@@ -279,36 +281,36 @@ BUGS = {
     ),
     "collected space is used again under the nonce it had": Bug(
         NonceSource, "draw", _draws_one_nonce,
-        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
+        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged, engine=FastSegmentedWal,
     ),
     "collected space is used again while a view reads it": Bug(
         segment.Segment, "held", _nobody_reads,
-        Suite.test_a_view_reads_on_while_what_it_shows_is_collected_and_more_is_written,
+        Suite.test_a_view_reads_on_while_what_it_shows_is_collected_and_more_is_written, engine=FastSegmentedWal,
     ),
     "what stood in collected space is not on the disk": Bug(
-        kept.UsedFile, "_note", _notes_only_in_memory,
-        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
+        kept_files.UsedFile, "_note", _notes_only_in_memory,
+        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged, engine=FastSegmentedWal,
     ),
     "what stood in collected space is durable after its first group": Bug(
-        kept.UsedFile, "_note", _notes_without_sync,
+        kept_files.UsedFile, "_note", _notes_without_sync,
         Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
-        beside=[(open_end.OpenEnd, "_adopt", _adopts_without_sync)],
+        beside=[(open_end.OpenEnd, "_adopt", _adopts_without_sync)], engine=FastSegmentedWal,
     ),
     "what has begun is shown": Bug(
-        SegmentedWal, "begin", wal_plants.shows_what_has_begun(SegmentedWal),
-        Suite.test_what_has_begun_is_not_seen_before_it_is_finished,
+        FastSegmentedWal, "begin", wal_plants.shows_what_has_begun(FastSegmentedWal),
+        Suite.test_what_has_begun_is_not_seen_before_it_is_finished, engine=FastSegmentedWal,
     ),
     "the failure of a begun write is forgotten": Bug(
-        SegmentedWal, "begin", wal_plants.forgets_the_failure(SegmentedWal),
-        Suite.test_a_write_that_fails_fails_its_logs_for_good,
+        FastSegmentedWal, "begin", wal_plants.forgets_the_failure(FastSegmentedWal),
+        Suite.test_a_write_that_fails_fails_its_logs_for_good, engine=FastSegmentedWal,
     ),
     "a begun commit is not synced": Bug(
-        SegmentedWal, "begin", wal_plants.begins_without_sync(SegmentedWal),
-        Suite.test_a_crash_between_the_parts_leaves_a_prefix,
+        FastSegmentedWal, "begin", wal_plants.begins_without_sync(FastSegmentedWal),
+        Suite.test_a_crash_between_the_parts_leaves_a_prefix, engine=FastSegmentedWal,
     ),
     "a part of a group is begun": Bug(
-        SegmentedWal, "begin", wal_plants.begins_what_does_not_fit(SegmentedWal),
-        Suite.test_what_is_refused_is_not_begun_and_changes_nothing,
+        FastSegmentedWal, "begin", wal_plants.begins_what_does_not_fit(FastSegmentedWal),
+        Suite.test_what_is_refused_is_not_begun_and_changes_nothing, engine=FastSegmentedWal,
     ),
     "a log that is refused fails its neighbours": Bug(
         SegmentedWal, "commit", wal_plants.fails_the_neighbours(SegmentedWal),
@@ -328,5 +330,5 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert callable(getattr(owner, attribute)), "the bug no longer applies"
         monkeypatch.setattr(owner, attribute, replacement)
     with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
-        bug.check(WalConformance(), VirtualHarness(SegmentedWal, SMALL))
+        bug.check(WalConformance(), VirtualHarness(bug.engine, SMALL))
     print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")

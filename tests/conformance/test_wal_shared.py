@@ -36,6 +36,7 @@ from stelae_wal_shared import (
     upkeep,
 )
 from stelae_wal_shared.commit import Committer
+from stelae_wal_shared.fast import FastSharedWal
 from stelae_wal_shared.recovery import _Recovery
 from stelae_wal_shared.tablet_log import TabletLog
 from tests.conformance import wal_plants
@@ -58,7 +59,7 @@ class TestOnVirtualDisk(WalConformance):
 class TestBegunOnVirtualDisk(WalBehaviour):
     @pytest.fixture
     def harness(self) -> WalHarness:
-        return VirtualHarness(by_begun(SharedWal), SMALL)
+        return VirtualHarness(by_begun(FastSharedWal), SMALL)
 
 
 class TestMovingOnVirtualDisk(WalConformance):
@@ -89,6 +90,7 @@ class Bug:
     planted: Sequence[tuple[Any, str, Callable[..., Any]]]
     check: Callable[[WalConformance, VirtualHarness], None]
     config: SharedConfig = SMALL
+    engine: type[SharedWal] = SharedWal
 
 
 _pwritev = VirtualFile.pwritev
@@ -235,20 +237,20 @@ BUGS = {
         Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
     ),
     "what has begun is shown": Bug(
-        [(SharedWal, "begin", wal_plants.shows_what_has_begun(SharedWal))],
-        Suite.test_what_has_begun_is_not_seen_before_it_is_finished,
+        [(FastSharedWal, "begin", wal_plants.shows_what_has_begun(FastSharedWal))],
+        Suite.test_what_has_begun_is_not_seen_before_it_is_finished, engine=FastSharedWal,
     ),
     "the failure of a begun write is forgotten": Bug(
-        [(SharedWal, "begin", wal_plants.forgets_the_failure(SharedWal))],
-        Suite.test_a_write_that_fails_fails_its_logs_for_good,
+        [(FastSharedWal, "begin", wal_plants.forgets_the_failure(FastSharedWal))],
+        Suite.test_a_write_that_fails_fails_its_logs_for_good, engine=FastSharedWal,
     ),
     "a begun commit is not synced": Bug(
-        [(SharedWal, "begin", wal_plants.begins_without_sync(SharedWal))],
-        Suite.test_a_crash_between_the_parts_leaves_a_prefix,
+        [(FastSharedWal, "begin", wal_plants.begins_without_sync(FastSharedWal))],
+        Suite.test_a_crash_between_the_parts_leaves_a_prefix, engine=FastSharedWal,
     ),
     "a part of a group is begun": Bug(
-        [(SharedWal, "begin", wal_plants.begins_what_does_not_fit(SharedWal))],
-        Suite.test_what_is_refused_is_not_begun_and_changes_nothing,
+        [(FastSharedWal, "begin", wal_plants.begins_what_does_not_fit(FastSharedWal))],
+        Suite.test_what_is_refused_is_not_begun_and_changes_nothing, engine=FastSharedWal,
     ),
     "a log that is refused fails its neighbours": Bug(
         [(SharedWal, "commit", wal_plants.fails_the_neighbours(SharedWal))],
@@ -296,5 +298,5 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert callable(getattr(owner, attribute)), "the bug no longer applies"
         monkeypatch.setattr(owner, attribute, replacement)
     with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
-        bug.check(WalConformance(), VirtualHarness(SharedWal, bug.config))
+        bug.check(WalConformance(), VirtualHarness(bug.engine, bug.config))
     print(f"{name}: {bug.check.__name__}: {str(caught.value)[:100]}")

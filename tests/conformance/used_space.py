@@ -12,8 +12,9 @@ from stelae.spi.errors import StorageError
 from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae.testing.conformance.wal_basics import ALWAYS_SYNCED
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.kept import Kept, KeptFiles, UsedFile
+from stelae_wal_segmented import SegmentedConfig
+from stelae_wal_segmented.fast import FastSegmentedWal
+from stelae_wal_segmented.fast.kept_files import Kept, KeptFiles, UsedFile
 from stelae_wal_segmented.names import parse
 from stelae_wal_segmented.open_end import OpenEnd
 from stelae_wal_segmented.segment import Chain
@@ -21,10 +22,10 @@ from stelae_wal_segmented.segment import Chain
 SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=4096)
 
 
-class InUsedSpace(SegmentedWal):
+class InUsedSpace(FastSegmentedWal):
     """Each of its segments stands in used space, once ``plant`` was called. There every commit is synced."""
 
-    capabilities: ClassVar[frozenset[str]] = SegmentedWal.capabilities | {ALWAYS_SYNCED}
+    capabilities: ClassVar[frozenset[str]] = FastSegmentedWal.capabilities | {ALWAYS_SYNCED}
 
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
-from stelae.machine.ring_writes import RingWrites
 from stelae_bench import wal_open
 from stelae_bench.wal_cases import Bodies
 from stelae_bench.wal_life import FillerEnded, measure_life
@@ -96,9 +95,9 @@ def test_a_large_log_is_filled_killed_read_and_collected_and_its_files_are_gone(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("io_uring", [True, False])
+@pytest.mark.parametrize("fast", [False, True])
 def test_a_log_that_fails_ends_the_run_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, io_uring: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
 ) -> None:
     """It waited for ever for an acknowledgement that nobody was left to give."""
     engine = Registry.installed().engine(EngineKind.WAL, "shared")
@@ -107,17 +106,15 @@ def test_a_log_that_fails_ends_the_run_with_its_reason(
         raise ZeroDivisionError("planted")
 
     async def measure() -> None:
-        with Desk() as desk:
+        with Desk(fast=fast) as desk:
             logs = OpenLogs(desk, engine, tmp_path / "log", 1)
             try:
                 await logs.measure(Bodies(100, 1), 1, 60.0)
             finally:
                 await logs.close()
 
-    if not io_uring:
-        monkeypatch.setattr(RingWrites, "open", lambda *_: None)
     monkeypatch.setattr(engine, "commit", broken)
-    monkeypatch.setattr(engine, "begin", broken)
+    monkeypatch.setattr(engine.fast(), "begin", broken)
     monkeypatch.setattr(wal_open, "CLOSE_TIMEOUT_S", 0.01)
     with pytest.raises(LogBroke, match="planted"):
         asyncio.run(measure())

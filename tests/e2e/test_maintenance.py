@@ -12,6 +12,7 @@ from stelae.client.client import Client, Tablet
 from stelae.spi.errors import SchemaMismatch, TooOld
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind
+from stelae.testing.rings import ring_of_this_system
 from tests.e2e.nodes import TABLET, WAIT_S, Cluster, agree, connected, insert, read_ids, running, until
 
 COLUMNAR = """
@@ -128,7 +129,8 @@ def test_beyond_a_bound_a_log_is_not_held_for_a_peer_that_lags_and_it_needs_a_co
 
 
 def test_space_of_collected_segments_is_used_again_and_a_restart_finds_what_is_there(tmp_path: Path) -> None:
-    settings = COLUMNAR.replace("[maintenance]", "prewrite_bytes_min = 4096\n[maintenance]")
+    ring_of_this_system(1).close()
+    settings = COLUMNAR.replace("[maintenance]", "prewrite_bytes_min = 4096\n[maintenance]") + "[log]\nfast = true\n"
 
     async def run() -> None:
         async with running(tmp_path, settings) as cluster:

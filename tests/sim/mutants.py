@@ -274,7 +274,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="log engine: a commit is finished before it is written",
         rule="durability 1",
-        target="stelae_wal_segmented.engine:SegmentedWal.begin",
+        target="stelae_wal_segmented.fast.engine:FastSegmentedWal.begin",
         replacement=mutations.finish_before_it_is_written,
         invariant="log_durability",
         seed=110,

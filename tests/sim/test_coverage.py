@@ -54,6 +54,8 @@ OTHERS = {
     "log.begun",
     "log.begun_failed",
     "log.collected",
+    "log.fast.segmented",
+    "log.fast.shared",
     "log.segmented",
     "log.shared",
     "log.space_used_again",

@@ -36,6 +36,16 @@ class LogDriver(Protocol):
         """End after the work in hand; blocks. Call it when the writer has closed."""
 
 
+class LogPath(Protocol):
+    """How a node's log is written; the one place that knows of ``[log] fast``."""
+
+    def engine(self, engine: type[WalEngine]) -> type[WalEngine]:
+        """Return the class to open for the engine of the settings."""
+
+    def drive(self, engine: WalEngine, pool: Pool) -> LogDriver:
+        """Drive an engine that was opened, from now on; ``pool`` runs reads."""
+
+
 class Machine(Protocol):
     """One node's share of a machine. ``start`` first; all is called on the event loop, but for ``stop``."""
 
@@ -52,8 +62,8 @@ class Machine(Protocol):
     def pool(self, name: str, threads_max: int) -> Pool:
         """Make a pool that ``stop`` ends."""
 
-    def drive_log(self, engine: WalEngine, pool: Pool, settings: LogSettings) -> LogDriver:
-        """Drive a log engine from now on; ``pool`` runs reads."""
+    def log_path(self, settings: LogSettings) -> LogPath:
+        """Choose how the log is written: plainly, or by the fast preset if the settings ask for it."""
 
     def off_loop(self, work: Callable[[], Any]) -> Awaitable[Any]:
         """Run work that blocks beside the loop, which goes on; its result or exception is the answer's."""

@@ -170,7 +170,8 @@ class Node:
     def _open_engines(self) -> None:
         config = self.config
         services = EngineServices(self.files, self._clock, self.metrics, self._workers)
-        wal = config.wal.engine.open(self.layout.wals, config.wal.config, services)
+        self._log_path = self._machine.log_path(config.log)
+        wal = self._log_path.engine(config.wal.engine).open(self.layout.wals, config.wal.config, services)
         self._undo.callback(wal.close)
         self.engines = Engines(
             wal=wal,
@@ -220,7 +221,7 @@ class Node:
 
     def _start_replicas(self, recovered: Iterable[Recovered], created: bool) -> None:
         config = self.config
-        wal = self._machine.drive_log(self.engines.wal, self._apply, config.log)
+        wal = self._log_path.drive(self.engines.wal, self._apply)
         self._undo.callback(wal.stop)
         self.writer = wal.writer
         self._ports = ReplicaPorts(

@@ -36,7 +36,9 @@ class LogSettings:
     group_bytes_max: int = setting(
         8 << 20, unit="bytes", low=4096, high=1 << 30, reason="larger ones are slow and save little"
     )
-    io_uring: bool = setting(True, reason="faster where Linux lets processes use it; a thread writes elsewhere")
+    fast: bool = setting(
+        False, reason="a preset: io_uring, direct I/O, re-used segments. Off: they gain little, and run on few systems"
+    )
     lagging_peer_bytes_max: int = setting(
         0,
         unit="bytes",

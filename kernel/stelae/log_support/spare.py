@@ -27,18 +27,14 @@ class Spare:
 
     Args:
         prewritten: its zeros are written to the disk.
-        make: makes the file at ``path`` from something else, for as long as what it is given says that it is wanted.
     """
 
-    def __init__(
-        self, files: Files, path: str, size: int, *, prewritten: bool, make: Callable[[Wanted], File] | None = None
-    ) -> None:
+    def __init__(self, files: Files, path: str, size: int, *, prewritten: bool) -> None:
         self.path = path
         self.size = size
         self.failed = False
         self._files = files
         self._prewritten = prewritten
-        self._make_it = make or self._make_zeros
         self._lock = threading.Lock()
         self._made: File | None = None
         self._wanted = True
@@ -70,16 +66,17 @@ class Spare:
         if made is not None:
             discard(self._files, made, self.path)
 
+    def make_file(self, wanted: Wanted) -> File:
+        """Make the file durably, on a worker; it may stop early once ``wanted`` says no."""
+        return make_file(self._files, self.path, self.size, wanted if self._prewritten else None)
+
     def _make(self) -> None:
-        made = self._make_it(lambda: self._wanted)
+        made = self.make_file(lambda: self._wanted)
         with self._lock:
             if self._wanted:
                 self._made = made
                 return
         discard(self._files, made, self.path)
-
-    def _make_zeros(self, wanted: Wanted) -> File:
-        return make_file(self._files, self.path, self.size, wanted if self._prewritten else None)
 
 
 def make_file(files: Files, path: str, size: int, prewritten_while: Wanted | None = None) -> File:

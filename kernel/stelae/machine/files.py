@@ -18,7 +18,6 @@ from contextlib import closing, contextmanager, suppress
 
 from stelae.host.replacing import replace_file
 from stelae.machine.os_calls import OsCalls
-from stelae.machine.uncached import open_uncached
 from stelae.spi.errors import BadIdentifier, Full, Locked, StorageError, SyncFailed
 from stelae.spi.services import Buffer
 
@@ -34,31 +33,17 @@ _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 class RealFile:
     """One open file descriptor: a ``File``. Not shared between threads that write."""
 
-    __slots__ = ("_calls", "_dsync_flag", "_fd", "_uncached", "path")
+    __slots__ = ("__weakref__", "_calls", "_dsync_flag", "_fd", "path")
 
     def __init__(self, fd: int, path: str, calls: OsCalls = os) -> None:
         self._calls = calls
         self._fd = fd
         self._dsync_flag = _RWF_DSYNC
-        self._uncached: int | None = None
         self.path = path
 
     def fileno(self) -> int:
         """The file descriptor."""
         return self._checked()
-
-    def uncached_fileno(self) -> int:
-        """One for writes of whole blocks past the cache; -1 if there is none."""
-        if self._uncached is None:
-            self._uncached = open_uncached(self._checked())
-        return self._uncached
-
-    def never_uncached(self) -> None:
-        """Have no such descriptor any more: the system does not take what is written through it."""
-        fd, self._uncached = self._uncached, -1
-        if fd is not None and fd >= 0:
-            with suppress(OSError):  # Nothing was written that is not reported.
-                os.close(fd)
 
     def pread(self, size: int, offset: int) -> bytes:
         """As the contract; ``StorageError`` where the system cannot read."""
@@ -115,7 +100,6 @@ class RealFile:
             return int(self._calls.fstat(self._checked()).st_size)
 
     def close(self) -> None:
-        self.never_uncached()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._calls.close(fd)

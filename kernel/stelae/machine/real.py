@@ -9,18 +9,16 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from stelae.host.machine import NodeTurns, Pool
+from stelae.host.machine import LogPath, NodeTurns
 from stelae.host.settings import LogSettings
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
-from stelae.machine.log_driver import EngineDriver
+from stelae.machine.log_path import PlainLog
 from stelae.machine.loop import LagProbe, LoopTurns
 from stelae.machine.metrics import NodeMetrics
-from stelae.machine.ring_writes import RingWrites
 from stelae.machine.system_clock import SystemClock
 from stelae.machine.workers import WorkerPool
 from stelae.spi.services import Clock, Files, Metrics
-from stelae.spi.wal import WalEngine
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""
@@ -67,22 +65,17 @@ class RealMachine:
         """All pools so far."""
         return tuple(self._pools)
 
-    def drive_log(self, engine: WalEngine, pool: Pool, settings: LogSettings) -> EngineDriver:
-        """Write a log with the system's help where there is such, and by a thread."""
-        ring = RingWrites.open(asyncio.get_running_loop(), pool, self._on_defect) if settings.io_uring else None
-        self.metrics.gauge("log_io_uring", ring is not None)
-        return EngineDriver(
-            engine,
-            pool,
-            self._turns,
-            self.clock,
-            self.metrics,
-            ring,
-            faults=self.files.seam if isinstance(self.files, FaultyFiles) else None,
-            queue_bytes_max=settings.queue_bytes_max,
-            group_bytes_max=settings.group_bytes_max,
-            on_crash=self._on_defect,
+    def log_path(self, settings: LogSettings) -> LogPath:
+        """Choose how the log is written. Without ``[log] fast`` nothing of the fast way is even imported."""
+        plain = PlainLog(
+            settings=settings, turns=self._turns, clock=self.clock, metrics=self.metrics, on_crash=self._on_defect
         )
+        self.metrics.gauge("log_fast", 0)
+        if not settings.fast:
+            return plain
+        from stelae.machine.fast_log.path import FastLog
+
+        return FastLog(plain, self.files.seam if isinstance(self.files, FaultyFiles) else None)
 
     def off_loop(self, work: Callable[[], Result]) -> Awaitable[Result]:
         """Run ``work`` on a thread of the loop's own executor."""

@@ -107,6 +107,10 @@ def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> Non
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
 
 
+FAST_SHARE = 0.3
+"""Of the starts of nodes that have ``[log] fast = true``. A node may have it at one start and not at the next."""
+
+
 class Boot:
     """One start of one node.
 
@@ -149,10 +153,10 @@ class Boot:
         wal_engine = self._around.profile.logs[self._node.position]
         InstanceFile(self._disk, LAYOUT).start(cluster=CLUSTER, wal_engine=wal_engine)
         hybrid = self._hybrid_clock()
-        wal = self._open_wal()
+        fast = chance(self._rng("fast"), FAST_SHARE)
+        wal = self._open_wal(fast)
         process, spans = self._process, self._spans
-        ring = chance(self._rng("ring"), 0.5)
-        driver = VirtualLogDriver(process, wal, self._rng("wal"), spans.sync_us, ring=ring, writer=self._writer)
+        driver = VirtualLogDriver(process, wal, self._rng("wal"), spans.sync_us, fast=fast, writer=self._writer)
         codec = PeerCodec(self._around.engines.consensus.message_types)
         traffic = PeerTraffic(codec, process, self._metrics, self._beat_interval_us)
         wire = self._wire(hybrid)
@@ -193,12 +197,16 @@ class Boot:
         workers = VirtualPool(self._process, self._rng("workers"), "worker", self._spans.sync_us)
         return EngineServices(self._disk, self._clock, self._metrics, VirtualWorkers(workers))
 
-    def _open_wal(self) -> WalTap:
+    def _open_wal(self, fast: bool) -> WalTap:
         around = self._around
         name = around.profile.logs[self._node.position]
         around.watch.coverage.hit(f"log.{name}")
         config = around.engines.wal_config(name, around.profile)
-        inner = around.engines.wals[name].open(LAYOUT.wals, config, self._services())
+        engine = around.engines.wals[name]
+        if fast and (chosen := engine.fast()) is not None:
+            around.watch.coverage.hit(f"log.fast.{name}")
+            engine = chosen
+        inner = engine.open(LAYOUT.wals, config, self._services())
         tap = WalTap(inner, self._node, around.watch, self._models, TABLET)
         for log in (LogId(TABLET, 1), SCRIBE_LOG):
             if log not in tap.logs():

@@ -162,12 +162,12 @@ class VirtualPool:
 class VirtualLogDriver:
     """What drains a log writer into an engine, without a thread and without a system.
 
-    By the thread, the engine's work happens at one instant of virtual time and its completions arrive after a drawn
-    delay. By the ring, a commit that the engine begins is written later and finished later still. A crash in between
-    leaves entries durable that nobody was told about, or none.
+    Plainly, the engine's work happens at one instant of virtual time and its completions arrive after a drawn
+    delay. With the fast preset, a commit that the engine begins is written later and finished later still. A crash
+    in between leaves entries durable that nobody was told about, or none.
 
     Args:
-        ring: commits go by the ring where the engine begins them.
+        fast: the fast preset: commits are begun where the engine can begin them.
     """
 
     def __init__(
@@ -177,14 +177,14 @@ class VirtualLogDriver:
         rng: random.Random,
         span_us: Callable[[], Span],
         *,
-        ring: bool,
+        fast: bool,
         writer: Callable[[Call, Callable[[list[Completion]], None]], LogWriter],
     ) -> None:
         self._process = process
         self._engine = engine
         self._rng = rng
         self._span_us = span_us
-        self._ring = ring
+        self._fast = fast
         self._busy = False
         self.writer = writer(self._wake, self._post)
 
@@ -199,7 +199,7 @@ class VirtualLogDriver:
             self._busy = False
             return
         span_us = skewed(self._rng, *self._span_us())
-        begun = self._engine.begin(work.appends) if self._ring and isinstance(work, Group) else None
+        begun = self._engine.begin(work.appends) if self._fast and isinstance(work, Group) else None
         if begun is not None:
             assert isinstance(work, Group)
             self._begin(work, begun, span_us)

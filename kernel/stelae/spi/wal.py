@@ -70,7 +70,7 @@ class Write(NamedTuple):
     file: File
     buffers: Sequence[Buffer]
     offset: int
-    whole_blocks: bool = False  #: Of 4096 bytes, of a file that is written like this: may go past the system's cache.
+    whole_blocks: bool = False  #: Of 4096 bytes, over space that was written before: direct I/O is allowed.
 
     def failure(self) -> StorageError | None:
         """Make it, blocking; what it failed with."""
@@ -153,6 +153,12 @@ class WalEngine(Engine):
         ``FutureVersion`` and ``Full`` are raised, and ``StorageError`` for what cannot be used or read now. Damage is
         what was read and is wrong: ``logs`` lists such a log with it; the others work. One that cannot be read where
         others can may be listed as ``unread``: it refuses, and is not changed; the next ``open`` looks again."""
+
+    @classmethod
+    def fast(cls) -> type["WalEngine"] | None:
+        """The class that ``[log] fast = true`` opens in place of this one, for the same files: it has ``begin``, and
+        may write in other ways. Each opens what the other left, also after a kill. ``None``: there is no such class."""
+        return None
 
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:

@@ -87,9 +87,9 @@ _LOG = (
     Family("log_group_entries", Kind.HISTOGRAM, "entries of a group", "log_group_entries", buckets=(0, 13)),
     Family("log_group_bytes", Kind.HISTOGRAM, "bytes of a group's entries", "log_group_bytes", buckets=(7, 26)),
     _gauge(
-        "log_io_uring",
-        "1: the system writes the log, through `io_uring`; 0: a thread of the node does",
-        source="log_io_uring",
+        "log_fast",
+        "1: the log is written by the fast preset, `[log] fast`; 0: plainly, by a thread of the node",
+        source="log_fast",
     ),
     _gauge("log_queue_bytes", "bytes that wait for the log; at the limit writers are pushed back"),
     _gauge("log_queue_limit_bytes", "that limit: `queue_bytes_max` of `[log]`"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.machine.io_uring import IoUring
+from stelae.machine.fast_log.io_uring import IoUring
 
 
 def ring_of_this_system(entries: int) -> IoUring:

@@ -42,7 +42,8 @@ def run(settings: Settings, note: Callable[[str], None]) -> Report:
     report = Report()
     with tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder:
         spec = TabletSpec(tablet_id=TabletId("bench"), columns=COLUMNS, key=KEY)
-        options = ClusterOptions(node_count=NODES, engines=settings.engines)
+        log = {"fast": settings.fast_log}
+        options = ClusterOptions(node_count=NODES, engines=settings.engines, settings={"log": log})
         cluster = LocalCluster.create(Path(folder) / "cluster", spec, options)
         data = _data(settings, report, note)  # Behind what refuses a wrong engine: it may take a while.
         add_tablets(cluster, _tablets(settings, data))
@@ -63,6 +64,7 @@ def run(settings: Settings, note: Callable[[str], None]) -> Report:
             "round_seconds": settings.seconds,
             "slot_seconds": settings.slot_s,
             "log_sync": "always",
+            "log_fast": settings.fast_log,
             **{f"{kind}_engine": name for kind, name in settings.engines.items()},
         },
     }

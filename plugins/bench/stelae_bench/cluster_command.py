@@ -57,6 +57,7 @@ _Cache = Annotated[
     Path | None, typer.Option(help="Folder in which generated tables stay; by default in your cache folder.")
 ]
 _Wal = Annotated[str, typer.Option(help="Log engine of the nodes.")]
+_FastLog = Annotated[bool, typer.Option("--fast-log", help="Set `[log] fast = true` on the nodes.")]
 _Consensus = Annotated[str, typer.Option(help="Consensus engine of the nodes.")]
 _Store = Annotated[str, typer.Option(help="Store engine of the nodes.")]
 
@@ -70,6 +71,7 @@ def cluster(
     cache: _Cache = None,
     seed: Seed = 1,
     wal: _Wal = "segmented",
+    fast_log: _FastLog = False,
     consensus: _Consensus = "raft",
     store: _Store = "columnar",
     directory: Directory = None,
@@ -113,6 +115,7 @@ def cluster(
         cache=cache or default_cache(),
         parts=chosen,
         engines={"wal": wal, "consensus": consensus, "store": store},
+        fast_log=fast_log,
         directory=existing(directory),
     )
     _run(settings, plot, as_json)

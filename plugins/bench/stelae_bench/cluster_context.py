@@ -46,6 +46,7 @@ class Settings:
         cache: folder of generated tables.
         parts: what to measure.
         engines: kind to name, for the nodes.
+        fast_log: ``[log] fast`` of the nodes.
         directory: on the disk to be measured; ``None``: where temporary files go.
     """
 
@@ -59,6 +60,7 @@ class Settings:
     cache: Path
     parts: frozenset[Part]
     engines: Mapping[str, str]
+    fast_log: bool
     directory: Path | None
 
 

@@ -14,7 +14,7 @@ import pyarrow
 import zmq
 
 from stelae import __version__
-from stelae.machine.io_uring import IoUring
+from stelae.machine.fast_log.io_uring import IoUring
 
 
 def describe() -> dict[str, Any]:

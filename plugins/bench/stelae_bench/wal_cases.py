@@ -88,6 +88,7 @@ class Settings:
         restart_bytes: payload of the log that is read, restarted and collected.
         directory: on the disk to be measured; ``None``: where temporary files go.
         engines: names of log engines, in the order in which they are shown.
+        fast: engines are written to by the fast preset, ``[log] fast``.
         modes: which modes of syncing; the short list of cases has the first one only.
     """
 
@@ -98,6 +99,7 @@ class Settings:
     restart_bytes: int
     directory: Path | None
     engines: tuple[str, ...] = ENGINES
+    fast: bool = False
     modes: tuple[Sync, ...] = tuple(Sync)
 
     @property

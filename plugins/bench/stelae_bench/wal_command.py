@@ -52,6 +52,7 @@ _Seconds = Annotated[
 _Engines = Annotated[
     str, typer.Option(help="Log engines, separated by commas: any that `stelae plugins list` shows.", metavar="NAMES")
 ]
+_FastLog = Annotated[bool, typer.Option("--fast-log", help="Write by the fast preset, as `[log] fast = true` does.")]
 _Sync = Annotated[
     str,
     typer.Option(
@@ -71,6 +72,7 @@ _RestartBytes = Annotated[
 def wal(
     quick: _Quick = False,
     engines: _Engines = ENGINES_TEXT,
+    fast_log: _FastLog = False,
     sync: _Sync = SYNC_TEXT,
     rounds: Rounds = ROUNDS_MIN,
     seconds: _Seconds = None,
@@ -103,6 +105,7 @@ def wal(
         restart_bytes=restart_bytes,
         directory=existing(directory),
         engines=_names(engines),
+        fast=fast_log,
         modes=_modes(sync),
     )
     try:

@@ -30,6 +30,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     entries: int
     seed: int
+    fast: bool
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 async def _fill(task: Task) -> Filled:
-    with Desk() as desk:
+    with Desk(fast=task.fast) as desk:
         engine = Registry.installed().engine(EngineKind.WAL, task.engine)
         logs = OpenLogs(desk, engine, Path(task.directory), 1, collect_bytes=math.inf)
         sample = await logs.measure(Bodies(ENTRY_BYTES, task.seed), IN_FLIGHT, math.inf, entries_max=task.entries)

@@ -46,7 +46,7 @@ async def measure_life(
     """
     entries = max(1, -(-payload_bytes // ENTRY_BYTES))
     payload = entries * ENTRY_BYTES
-    task = Task(engine=engine.name, directory=str(directory), entries=entries, seed=seed)
+    task = Task(engine=engine.name, directory=str(directory), entries=entries, seed=seed, fast=desk.fast)
     try:
         filled = await _fill(task)
         figures = {

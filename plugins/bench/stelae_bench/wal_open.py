@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from stelae.host.log_writer import LogWriter
+from stelae.host.machine import LogPath
 from stelae.host.settings import LogSettings, WorkerSettings
 from stelae.machine.real import RealMachine
 from stelae.spi.errors import StelaeError, StorageError
@@ -98,10 +99,11 @@ class LogBroke(StelaeError):
 class Desk:
     """The machine that all engines of a run share: a context of the task that measures.
 
-    That task is cancelled when a thread of a log or a call on the loop fails, because what it
-    waits for may never come; leaving the context then raises ``LogBroke``."""
+    The task is cancelled when a thread of a log or a call on the loop fails, because what it waits for may never come;
+    leaving the context then raises ``LogBroke``. ``fast``: the engines are written to by the preset ``[log] fast``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fast: bool = False) -> None:
+        self.fast = fast
         self._defect: BaseException | None = None
         self._task = asyncio.current_task()
         self.machine = RealMachine()
@@ -113,9 +115,13 @@ class Desk:
             files=self.machine.files, clock=self.machine.clock, metrics=self.machine.metrics, workers=workers
         )
 
-    def open(self, engine: type[WalEngine], directory: Path) -> WalEngine:
+    def log_path(self) -> LogPath:
+        """How an engine is written to; one for each engine, as a node has one."""
+        return self.machine.log_path(LogSettings(fast=self.fast))
+
+    def open(self, engine: type[WalEngine], directory: Path, path: LogPath | None = None) -> WalEngine:
         """Open an engine with its default settings, as a node would."""
-        return engine.open(str(directory), engine.Config(), self.services)
+        return (path or self.log_path()).engine(engine).open(str(directory), engine.Config(), self.services)
 
     def __enter__(self) -> Self:
         return self
@@ -153,13 +159,14 @@ class OpenLogs:
         collect_bytes: float = PAYLOAD_BYTES_MAX,
     ) -> None:
         self.name = engine.name
-        self._engine = desk.open(engine, directory)
+        path = desk.log_path()
+        self._engine = desk.open(engine, directory, path)
         logs = {size: [LogId(TabletId(f"t{size}-{at:04}"), 1) for at in range(tablets)] for size in sizes or (_ANY,)}
         self.logs = list(chain(*logs.values()))
         for log in self.logs:
             self._engine.create(log, ZERO)
         self._recorder = Recorder(self._engine)
-        self._driver = desk.machine.drive_log(cast(WalEngine, self._recorder), desk.apply, LogSettings())
+        self._driver = path.drive(cast(WalEngine, self._recorder), desk.apply)
         for log in self.logs:
             self.writer.open_log(log, ZERO)
         self._loops = {

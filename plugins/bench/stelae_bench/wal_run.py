@@ -71,6 +71,7 @@ def run(settings: Settings, note: Note) -> WalReport:
         "rounds": settings.rounds,
         "settings": {
             "round_seconds": settings.seconds,
+            "log_fast": settings.fast,
             "log_sync": list(dict.fromkeys(case.sync.value for case in settings.cases)),
             "log_sync_interval_seconds": INTERVAL_S,
             "restart_bytes": 0 if settings.quick else settings.restart_bytes,
@@ -97,7 +98,7 @@ class _Run:
 
     async def run(self) -> WalReport:
         self._choose()
-        with Desk() as desk:
+        with Desk(fast=self._settings.fast) as desk:
             async with AsyncExitStack() as logs:
                 self._open(desk, logs)
                 await self._measure()

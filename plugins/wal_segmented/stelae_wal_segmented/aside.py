@@ -13,9 +13,9 @@ from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import NonceSource
 from stelae_wal_segmented.names import FileKind, parse
-from stelae_wal_segmented.open_end import Setting
 from stelae_wal_segmented.reader import read
 from stelae_wal_segmented.recovery import recover_log
+from stelae_wal_segmented.space import Setting
 
 _BATCH_BYTES = 4 << 20
 

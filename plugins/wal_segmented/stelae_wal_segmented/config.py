@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from stelae.spi.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentedConfig:
-    """Sizes of segments, which of them are used again, syncs side by side, compression."""
+    """Sizes of segments, and how many files are synced side by side."""
 
     segment_bytes_first: int = setting(
         1 << 20,
@@ -38,18 +37,9 @@ class SegmentedConfig:
         unit="bytes",
         low=4096,
         high=1 << 40,
-        reason="a segment of so much or more is written with zeros before it is used, unless it gets the space of a "
-        "collected one: a commit there takes about half the time, and each byte is written twice. Above "
-        "segment_bytes_max it is off, as for file systems that copy on write",
-    )
-    kept_segments_max: int = setting(
-        2,
-        unit="count",
-        low=0,
-        high=64,
-        reason="files of collected segments that a log keeps, to be used again: one for the next segment while another "
-        "is being filled. They cost space on the disk, and save writing zeros. 0 is off; nothing is kept either where "
-        "prewrite_bytes_min is above segment_bytes_max",
+        reason="a segment of so much or more is written with zeros before it is used: a commit there takes about half "
+        "the time, and each byte is written twice. Above segment_bytes_max it is off, as for file systems that copy "
+        "on write",
     )
     sync_threads_max: int = setting(
         8,
@@ -58,16 +48,6 @@ class SegmentedConfig:
         high=64,
         reason="files of one group synced side by side, on the log's own thread and idle background threads; "
         "more than the disk takes at once only wait",
-    )
-    compression: Literal["none", "lz4", "zstd"] = setting(
-        "none", reason="off: the disk is rarely the limit, and compressing holds up every group of the node"
-    )
-    compress_bytes_min: int = setting(
-        1024,
-        unit="bytes",
-        low=64,
-        high=64 << 20,
-        reason="smaller bodies are stored as they are: they shrink little, and each call has its price",
     )
 
     def segment_bytes(self, rolls: int) -> int:

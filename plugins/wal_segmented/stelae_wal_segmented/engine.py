@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
@@ -11,20 +11,19 @@ from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageEr
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
-from stelae.spi.wal import Append, Begun, Failed, LogState, Outcome, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_wal_segmented.aside import open_aside
 from stelae_wal_segmented.base import Base, create_base
-from stelae_wal_segmented.compression import compressor_of
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.fan_out import FanOut, Piece
-from stelae_wal_segmented.log import BegunAppend, TabletLog
+from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
 from stelae_wal_segmented.names import base_name
-from stelae_wal_segmented.open_end import Setting
 from stelae_wal_segmented.reader import op_id_at, read
 from stelae_wal_segmented.recovery import Recovered
 from stelae_wal_segmented.removal import collect, drop, set_aside
 from stelae_wal_segmented.snapshot import take_snapshot
+from stelae_wal_segmented.space import SegmentSpace, Setting, SpaceOfLog
 from stelae_wal_segmented.startup import recover_all
 
 
@@ -34,6 +33,7 @@ class SegmentedWal(WalEngine):
     name: ClassVar[str] = "segmented"
     Config: ClassVar[type[SegmentedConfig]] = SegmentedConfig
     capabilities: ClassVar[frozenset[str]] = frozenset({"fake_files", "snapshot"})
+    _log_type: ClassVar[type[TabletLog]] = TabletLog
 
     def __init__(self, directory: str, setting: Setting, lock: FileLock) -> None:
         self._directory = directory
@@ -43,6 +43,18 @@ class SegmentedWal(WalEngine):
         self._fan_out = FanOut(setting.workers, setting.config.sync_threads_max)
         self._groups = 0
         self._entries = 0
+
+    @classmethod
+    def fast(cls) -> type[WalEngine]:
+        """The engine of ``[log] fast = true``; it is not imported before."""
+        from stelae_wal_segmented.fast import FastSegmentedWal
+
+        return FastSegmentedWal
+
+    @classmethod
+    def _space(cls) -> SpaceOfLog:
+        """Return what makes the ``SegmentSpace`` of each log."""
+        return SegmentSpace
 
     @classmethod
     def open(cls, directory: str, config: SegmentedConfig, services: EngineServices) -> Self:
@@ -57,12 +69,9 @@ class SegmentedWal(WalEngine):
         lock = files.lock(f"{directory}/{LOCK_NAME}")
         try:
             nonces = claim(files, directory)
-            compressor = compressor_of(config.compression, config.compress_bytes_min)
-            setting = Setting(
-                files=files, workers=services.workers, config=config, nonces=nonces, compressor=compressor
-            )
+            setting = Setting(files=files, workers=services.workers, config=config, nonces=nonces, space=cls._space())
             engine = cls(directory, setting, lock)
-            engine._logs = recover_all(setting, directory)
+            engine._logs = recover_all(setting, directory, cls._log_type)
         except BaseException:
             lock.release()
             raise
@@ -85,7 +94,7 @@ class SegmentedWal(WalEngine):
         record = Base(log=log, base=base)
         create_base(files, f"{directory}/{base_name(log.generation)}", record)
         found = Recovered(record, last=base)
-        self._logs[log] = TabletLog(self._setting, directory, log, found)
+        self._logs[log] = self._log_type(self._setting, directory, log, found)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Append to many logs; with an empty group and ``sync``, sync what was not.
@@ -108,27 +117,6 @@ class SegmentedWal(WalEngine):
 
         self._fan_out.run([piece(name, append) for name, append in group.items()])
         return {name: outcomes[name] for name in group}
-
-    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin a commit, one write for each log, if all of them are warm and none has to roll."""
-        appends: list[BegunAppend] = []
-        for name, append in group.items():
-            log = self._logs.get(name)
-            begun = log.begin(append) if log is not None else None
-            if begun is None:
-                return None
-            appends.append(begun)
-
-        def meanwhile() -> None:
-            for begun in appends:
-                begun.meanwhile()
-
-        def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
-            self._count(group)
-            found = zip(group, appends, failures, strict=True)
-            return {name: begun.finish(failure) for name, begun, failure in found}
-
-        return Begun([begun.write for begun in appends], finish, meanwhile) if appends else None
 
     def _count(self, group: Mapping[LogId, Append]) -> None:
         self._groups += 1
@@ -201,16 +189,13 @@ class SegmentedWal(WalEngine):
         return take_snapshot(self._known(log), first)
 
     def stats(self) -> dict[str, float]:
-        """How many logs and segments there are, files of collected ones that are kept to be used again or were since
-        a log's start, and what was committed since the start."""
+        """How many logs and segments there are, and what was committed since the start."""
         logs = list(self._logs.values())
         return {
             "logs": len(logs),
             "logs_damaged": sum(log.damage is not None and not log.damage.unread for log in logs),
             "logs_unread": sum(log.damage is not None and log.damage.unread for log in logs),
             "segments": sum(len(log.chain.segments) for log in logs),
-            "segments_kept": sum(len(log.end.kept) for log in logs),
-            "segments_reused": sum(log.end.reused for log in logs),
             "handles": sum(log.end.writer is not None for log in logs),
             "groups": self._groups,
             "entries": self._entries,

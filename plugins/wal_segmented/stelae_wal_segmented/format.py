@@ -4,7 +4,7 @@
 
     segment  header | group | group | ... | footer (once closed)
     group    group header | entry | entry | ... | end mark
-    entry    entry header | body, compressed if the header names a codec
+    entry    entry header | body
 
 All integers are little-endian. A segment has a 64-bit *nonce* of its own. Its lower half is where every CRC32C of the
 segment starts (the salt), and both its halves mark group headers and footers: bytes that another segment left in the
@@ -35,7 +35,7 @@ SEGMENT_MAGIC = b"stelwals"
 
 _SEGMENT = struct.Struct("<8sHHIQQQQQQQQ64sIQ")
 _GROUP = struct.Struct("<QQQQQI")
-_ENTRY = struct.Struct("<BBBxIIQQQ")
+_ENTRY = struct.Struct("<BBxxIIQQQ")
 _CRC = struct.Struct("<I")
 
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
@@ -215,22 +215,18 @@ def decode_group_header(data: bytes, nonce: int) -> GroupHeader | None:
 
 
 class EntryHeader(NamedTuple):
-    """What stands before an entry's body.
-
-    ``size`` and ``body_crc`` are of the body as it is stored; ``codec`` says how it is compressed
-    (0: not at all). The rest is of the entry."""
+    """What is stored before an entry's body; ``size`` and ``body_crc`` are of the body."""
 
     size: int
     body_crc: int
     op_id: OpId
     timestamp: int
     kind: int
-    codec: int
 
 
 def stored_bytes_at(data: bytes, at: int) -> int:
-    """Length of the body, as it is stored, of the entry whose header at ``data[at]`` is known to be valid."""
-    return int(_ENTRY.unpack_from(data, at)[3])
+    """Length of the body of the entry whose header at ``data[at]`` is known to be valid."""
+    return int(_ENTRY.unpack_from(data, at)[2])
 
 
 def decode_entry_header(data: bytes, salt: int) -> EntryHeader | None:
@@ -239,5 +235,5 @@ def decode_entry_header(data: bytes, salt: int) -> EntryHeader | None:
         return None
     if _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size], salt):
         return None
-    _, kind, codec, size, body_crc, term, index, timestamp = _ENTRY.unpack_from(data)
-    return EntryHeader(size, body_crc, OpId(term, index), timestamp, kind, codec)
+    _, kind, size, body_crc, term, index, timestamp = _ENTRY.unpack_from(data)
+    return EntryHeader(size, body_crc, OpId(term, index), timestamp, kind)

@@ -11,7 +11,6 @@ from crc32c import crc32c
 from stelae.spi.errors import Corrupt, TooLarge
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.services import Buffer
-from stelae_wal_segmented.compression import Codec, Compressor, expand
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
     ENTRY_HEADER_BYTES,
@@ -42,16 +41,9 @@ class EncodedGroup(NamedTuple):
 
 
 def encode_group(
-    entries: Sequence[Entry],
-    *,
-    nonce: int,
-    at: int,
-    synced: int,
-    replace_from: int | None,
-    commit_hint: int,
-    compressor: Compressor | None = None,
+    entries: Sequence[Entry], *, nonce: int, at: int, synced: int, replace_from: int | None, commit_hint: int
 ) -> EncodedGroup:
-    """Encode a group that will be written at offset ``at``. Bodies are not copied, unless compressed.
+    """Encode a group that will be written at offset ``at``. Bodies are not copied.
 
     Raises:
         TooLarge: an entry is above ``ENTRY_BYTES_MAX``.
@@ -60,17 +52,14 @@ def encode_group(
     buffers: list[Buffer] = [b""]
     offsets = []
     offset = at + GROUP_HEADER_BYTES
-    codec, pack_crc = Codec.NONE, _CRC.pack  # Names of the loop: it is what a commit computes.
+    pack_crc = _CRC.pack  # A local name is quicker in the loop.
     for entry in entries:
         body = entry.body
         size = len(body)
         if size > ENTRY_BYTES_MAX:
             raise TooLarge(f"entry {entry.op_id}", size, ENTRY_BYTES_MAX)
-        if compressor is not None:
-            codec, body = compressor.shrink(body)
-            size = len(body)
         term, index = entry.op_id
-        raw = pack_entry(ENTRY_LEAD, entry.kind, codec, size, crc32c(body, salt), term, index, entry.timestamp)
+        raw = pack_entry(ENTRY_LEAD, entry.kind, size, crc32c(body, salt), term, index, entry.timestamp)
         offsets.append(offset)
         buffers.append(raw + pack_crc(crc32c(raw, salt)))
         if size:
@@ -88,8 +77,7 @@ def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: in
     """Return the entry that begins at ``data[start]``, which stands at ``file_offset``.
 
     Raises:
-        Corrupt: header or body fails its checksum, kind or codec is unknown, or a compressed body
-            does not expand to what it says.
+        Corrupt: header or body fails its checksum, or the kind is unknown.
     """
     salt = salt_of(nonce)
     body_at = start + ENTRY_HEADER_BYTES
@@ -100,8 +88,6 @@ def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: in
     if len(body) < header.size or crc32c(body, salt) != header.body_crc:
         fact = f"the body of entry {header.op_id} fails its checksum"
         raise Corrupt(fact, path=path, offset=file_offset)
-    if header.codec:
-        body = expand(header.codec, body, path, file_offset)
     return Entry(header.op_id, kind_of(header.kind, path, file_offset), header.timestamp, body)
 
 

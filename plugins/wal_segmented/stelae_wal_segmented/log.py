@@ -6,29 +6,19 @@ on other threads look at (``last``, ``base``, ``chain``, ``damage``); it is neve
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
 
 from stelae.log_support.appends import check_append
 from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError, SyncFailed
 from stelae.spi.ids import LogId, OpId
-from stelae.spi.wal import Append, Damage, Durable, Failed, LogState, Outcome, Write
+from stelae.spi.wal import Append, Damage, Durable, Failed, LogState, Outcome
 from stelae_wal_segmented.base import Base, LogUse, write_base
 from stelae_wal_segmented.group import EncodedGroup
 from stelae_wal_segmented.names import base_name, sequences_of
-from stelae_wal_segmented.open_end import OpenEnd, Setting
+from stelae_wal_segmented.open_end import OpenEnd
 from stelae_wal_segmented.recovery import Recovered, recover_log
 from stelae_wal_segmented.segment import Chain
+from stelae_wal_segmented.space import Setting
 from stelae_wal_segmented.writer import SegmentWriter
-
-
-class BegunAppend(NamedTuple):
-    """An append of which one write is left: what can be done beside it, and what it came to once that has failed with
-    this or is durable."""
-
-    write: Write
-    meanwhile: Callable[[], None]
-    finish: Callable[[StorageError | None], Outcome]
 
 
 class TabletLog:
@@ -128,28 +118,6 @@ class TabletLog:
         except (StorageError, OSError) as error:
             return self._fail(error)
         return self._written(writer, append, group, sync=sync)
-
-    def begin(self, append: Append) -> BegunAppend | None:
-        """Begin one append of a commit with ``sync`` that one write is all of; see ``WalEngine.begin``."""
-        writer = self.end.hot_writer()
-        if writer is None or writer.segment.header.sequence > self.base.newest_sequence:
-            return None
-        if self._refusal(append) is not None:
-            return None
-        try:
-            group = self._encode(writer, append)
-        except CallerError:
-            return None
-
-        write = writer.begin(group)
-
-        def finish(failure: StorageError | None) -> Outcome:
-            if failure is not None:
-                return self._fail(failure)
-            writer.wrote(group, write)
-            return self._written(writer, append, group, sync=True)
-
-        return BegunAppend(write, lambda: writer.note(group, write), finish)
 
     def _encode(self, writer: SegmentWriter, append: Append) -> EncodedGroup:
         return writer.encode(append.entries, replace_from=append.replace_from, commit_hint=append.commit_hint)

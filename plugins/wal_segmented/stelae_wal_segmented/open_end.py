@@ -1,9 +1,9 @@
 """The open end of a log: which segment takes the next group, and how one follows another.
 
 A segment follows another like this. When the open one is three quarters full, a worker begins to
-reserve the space of the next; when it is half full, if that space is to be written with zeros, which
-takes longer, or to be that of a collected segment (see ``kept``). Appends go on in the old one,
-however long that takes. Once it is ready and the old one is full, the next append rolls:
+reserve the space of the next; when it is half full, if that space is also written with zeros, which
+takes longer. Appends go on in the old one, however long that takes. Once it is ready and the old one is
+full, the next append rolls:
 
 1. The old segment gets its footer, is cut to its length and synced.
 2. The new one gets its header, which says where the old one ends, and is synced.
@@ -17,41 +17,18 @@ it has no entries.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from stelae.log_support.spare import Spare, discard, make_file
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId, OpId
-from stelae.spi.services import File, Files, Workers
-from stelae_wal_segmented.compression import Compressor
-from stelae_wal_segmented.config import SegmentedConfig
+from stelae.spi.services import File
 from stelae_wal_segmented.format import NEW_SPACE, SegmentHeader
 from stelae_wal_segmented.index import SegmentIndex, TermRuns
-from stelae_wal_segmented.kept import Kept, KeptFiles, UsedFile
-from stelae_wal_segmented.marker import NonceSource
 from stelae_wal_segmented.names import segment_name, unborn_name
-from stelae_wal_segmented.sectors import SECTOR_BYTES, NotedPool, UsedSpace
+from stelae_wal_segmented.sectors import UsedSpace
 from stelae_wal_segmented.segment import Chain, Segment, load_footer
+from stelae_wal_segmented.space import Setting
 from stelae_wal_segmented.writer import SegmentWriter
-
-NOTED_MAX = 4
-"""Of so many segments of a log it is remembered what was written, half a megabyte for 64: a log that is collected as it
-goes has no more, and of another the file is read before its space is used again."""
-NOTED_BYTES_MAX = 32 << 20
-"""Of memory for that, for all logs of an engine."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What all logs of an engine share."""
-
-    files: Files
-    workers: Workers
-    config: SegmentedConfig
-    nonces: NonceSource
-    compressor: Compressor | None = None
-    noted: NotedPool = field(default_factory=lambda: NotedPool(NOTED_BYTES_MAX))
 
 
 class OpenEnd:
@@ -62,8 +39,7 @@ class OpenEnd:
 
     Attributes:
         writer: what takes entries now; ``None`` while the log is cold.
-        kept: files of collected segments, for the next ones.
-        reused: how many segments were begun in such a file.
+        space: the files that its segments are made in.
     """
 
     def __init__(self, setting: Setting, directory: str, log: LogId, lock: threading.Lock) -> None:
@@ -72,12 +48,10 @@ class OpenEnd:
         self._log = log
         self._lock = lock
         self._spare: Spare | None = None
-        self._used: UsedFile | None = None
         self._retry_at = 0
         self._rolls = 0
         self.writer: SegmentWriter | None = None
-        self.kept = KeptFiles(setting.files, directory, setting.config.kept_segments_max)
-        self.reused = 0
+        self.space = setting.space(setting, directory)
 
     @property
     def unsynced(self) -> bool:
@@ -99,15 +73,8 @@ class OpenEnd:
         writer = self.writer
         if writer is None:
             writer = self.writer = self._warm(chain, first_sequence, last, hint)
-        elif (spare := self._due(writer)) is not None:
+        elif (spare := self.due(writer)) is not None:
             writer = self._roll(chain, writer, spare, last, hint)
-        return writer
-
-    def hot_writer(self) -> SegmentWriter | None:
-        """Return what ``writer_for`` would, if that asks nothing of the disk; all in it is durable then."""
-        writer = self.writer
-        if writer is None or writer.synced < writer.end or self._due(writer) is not None:
-            return None
         return writer
 
     def fresh(self, chain: Chain, first_sequence: int, last: OpId, hint: int) -> None:
@@ -129,8 +96,6 @@ class OpenEnd:
         A segment that recovery left open is closed too: its index is in memory until then, and the
         next start would scan it again."""
         self.drop_spare()
-        for segment in chain.segments:
-            segment.noted = None
         writer, self.writer = self.writer, None
         if writer is None and chain.segments and not chain.segments[-1].closed:
             segment = chain.segments[-1]
@@ -155,20 +120,15 @@ class OpenEnd:
             writer.abandon()
 
     def drop_spare(self) -> None:
-        """Give back the space reserved for the next segment, and kept for those behind it."""
+        """Give back the space reserved for the next segment, and files that are kept for later ones."""
         self._give_up_spare()
-        self.kept.drop()
+        self.space.drop()
 
     def keep(self, segment: Segment) -> bool:
-        """Keep the file of a segment that was collected and that nobody holds, if a next one may want it.
-
-        Not in a log that does not sync each group: see ``SegmentWriter``."""
-        writer, config = self.writer, self._setting.config
-        if writer is None or writer.lazy:
+        """Say whether the file of a segment was kept that is collected and that nobody reads."""
+        if self.writer is None:
             return False
-        size = config.segment_bytes(self._rolls + 1)
-        long_enough = segment.end >= size - size % SECTOR_BYTES
-        return long_enough and config.prewritten(size) and self.kept.keep(segment)
+        return self.space.keep(segment, self.writer, self._setting.config.segment_bytes(self._rolls + 1))
 
     # -- one segment after another ---------------------------------------------------------------
 
@@ -178,7 +138,7 @@ class OpenEnd:
         segment = chain.segments[-1] if chain.segments else None
         size = self._setting.config.segment_bytes_first
         small = segment is not None and segment.footer and segment.end < size // 2
-        if segment is None or (segment.closed and not small):
+        if segment is None or (segment.closed and not small) or not self.space.continues(segment):
             self.fresh(chain, first_sequence, last, hint)
             assert self.writer is not None
             return self.writer
@@ -203,12 +163,12 @@ class OpenEnd:
         return index
 
     def _writer(
-        self, file: File, segment: Segment, index: SegmentIndex, target: int, *, zeros: bool = False
+        self, file: File, segment: Segment, index: SegmentIndex, target: int, *, prewritten: bool = False
     ) -> SegmentWriter:
         config = self._setting.config
         early = config.prewritten(config.segment_bytes(self._rolls + 1))
         prepare_from = target // 2 if early else -(-3 * target // 4)
-        return SegmentWriter(file, segment, index, target, prepare_from, self._setting.compressor, zeros=zeros)
+        return self.space.writer(file, segment, index, target, prepare_from, prewritten=prewritten)
 
     def _unborn_path(self) -> str:
         nonce = self._setting.nonces.draw(f"{self._log}/new")
@@ -219,7 +179,7 @@ class OpenEnd:
         with self._lock:
             writer.segment.sealed(writer.index.summary() if footer else None)
 
-    def _due(self, writer: SegmentWriter) -> Spare | None:
+    def due(self, writer: SegmentWriter) -> Spare | None:
         """Have the next segment prepared in time; return it once it is wanted and there."""
         if writer.end < writer.prepare_from:
             return None
@@ -237,31 +197,21 @@ class OpenEnd:
         if writer.end < self._retry_at:
             return
         self._retry_at = 0
-        config = self._setting.config
-        size = config.segment_bytes(self._rolls + 1)
-        self._spare = self._next_space(size, None if writer.lazy else self.kept.take())
+        size = self._setting.config.segment_bytes(self._rolls + 1)
+        self._spare = self.space.prepare(self._unborn_path(), size, writer)
         self._spare.request(self._setting.workers)
 
     def _give_up_spare(self) -> None:
-        spare, used, self._spare, self._used = self._spare, self._used, None, None
+        spare, self._spare = self._spare, None
         if spare is not None:
             spare.give_up()
-        if used is not None:
-            # No worker may ever have begun with it.
-            used.remove()
-
-    def _next_space(self, size: int, kept: Kept | None) -> Spare:
-        files, path = self._setting.files, self._unborn_path()
-        if kept is None:
-            return Spare(files, path, size, prewritten=self._setting.config.prewritten(size))
-        self._used = UsedFile(files, kept, path, size)
-        return Spare(files, path, size, prewritten=False, make=self._used.make)
+            self.space.give_up()
 
     def _roll(self, chain: Chain, writer: SegmentWriter, spare: Spare, last: OpId, hint: int) -> SegmentWriter:
-        used = self._used
-        self.writer = self._spare = self._used = None
+        self.writer = self._spare = None
         file = spare.take()
         assert file is not None, "it is ready, and nobody else takes it"
+        space = self.space.adopt(spare)
         try:
             self._seal(writer)
         except (OSError, StorageError):
@@ -269,12 +219,8 @@ class OpenEnd:
             raise
         self._rolls += 1
         sequence = writer.segment.header.sequence + 1
-        if used is None:
-            zeros = self._setting.config.prewritten(spare.size)
-            self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, spare.size, zeros=zeros)
-        else:
-            self.reused += 1
-            self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, used.space.end, used.space)
+        size = space.end if space.sectors else spare.size
+        self.writer = self._adopt(chain, file, spare.path, sequence, last, hint, size, space, spare=True)
         return self.writer
 
     def _adopt(
@@ -288,9 +234,9 @@ class OpenEnd:
         size: int,
         space: UsedSpace = NEW_SPACE,
         *,
-        zeros: bool = False,
+        spare: bool = False,
     ) -> SegmentWriter:
-        """Steps 2 and 3 of the module's description."""
+        """Steps 2 and 3 of the module's description; ``spare``: a worker has prepared the file."""
         files = self._setting.files
         before = chain.segments[-1] if chain.segments else None
         header = self._header(before, sequence, last, hint, space)
@@ -306,14 +252,12 @@ class OpenEnd:
             raise
         index = SegmentIndex(last.index + 1, header.data_start, hint)
         segment = Segment(name, header, index)
-        if space.sectors or zeros:
-            segment.noted = self._setting.noted.make(header.data_start, size)
-        writer = self._writer(files.open(name, writable=True), segment, index, size, zeros=zeros)
+        prewritten = spare and not space.sectors and self._setting.config.prewritten(size)
+        writer = self._writer(files.open(name, writable=True), segment, index, size, prewritten=prewritten)
         with self._lock:
             if before is not None:
                 before.closed = True
             chain.add(segment, TermRuns())
-        _forget_all_but_the_last(chain.segments)
         return writer
 
     def _header(self, before: Segment | None, sequence: int, last: OpId, hint: int, space: UsedSpace) -> SegmentHeader:
@@ -327,9 +271,3 @@ class OpenEnd:
             commit_hint=hint,
             space=space,
         )
-
-
-def _forget_all_but_the_last(segments: Sequence[Segment]) -> None:
-    """Remember of ``NOTED_MAX`` segments what was written."""
-    for old in segments[:-NOTED_MAX]:
-        old.noted = None

@@ -11,7 +11,6 @@ from stelae.spi.services import File
 from stelae_wal_segmented.footer import decode_footer
 from stelae_wal_segmented.format import SegmentHeader
 from stelae_wal_segmented.index import SegmentIndex, Summary, TermRuns
-from stelae_wal_segmented.sectors import Noted
 
 
 class Segment:
@@ -29,12 +28,11 @@ class Segment:
         summary: the rest of what the footer says; ``None`` while the index is in memory.
         turns: how often the index moved to the footer or back. Who looked at the footer without
             the lock saw what it said only if this number is still the same.
-        noted: what stands in its file, as far as that is known, for whoever uses its space next.
         holders: how many readers and views may read the file. Once the log has let go of the segment
             no more are added, and only then, at zero, may something else be written there.
     """
 
-    __slots__ = ("closed", "end", "first", "header", "holders", "index", "noted", "path", "summary", "turns")
+    __slots__ = ("closed", "end", "first", "header", "holders", "index", "path", "summary", "turns")
 
     def __init__(self, path: str, header: SegmentHeader, index: SegmentIndex | Summary, *, closed: bool = False):
         self.path = path
@@ -46,7 +44,6 @@ class Segment:
         self.summary = index if isinstance(index, Summary) else None
         self.turns = 0
         self.holders = 0
-        self.noted: Noted | None = None
 
     @property
     def footer(self) -> bool:

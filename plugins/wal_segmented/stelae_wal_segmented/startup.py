@@ -11,12 +11,12 @@ from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse, read_base, unknown_base
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import MEANS_NOTHING, FileKind, base_name, parse
-from stelae_wal_segmented.open_end import Setting
 from stelae_wal_segmented.recovery import Recovered, Unread, recover_readable
 from stelae_wal_segmented.removal import remove_files, remove_if_empty
+from stelae_wal_segmented.space import Setting
 
 
-def recover_all(setting: Setting, directory: str) -> dict[LogId, TabletLog]:
+def recover_all(setting: Setting, directory: str, log_type: type[TabletLog]) -> dict[LogId, TabletLog]:
     """Recover every log of a node, finishing what a crash interrupted.
 
     A log that cannot be read is tried again when the others have been read. If it still cannot, while most others can,
@@ -31,19 +31,24 @@ def recover_all(setting: Setting, directory: str) -> dict[LogId, TabletLog]:
     for tablet in _tablets(setting.files, directory):
         for generation, sequences in _generations(setting.files, f"{directory}/{tablet}").items():
             log = LogId(tablet, generation)
-            if isinstance(_take(setting, directory, log, sequences, logs), Unread):
+            if isinstance(_take(setting, directory, log, sequences, logs, log_type), Unread):
                 again[log] = sequences
-    found = {log: _take(setting, directory, log, sequences, logs) for log, sequences in again.items()}
+    found = {log: _take(setting, directory, log, sequences, logs, log_type) for log, sequences in again.items()}
     unread = {log: answer for log, answer in found.items() if answer is not None}
     if len(unread) > len(logs):
         raise next(iter(unread.values())).error
     for log, answer in unread.items():
-        logs[log] = TabletLog(setting, f"{directory}/{log.tablet_id}", log, answer.settled())
+        logs[log] = log_type(setting, f"{directory}/{log.tablet_id}", log, answer.settled())
     return logs
 
 
 def _take(
-    setting: Setting, directory: str, log: LogId, sequences: list[int], logs: dict[LogId, TabletLog]
+    setting: Setting,
+    directory: str,
+    log: LogId,
+    sequences: list[int],
+    logs: dict[LogId, TabletLog],
+    log_type: type[TabletLog],
 ) -> Unread | None:
     """Recover a log into ``logs``, or end its removal, unless it cannot be read now."""
     files, place = setting.files, f"{directory}/{log.tablet_id}"
@@ -59,7 +64,7 @@ def _take(
     found = recover_readable(files, place, log, sequences)
     if isinstance(found, Unread):
         return found
-    logs[log] = TabletLog(setting, place, log, found)
+    logs[log] = log_type(setting, place, log, found)
     return None
 
 

@@ -11,7 +11,7 @@ last durable op id; logs that are not in the group and have nothing un-synced ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ from stelae.log_support.appends import check_append
 from stelae.spi.errors import CallerError, Full, StelaeError, StorageError, SyncFailed, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
-from stelae.spi.wal import Append, Begun, Durable, Failed, Outcome
+from stelae.spi.wal import Append, Durable, Failed, Outcome
 from stelae_wal_shared.book import Book, past_the_end, unknown
 from stelae_wal_shared.format import RECORD_BYTES, Kind
 from stelae_wal_shared.group import Group
@@ -57,28 +57,6 @@ class Committer:
             self.groups += 1
             self._write(accepted, size, sync, outcomes)
         return outcomes
-
-    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin a commit, one write for all its logs, if none is refused and the segment need not roll."""
-        outcomes: dict[LogId, Outcome] = {}
-        accepted, size = self._accept(group, outcomes)
-        writer = self._tail.hot_writer(size) if accepted and not outcomes else None
-        if writer is None:
-            return None
-        records = _group_of(writer, accepted)
-        write = writer.write_of(records.buffers(), records.size)
-
-        def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
-            self.groups += 1
-            (failure,) = failures
-            if failure is None:
-                writer.wrote(write, records.size)
-                self._wrote(writer, records, accepted, size, True, outcomes)
-            else:
-                self._fail(accepted, failure, outcomes)
-            return outcomes
-
-        return Begun((write,), finish)
 
     def fail_all(self, error: StorageError | OSError, logs: list[TabletLog]) -> SyncFailed:
         """After a failed write or sync: let these logs and every un-synced one fail for good."""
@@ -127,7 +105,7 @@ class Committer:
     def _write(self, accepted: list[Accepted], size: int, sync: bool, outcomes: dict[LogId, Outcome]) -> None:
         try:
             writer = self._tail.writer_for(size)
-            records = _group_of(writer, accepted)
+            records = group_of(writer, accepted)
             writer.write(records.buffers(), records.size, sync=sync)
         except (StorageError, OSError) as error:
             self._fail(accepted, error, outcomes)
@@ -208,7 +186,7 @@ class Committer:
         return {}
 
 
-def _group_of(writer: Writer, accepted: list[Accepted]) -> Group:
+def group_of(writer: Writer, accepted: list[Accepted]) -> Group:
     """One write for all of them, at the end of what was written."""
     group = Group(writer.segment.nonce, writer.end, writer.synced)
     for log, append, _ in accepted:

@@ -11,7 +11,7 @@ from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, Stora
 from stelae.spi.ids import LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append, Begun, LogState, Outcome, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_wal_shared.book import Book, past_the_end
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
@@ -37,6 +37,8 @@ class SharedWal(WalEngine):
     name: ClassVar[str] = "shared"
     Config: ClassVar[type[SharedConfig]] = SharedConfig
     capabilities: ClassVar[frozenset[str]] = frozenset({"fake_files", "snapshot"})
+    _tail_type: ClassVar[type[Tail]] = Tail
+    _committer_type: ClassVar[type[Committer]] = Committer
 
     def __init__(self, directory: str, config: SharedConfig, services: EngineServices, *, beside_others: bool) -> None:
         files = services.files
@@ -53,9 +55,16 @@ class SharedWal(WalEngine):
         except BaseException:
             self._lock.release()
             raise
-        self._tail = Tail(self._book, config, services.workers, marker)
-        self._committer = Committer(self._book, self._tail)
+        self._tail = self._tail_type(self._book, config, services.workers, marker)
+        self._committer = self._committer_type(self._book, self._tail)
         self._upkeep = Upkeep(self._book, config, self._tail, self._committer)
+
+    @classmethod
+    def fast(cls) -> type[WalEngine]:
+        """The engine of ``[log] fast = true``; it is not imported before."""
+        from stelae_wal_shared.fast import FastSharedWal
+
+        return FastSharedWal
 
     @classmethod
     def open(cls, directory: str, config: SharedConfig, services: EngineServices) -> Self:
@@ -85,10 +94,6 @@ class SharedWal(WalEngine):
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Append to many logs with one write; with an empty group and ``sync``, sync what was not."""
         return self._committer.commit(group, sync=sync)
-
-    def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin a commit that is one write at the end of the open segment."""
-        return self._committer.begin(group)
 
     def repair(self, log: LogId) -> OpId:
         """Resume a log after a full disk, in a fresh segment.

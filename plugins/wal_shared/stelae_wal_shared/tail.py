@@ -63,17 +63,6 @@ class Tail:
                 return self._roll(writer)
         return writer
 
-    def hot_writer(self, size: int) -> Writer | None:
-        """Return what ``writer_for`` would, if that asks nothing of the disk; all in it is durable then."""
-        writer = self.writer
-        if writer is None or writer.unsynced:
-            return None
-        if writer.end + size >= writer.prepare_from:
-            self._prepare(writer)
-            if writer.end + size > writer.room and self._spare is not None and self._spare.ready:
-                return None
-        return writer
-
     def fresh(self) -> Writer:
         """Begin a segment behind whatever there is.
 
@@ -173,10 +162,10 @@ class Tail:
             discard(self._book.files, file, spare.path)
             raise
         self._rolls += 1
-        return self._adopt(file, spare.path, spare.size, zeros=self._config.prewritten(spare.size))
+        return self._adopt(file, spare.path, spare.size, prewritten=self._config.prewritten(spare.size))
 
-    def _adopt(self, file: File, path: str, size: int, *, zeros: bool = False) -> Writer:
-        """Steps 2 and 3 of the module's description."""
+    def _adopt(self, file: File, path: str, size: int, *, prewritten: bool = False) -> Writer:
+        """Steps 2 and 3 of the module's description; ``prewritten``: the file was written with zeros."""
         book = self._book
         number = book.newest + 1
         nonce = self._marker.draw_nonce()
@@ -202,7 +191,11 @@ class Tail:
         book.add(segment)
         early = self._config.prewritten(self._config.segment_bytes(self._rolls + 1))
         prepare_from = target // 2 if early else -(-3 * target // 4)
-        self.writer = Writer(file, segment, target, prepare_from, zeros=zeros and target == size)
+        self.writer = self._new_writer(file, segment, target, prepare_from, prewritten=prewritten and target == size)
         with suppress(StorageError):
             self._marker.note_newest(number)
         return self.writer
+
+    def _new_writer(self, file: File, segment: Segment, target: int, prepare_from: int, *, prewritten: bool) -> Writer:
+        """Return the writer of a new segment; ``prewritten``: its file was written with zeros."""
+        return Writer(file, segment, target, prepare_from)

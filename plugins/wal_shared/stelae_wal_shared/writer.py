@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from stelae.log_support.block_end import BlockEnd
 from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import Buffer, File
-from stelae.spi.wal import Write
 from stelae_wal_shared.segment import Segment
 
 RESERVE_SHARE = 16
@@ -17,10 +15,7 @@ RESERVE_BYTES_MIN = 512
 
 
 class Writer:
-    """Appends groups to a segment. One caller at a time: see ``stelae.spi.wal``.
-
-    Args:
-        zeros: all of its space was written with zeros.
+    """Appends groups to a segment, through the system's cache. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
         segment: what is written to; its ``end`` is what readers may see.
@@ -30,11 +25,10 @@ class Writer:
         room: offset beyond which only records go that free space: a full disk can still be collected.
     """
 
-    __slots__ = ("_allocated", "_blocks", "_file", "end", "prepare_from", "room", "segment", "synced", "target")
+    __slots__ = ("_allocated", "_file", "end", "prepare_from", "room", "segment", "synced", "target")
 
-    def __init__(self, file: File, segment: Segment, target: int, prepare_from: int, *, zeros: bool = False) -> None:
+    def __init__(self, file: File, segment: Segment, target: int, prepare_from: int) -> None:
         self._file = file
-        self._blocks = BlockEnd(file, file.size()) if zeros else None
         self.segment = segment
         self.end = self.synced = segment.end
         self.target = target
@@ -54,31 +48,12 @@ class Writer:
             Full, SyncFailed: see ``File.pwritev``; ``end`` and ``synced`` stand where they were.
         """
         alone = self.synced == self.end
-        if not (sync and alone):
-            self._blocks = None  # It would write once more what is not durable, and a tear leave part of that.
-        write = self.write_of(buffers, size)
-        self._file.pwritev(write.buffers, write.offset, dsync=sync and alone)
+        self._file.pwritev(joined(buffers), self.end, dsync=sync and alone)
         end = self.end + size
         if sync:
             if not alone:
                 self._file.sync(data_only=end <= self._allocated)
             self.synced = end
-        self._stands(write, end)
-
-    def write_of(self, buffers: Sequence[Buffer], size: int) -> Write:
-        """The durable write of a group at the end, where all before it is durable; ``wrote`` follows it."""
-        if self._blocks is not None:
-            return self._blocks.write_of(buffers, self.end, size)
-        return Write(self._file, joined(buffers), self.end)
-
-    def wrote(self, write: Write, size: int) -> None:
-        """A group stands at the end, durably."""
-        self.synced = self.end + size
-        self._stands(write, self.synced)
-
-    def _stands(self, write: Write, end: int) -> None:
-        if self._blocks is not None:
-            self._blocks.wrote(write, end)
         self.end = end
 
     def sync(self) -> None:

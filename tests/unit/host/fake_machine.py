@@ -170,6 +170,18 @@ class FakeLogDriver:
             callback(argument)
 
 
+class FakeLogPath:
+    def __init__(self, turns: FakeTurns, settings: LogSettings) -> None:
+        self._turns = turns
+        self._settings = settings
+
+    def engine(self, engine: type[WalEngine]) -> type[WalEngine]:
+        return engine
+
+    def drive(self, engine: WalEngine, pool: Any) -> FakeLogDriver:
+        return FakeLogDriver(engine, pool, self._turns, self._settings)
+
+
 class FakeMachine:
     def __init__(self) -> None:
         self.files: Any = FakeFiles()
@@ -185,8 +197,8 @@ class FakeMachine:
     def pool(self, name: str, threads_max: int) -> FakePool:
         return FakePool(self._turns)
 
-    def drive_log(self, engine: WalEngine, pool: Any, settings: LogSettings) -> FakeLogDriver:
-        return FakeLogDriver(engine, pool, self._turns, settings)
+    def log_path(self, settings: LogSettings) -> FakeLogPath:
+        return FakeLogPath(self._turns, settings)
 
     async def off_loop(self, work: Callable[[], Any]) -> Any:
         return work()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from stelae.machine import io_uring
-from stelae.machine.io_uring import IoUring
-from stelae.machine.uncached import Arena, is_begun_without_waiting
+from stelae.machine.fast_log import io_uring
+from stelae.machine.fast_log.direct_io import Arena, never_waits
+from stelae.machine.fast_log.io_uring import IoUring
 from stelae.testing.rings import ring_of_this_system
 
 
@@ -80,7 +80,7 @@ def test_writes_past_the_cache_are_synchronous_too(ring: IoUring, file: int) -> 
     assert lent is not None
     ring.write([(6, file, lent, 8192)])
     slot = io_uring._WRITE.unpack_from(ring._slots, 0)
-    assert slot[:2] == (io_uring.OP_WRITE, io_uring.PAST_CACHE)
+    assert slot[:2] == (io_uring.OP_WRITE, io_uring.DIRECT)
     assert (slot[3], slot[4], slot[5], slot[6], slot[8]) == (file, 8192, lent.address, 4096, 6)
     assert slot[7] == os.RWF_DSYNC != 0
     take(ring, 1)
@@ -99,7 +99,7 @@ def test_writes_past_the_cache_are_synchronous_too(ring: IoUring, file: int) -> 
     ],
 )
 def test_only_a_newer_system_begins_them_without_a_worker(release: str, begun: bool) -> None:
-    assert is_begun_without_waiting(release) is begun
+    assert never_waits(release) is begun
 
 
 def test_memory_that_is_lent_stays_until_it_is_written(ring: IoUring, file: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,11 @@ import pytest
 
 from stelae.host.settings import LogSettings
 from stelae.machine.event_loop import new_event_loop
+from stelae.machine.fast_log.ring_driver import RingDriver
+from stelae.machine.fast_log.ring_writes import BYTES_MAX, Failures
 from stelae.machine.files import RealFiles
 from stelae.machine.log_driver import EngineDriver
 from stelae.machine.real import RealMachine
-from stelae.machine.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
@@ -122,13 +124,13 @@ class Scene:
         self.engine = Engine()
         if ring is not None:
             ring.engine = self.engine
-        self.driver = EngineDriver(
-            self.engine,  # type: ignore[arg-type]
-            self.machine.pool("apply", 1),
-            turns,  # type: ignore[arg-type]
-            self.machine.clock,
-            self.machine.metrics,
-            ring,  # type: ignore[arg-type]
+        kind: Callable[..., EngineDriver] = EngineDriver if ring is None else partial(RingDriver, ring)
+        self.driver = kind(
+            self.engine,
+            pool=self.machine.pool("apply", 1),
+            turns=turns,
+            clock=self.machine.clock,
+            metrics=self.machine.metrics,
             queue_bytes_max=8 << 20,
             group_bytes_max=8 << 20,
             on_crash=self.defects.append,
@@ -426,10 +428,12 @@ def write_for_real(
         machine.start(defects.append)
         workers = machine.pool("background", 2)
         services = EngineServices(machine.files, machine.clock, machine.metrics, workers)
-        engine = engine_type.open(str(place / "wals"), config, services)
+        path = machine.log_path(settings)
+        engine = path.engine(engine_type).open(str(place / "wals"), config, services)
         for log in logs:
             engine.create(log, ZERO)
-        driver = machine.drive_log(engine, workers, settings)
+        driver = path.drive(engine, workers)
+        assert isinstance(driver, EngineDriver)
         writers = await write(driver)
         closed = asyncio.get_running_loop().create_future()
         driver.writer.close(closed.set_result)
@@ -451,10 +455,10 @@ def entry_at(log: LogId, index: int) -> Entry:
     return Entry(OpId(1, index), EntryKind.WRITE, index, f"{log}/{index};".encode() * (index % 60))
 
 
-@pytest.mark.parametrize("io_uring", [True, False])
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(("engine_type", "config"), [(SegmentedWal, SEGMENTED), (SharedWal, SHARED)])
 def test_all_that_was_acknowledged_is_there_again(
-    tmp_path: Path, engine_type: type[WalEngine], config: Any, io_uring: bool
+    tmp_path: Path, engine_type: type[WalEngine], config: Any, fast: bool
 ) -> None:
     logs = [LogId(TabletId(f"t{number}"), 1) for number in range(6)]
 
@@ -463,24 +467,10 @@ def test_all_that_was_acknowledged_is_there_again(
         await writers.run(600)
         return writers
 
-    write_for_real(tmp_path, engine_type, config, LogSettings(io_uring=io_uring), logs, write)
+    write_for_real(tmp_path, engine_type, config, LogSettings(fast=fast), logs, write)
     engine = engine_type.open(str(tmp_path / "wals"), config, fake_services(RealFiles()))
     for log in logs:
         last = engine.logs()[log].last.index
         assert last > 50
         assert engine.read(log, 1, last + 1, 1 << 30) == [entry_at(log, index) for index in range(1, last + 1)]
     engine.close()
-
-
-def test_a_node_says_how_its_log_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check(settings: LogSettings) -> float:
-        machine = RealMachine()
-        machine.start(lambda defect: None)
-        driver = machine.drive_log(Engine(), machine.pool("apply", 1), settings)  # type: ignore[arg-type]
-        driver.stop()
-        machine.stop()
-        return machine.figures.gauges()["log_io_uring"]
-
-    assert asyncio.run(check(LogSettings(io_uring=False))) == 0
-    monkeypatch.setattr(RingWrites, "open", classmethod(lambda cls, loop, pool, on_defect: Ring()))
-    assert asyncio.run(check(LogSettings())) == 1

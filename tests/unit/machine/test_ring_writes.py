@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from stelae.machine import files, ring_writes
+from stelae.machine.fast_log import direct_io, ring_writes
+from stelae.machine.fast_log.direct_io import Lent
+from stelae.machine.fast_log.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.machine.files import RealFile, RealFiles
-from stelae.machine.ring_writes import BYTES_MAX, Failures, RingWrites
-from stelae.machine.uncached import Lent
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.wal import Write
@@ -346,18 +346,6 @@ def test_nothing_is_told_after_it_has_closed(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_a_system_without_a_ring_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(entries: int) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(ring_writes, "IoUring", forbidden)
-
-    async def check() -> None:
-        assert RingWrites.open(asyncio.get_running_loop(), Pool(), lambda defect: None) is None
-
-    asyncio.run(check())
-
-
 def test_a_closed_file_is_not_written(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
         file: RealFile = scene.files[0]
@@ -368,13 +356,13 @@ def test_a_closed_file_is_not_written(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
-# -- past the system's cache -----------------------------------------------------------------------
+# -- direct I/O ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file can be opened for such writes."""
-    monkeypatch.setattr(files, "open_uncached", os.dup)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file can be opened for direct writes."""
+    monkeypatch.setattr(direct_io, "open_direct", os.dup)
 
 
 def lent_of(scene: Scene, position: int) -> Lent:
@@ -387,22 +375,22 @@ def contents(lent: Lent) -> bytes:
     return ctypes.string_at(lent.address, lent.size)
 
 
-@pytest.mark.usefixtures("uncached")
-def test_whole_sectors_go_past_the_cache_and_others_do_not(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("direct")
+def test_whole_sectors_are_written_directly_and_others_through_the_cache(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
         assert scene.begin(scene.write_blocks(0), scene.write(1), scene.write_blocks(2, b"t", 3))
         assert contents(lent_of(scene, 0)) == b"s" * SECTOR
         assert scene.ring.calls[1][1:] == (scene.files[1].fileno(), b"data", 10)
         assert contents(lent_of(scene, 2)) == b"t" * 3 * SECTOR
-        assert scene.ring.calls[2][1] == scene.files[2].uncached_fileno() != scene.files[2].fileno()
+        assert scene.ring.calls[2][1] == scene.writes._direct.of(scene.files[2]) != scene.files[2].fileno()
         await scene.answer(SECTOR, 4, 3 * SECTOR)
         assert scene.told == [[None, None, None]]
 
     run(tmp_path, check)
 
 
-def test_where_a_file_has_no_such_writes_they_go_as_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "open_uncached", lambda _fd: -1)
+def test_a_file_without_direct_io_is_written_through_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_io, "open_direct", lambda _fd: -1)
 
     async def check(scene: Scene) -> None:
         assert scene.begin(scene.write_blocks(0))
@@ -413,7 +401,7 @@ def test_where_a_file_has_no_such_writes_they_go_as_others_do(tmp_path: Path, mo
     run(tmp_path, check)
 
 
-@pytest.mark.usefixtures("uncached")
+@pytest.mark.usefixtures("direct")
 def test_what_the_system_does_not_take_is_made_again_and_not_tried_that_way_any_more(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
         assert scene.begin(scene.write_blocks(0))
@@ -429,7 +417,7 @@ def test_what_the_system_does_not_take_is_made_again_and_not_tried_that_way_any_
 
 
 @pytest.mark.parametrize("result", [-errno.EAGAIN, SECTOR, 0])
-@pytest.mark.usefixtures("uncached")
+@pytest.mark.usefixtures("direct")
 def test_one_that_was_not_whole_is_made_again_by_a_thread(tmp_path: Path, result: int) -> None:
     async def check(scene: Scene) -> None:
         assert scene.begin(scene.write_blocks(0, b"u", 2))
@@ -437,12 +425,12 @@ def test_one_that_was_not_whole_is_made_again_by_a_thread(tmp_path: Path, result
         scene.pool.work()
         assert scene.told == [[None]]
         assert scene.files[0].pread(3 * SECTOR, 0) == bytes(SECTOR) + b"u" * 2 * SECTOR
-        assert scene.files[0].uncached_fileno() >= 0
+        assert scene.writes._direct.of(scene.files[0]) >= 0
 
     run(tmp_path, check)
 
 
-@pytest.mark.usefixtures("uncached")
+@pytest.mark.usefixtures("direct")
 def test_memory_is_free_again_when_all_is_over_and_what_finds_none_goes_as_others_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,7 +451,7 @@ def test_memory_is_free_again_when_all_is_over_and_what_finds_none_goes_as_other
 
 
 @pytest.mark.parametrize("room", [0, 1])
-@pytest.mark.usefixtures("uncached")
+@pytest.mark.usefixtures("direct")
 def test_memory_of_what_the_ring_did_not_take_is_free_again(tmp_path: Path, room: int) -> None:
     async def check(scene: Scene) -> None:
         for _ in range(5):

@@ -281,7 +281,7 @@ def made_up(harness: VirtualHarness, what: str) -> bytes:
         return encode_group_header(GroupHeader(0, 0, 0, HUGE, (1 << 32) - 1), header.nonce)
     if what == "bytes of an entry":
         group = encode_group_header(GroupHeader(0, 0, 0, HUGE, 1), header.nonce)
-        return group + sealed(pack_entry(ENTRY_LEAD, 2, 0, (1 << 32) - 1, 0, 1, 11, 0), salt)
+        return group + sealed(pack_entry(ENTRY_LEAD, 2, (1 << 32) - 1, 0, 1, 11, 0), salt)
     if what == "bytes of a footer":
         return sealed(mark.to_bytes(8, "little") + HUGE.to_bytes(8, "little"), salt)
     end = data_end_of(harness)

@@ -10,7 +10,7 @@ from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, check_holds, entries
-from stelae_wal_segmented import SegmentedConfig, reader
+from stelae_wal_segmented import SegmentedConfig, SegmentedWal, reader
 from stelae_wal_segmented.reader import Piece
 from tests.unit.wal_segmented.scenes import PLACE
 from tests.unit.wal_segmented.used import (
@@ -18,6 +18,7 @@ from tests.unit.wal_segmented.used import (
     go_on,
     harness_of,
     in_used_space,
+    is_used,
     kept,
     model_of,
     newest,
@@ -62,15 +63,14 @@ def test_a_log_keeps_the_files_of_collected_segments_up_to_its_limit(harness: Vi
     engine.close()
 
 
-def test_with_a_limit_of_zero_none_is_kept() -> None:
-    config = SegmentedConfig(
-        segment_bytes_first=SEGMENT_BYTES, segment_bytes_max=SEGMENT_BYTES,
-        prewrite_bytes_min=SEGMENT_BYTES, kept_segments_max=0,
-    )  # fmt: skip
-    harness = harness_of(config)
+def test_the_plain_engine_keeps_none_and_makes_a_new_file_for_each_segment() -> None:
+    harness = harness_of(engine_type=SegmentedWal)
     engine = started(harness)
-    go_on(engine, 200)
-    assert (engine.stats()["segments_reused"], kept(harness)) == (0, [])
+    for _ in range(20):
+        go_on(engine, 10)
+        assert not kept(harness)
+        assert not is_used(harness, newest(harness))
+    assert "segments_reused" not in engine.stats()
     engine.close()
 
 

@@ -15,7 +15,8 @@ from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, entries
 from stelae_wal_segmented import SegmentedConfig, reader
-from stelae_wal_segmented.kept import Kept, UsedFile
+from stelae_wal_segmented.fast.kept_files import Kept, UsedFile
+from stelae_wal_segmented.fast.reuse import KEPT_MAX
 from stelae_wal_segmented.reader import Piece
 from stelae_wal_segmented.writer import SegmentWriter
 from tests.unit.wal_segmented.scenes import PLACE
@@ -172,7 +173,7 @@ def test_a_kept_file_that_becomes_no_segment_goes(
     trouble(monkeypatch)
     for _ in range(6):
         go_on(engine, 200)
-        assert len(nameless(harness)) <= CONFIG.kept_segments_max + 1, "those that are kept, and the one under way"
+        assert len(nameless(harness)) <= KEPT_MAX + 1, "those that are kept, and the one under way"
     engine.cool(LOG)
     assert not nameless(harness)
     engine.close()
@@ -236,6 +237,6 @@ def test_a_worker_that_begins_when_the_file_was_given_up_says_so_and_leaves_noth
         harness.disk, Kept("/node/g1-000000000001.old", None), "/node/g1-0000000000000001.new", SEGMENT_BYTES
     )
     used.remove()
-    with pytest.raises(StorageError, match="a kept file is not there any more"):
+    with pytest.raises(StorageError, match="a kept file is gone"):
         used.make(lambda: True)
     assert harness.disk.listdir("/node") == []

@@ -12,11 +12,13 @@ from stelae.spi.services import File
 from stelae.spi.wal import Append, Begun
 from stelae.testing.begun import by_begun
 from stelae.testing.wal_model import LOG, commit, entries
-from stelae_wal_segmented import SegmentedWal, open_end
+from stelae_wal_segmented.fast import FastSegmentedWal
+from stelae_wal_segmented.fast import engine as fast_engine
+from stelae_wal_segmented.fast.kept_files import UsedFile
+from stelae_wal_segmented.fast.noted import Noted, NotedPool
+from stelae_wal_segmented.fast.reuse import NOTED_MAX, ReusedSegments
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES
-from stelae_wal_segmented.kept import UsedFile
-from stelae_wal_segmented.open_end import NOTED_MAX
-from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, Noted, NotedPool, digests_of
+from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, digests_of
 from tests.unit.wal_segmented.used import SEGMENT_BYTES, go_on, harness_of, started
 
 READ_BYTES_MAX = SEGMENT_BYTES // 4
@@ -56,7 +58,7 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-ENGINES = {"committed": SegmentedWal, "begun": by_begun(SegmentedWal)}
+ENGINES = {"committed": FastSegmentedWal, "begun": by_begun(FastSegmentedWal)}
 
 
 @pytest.mark.parametrize("how", ENGINES)
@@ -73,15 +75,15 @@ def test_only_the_ends_of_a_file_are_read_that_was_written_in_used_space(
 
 
 def test_what_a_begun_write_does_not_note_is_read(monkeypatch: pytest.MonkeyPatch, read_bytes: list[int]) -> None:
-    begin = SegmentedWal.begin
+    begin = FastSegmentedWal.begin
     rng = random.Random(1)
 
-    def forgetful(self: SegmentedWal, group: Any) -> Begun | None:
+    def forgetful(self: FastSegmentedWal, group: Any) -> Begun | None:
         begun = begin(self, group)
         return begun._replace(meanwhile=lambda: None) if begun is not None and rng.random() < 0.2 else begun
 
-    monkeypatch.setattr(SegmentedWal, "begin", forgetful)
-    engine = started(harness_of(engine_type=by_begun(SegmentedWal)))
+    monkeypatch.setattr(FastSegmentedWal, "begin", forgetful)
+    engine = started(harness_of(engine_type=by_begun(FastSegmentedWal)))
     while engine.stats()["segments_reused"] < 12:
         go_on(engine, 1)
     assert max(read_bytes[3:]) > READ_BYTES_MAX
@@ -102,6 +104,13 @@ def test_what_failed_to_be_begun_and_is_committed_then_is_noted_once(read_bytes:
     engine.close()
 
 
+def noted_of(engine: FastSegmentedWal) -> list[Noted | None]:
+    """What the log remembers of its segments."""
+    space = engine._logs[LOG].end.space
+    assert isinstance(space, ReusedSegments)
+    return list(space._noted.values())
+
+
 def test_a_log_that_is_not_collected_remembers_little() -> None:
     engine = started(harness_of())
     while engine.stats()["segments_reused"] < 3:
@@ -109,10 +118,10 @@ def test_a_log_that_is_not_collected_remembers_little() -> None:
     for _ in range(400):
         last = engine.logs()[LOG].last.index
         commit(engine, Append(entries=entries(last + 1, 1, size_bytes=150), commit_hint=last))
-    assert isinstance(engine, SegmentedWal)
+    assert isinstance(engine, FastSegmentedWal)
     segments = engine._logs[LOG].chain.segments
     assert len(segments) > NOTED_MAX + 2
-    assert sum(segment.noted is not None for segment in segments) <= NOTED_MAX
+    assert 0 < len(noted_of(engine)) <= NOTED_MAX
     engine.close()
 
 
@@ -120,10 +129,10 @@ def test_a_cold_log_remembers_nothing() -> None:
     engine = started(harness_of())
     while engine.stats()["segments_reused"] < 5:
         go_on(engine, 1)
-    assert isinstance(engine, SegmentedWal)
-    assert any(segment.noted is not None for segment in engine._logs[LOG].chain.segments)
+    assert isinstance(engine, FastSegmentedWal)
+    assert any(noted_of(engine))
     engine.cool(LOG)
-    assert all(segment.noted is None for segment in engine._logs[LOG].chain.segments)
+    assert not noted_of(engine)
     engine.close()
 
 
@@ -137,7 +146,7 @@ def test_all_logs_together_remember_no_more_than_a_bound(
     assert pool.make(0, size) is None
     del one
     assert pool.make(0, size) is not None, "what nobody has counts no more"
-    monkeypatch.setattr(open_end, "NOTED_BYTES_MAX", 0)
+    monkeypatch.setattr(fast_engine, "NOTED_BYTES_MAX", 0)
     engine = started(harness_of())
     while engine.stats()["segments_reused"] < 5:
         go_on(engine, 1)

@@ -8,13 +8,14 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.log_support.block_end import BLOCK_BYTES
+from stelae.log_support.whole_blocks import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, entries
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented import SegmentedConfig
+from stelae_wal_segmented.fast import FastSegmentedWal
 from tests.unit.wal_segmented.used import go_on, harness_of, newest, recovered, started
 
 SEGMENT_BYTES = 64 << 10
@@ -33,7 +34,7 @@ def append_to(engine: WalEngine, count: int, size_bytes: int, *, sync: bool = Tr
 
 def in_written_space(config: SegmentedConfig) -> tuple[VirtualHarness, WalEngine]:
     """A log whose newest segment stands in the space of a collected one, or in zeros."""
-    harness = VirtualHarness(SegmentedWal, config)
+    harness = VirtualHarness(FastSegmentedWal, config)
     engine = started(harness)
     if config is USED:
         while engine.stats()["segments_reused"] < 2:

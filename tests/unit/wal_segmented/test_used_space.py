@@ -8,13 +8,15 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.log_support.block_end import BLOCK_BYTES
+from stelae.log_support.whole_blocks import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented import SegmentedConfig
 from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.fast import FastSegmentedWal
+from stelae_wal_segmented.fast.kept_files import PIECE_BYTES
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
     ENTRY_HEADER_BYTES,
@@ -22,7 +24,7 @@ from stelae_wal_segmented.format import (
     SEGMENT_HEADER_BYTES,
     decode_segment_header,
 )
-from stelae_wal_segmented.sectors import DIGEST_BYTES, PIECE_BYTES, SECTOR_BYTES, digests_of, space_within
+from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, digests_of, space_within
 from tests.unit.wal_segmented.scenes import OVERHEAD_BYTES, assert_opens_with
 from tests.unit.wal_segmented.used import CONFIG, SEGMENT_BYTES, harness_of, in_used_space, is_used, newest, recovered
 
@@ -345,7 +347,7 @@ def test_a_footer_in_used_space_may_be_torn_anywhere(survival: Survival) -> None
 def test_closing_in_used_space_can_be_interrupted_at_any_operation() -> None:
     for operations in range(12):
         for seed in range(12):
-            harness = VirtualHarness(SegmentedWal, CONFIG, seed=seed)
+            harness = VirtualHarness(FastSegmentedWal, CONFIG, seed=seed)
             engine, model = in_used_space(harness)
             harness.disk.faults.lose_power_after(operations=operations)
             with suppress(PowerLost):

@@ -9,6 +9,7 @@ from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries, entry, intact
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented.fast import FastSegmentedWal
 from stelae_wal_segmented.format import decode_segment_header
 from stelae_wal_segmented.names import segment_name, sequences_of
 from stelae_wal_segmented.recovery import Recovered, recover_log
@@ -21,7 +22,9 @@ CONFIG = SegmentedConfig(
 """All segments are of one length, and their space is used again."""
 
 
-def harness_of(config: SegmentedConfig = CONFIG, *, engine_type: type[SegmentedWal] = SegmentedWal) -> VirtualHarness:
+def harness_of(
+    config: SegmentedConfig = CONFIG, *, engine_type: type[SegmentedWal] = FastSegmentedWal
+) -> VirtualHarness:
     return VirtualHarness(engine_type, config)
 
 

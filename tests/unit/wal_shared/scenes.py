@@ -19,8 +19,8 @@ SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=4096)
 PLACE = "/node/wals"
 
 
-def harness_of(config: SharedConfig = SMALL) -> VirtualHarness:
-    return VirtualHarness(SharedWal, config)
+def harness_of(config: SharedConfig = SMALL, *, engine_type: type[SharedWal] = SharedWal) -> VirtualHarness:
+    return VirtualHarness(engine_type, config)
 
 
 def log_number(number: int) -> LogId:

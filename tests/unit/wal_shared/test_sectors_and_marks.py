@@ -11,6 +11,7 @@ from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import entries, entry
+from stelae_wal_shared.fast import FastSharedWal
 from stelae_wal_shared.format import GROUP_BYTES, RECORD_BYTES
 from stelae_wal_shared.marker import Marker
 from tests.unit.wal_shared import scenes
@@ -23,7 +24,7 @@ LARGE = scenes.SharedConfig(segment_bytes_first=64 << 10, segment_bytes_max=64 <
 def test_a_footer_torn_over_a_group_that_nobody_finished_is_a_tail(size: int) -> None:
     """A node that ends for a defect does not wait to hear of its last group, and closes its log."""
     for seed in range(200):
-        harness = scenes.harness_of(LARGE)
+        harness = scenes.harness_of(LARGE, engine_type=FastSharedWal)
         harness.rng.seed(seed)
         engine = harness.open()
         logs = scenes.create_logs(engine, 3)

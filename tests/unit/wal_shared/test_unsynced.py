@@ -6,11 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.log_support.block_end import BLOCK_BYTES
+from stelae.log_support.whole_blocks import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import WalEngine
 from stelae.testing.wal_harness import VirtualHarness
-from stelae_wal_shared import SharedConfig, SharedWal
+from stelae_wal_shared import SharedConfig
+from stelae_wal_shared.fast import FastSharedWal
 from tests.unit.wal_shared.scenes import create_logs, extend, log_number, segments
 
 SEGMENT_BYTES = 64 << 10
@@ -22,7 +23,7 @@ LOG = log_number(0)
 
 def in_zeros() -> tuple[VirtualHarness, WalEngine]:
     """A log whose newest segment stands in zeros, and which knows what stands in the block where it ends."""
-    harness = VirtualHarness(SharedWal, ZEROS)
+    harness = VirtualHarness(FastSharedWal, ZEROS)
     engine = harness.open()
     create_logs(engine, 1)
     while len(segments(harness.disk)) < 2:

@@ -1,6 +1,6 @@
-"""Durable writes that no thread waits for: begun on the event loop, which is told when they are done.
+"""Durable writes without a thread: submitted to ``io_uring`` on the event loop, which is called when they are done.
 
-A thread of its own costs each commit two hand-overs of the interpreter and two wake-ups: 83 us of the 540 to 630 that a
+A log thread costs each commit two switches of the interpreter lock and two wake-ups: 83 us of the 540 to 630 us that a
 group of 64 entries of 4 KiB took (ADR 48)."""
 
 import asyncio
@@ -11,12 +11,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from stelae.host.ports import BlockingPool
+from stelae.machine.fast_log.direct_io import Arena, DirectDescriptors, Lent
+from stelae.machine.fast_log.io_uring import IoUring
 from stelae.machine.files import RealFile, write_error
-from stelae.machine.io_uring import IoUring
-from stelae.machine.uncached import Arena, Lent
 from stelae.spi.errors import StorageError
 from stelae.spi.wal import Write
 
@@ -28,8 +28,7 @@ BYTES_MAX = 2 << 20
 is committed half as often again as by a thread."""
 
 ARENA_BYTES = 16 << 20
-"""Of memory for writes past the cache: as much as a cache that processors share, see ``Arena``, and more than is under
-way at once, but for large groups of thousands of tablets. What finds no room goes through the cache."""
+"""Memory for direct writes; see ``Arena`` for the size. A write that finds no room goes through the cache."""
 
 WAIT_S = 0.001
 """Between two looks at what is under way, when a node stops."""
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class RingWrites:
-    """Writes to ``RealFile`` by the system, on one event loop; ``open`` makes one.
+    """Writes to ``RealFile`` by the system, on one event loop.
 
     Args:
         pool: where a write is made again that the system did in part or not at all.
@@ -61,6 +60,7 @@ class RingWrites:
         self._loop = loop
         self._pool = pool
         self._arena = Arena(ARENA_BYTES)
+        self._direct = DirectDescriptors()
         self._tokens = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._untold: set[_Batch] = set()
@@ -69,17 +69,6 @@ class RingWrites:
         self._over = False
         self._turn = threading.Lock()  # Held while answers are dealt with, for ``wait`` to come before or behind.
         loop.add_reader(ring.fileno(), self._answered)
-
-    @classmethod
-    def open(
-        cls, loop: asyncio.AbstractEventLoop, pool: BlockingPool, on_defect: Callable[[BaseException], None]
-    ) -> Self | None:
-        """Begin on the running loop; ``None`` where the system has no such writes, or forbids them."""
-        try:
-            return cls(IoUring(ENTRIES), loop, pool, on_defect)
-        except OSError as error:
-            log.info("no io_uring, so the log is written by a thread: %s", error)
-            return None
 
     def begin(self, writes: Sequence[Write], done: Callable[[Failures], None]) -> bool:
         """Begin these writes; ``done`` once, on the loop, with what became of each, when nothing of it is under way.
@@ -110,9 +99,9 @@ class RingWrites:
         return batch is not None
 
     def _call(self, write: Write, file: RealFile) -> tuple[int, bytes | Lent, int]:
-        """How a write is made: past the cache if it may be and can be."""
+        """How a write is made: directly if it may be and can be, else through the cache."""
         data = b"".join(write.buffers)
-        fd = file.uncached_fileno() if write.whole_blocks else -1
+        fd = self._direct.of(file) if write.whole_blocks else -1
         lent = self._arena.lend(data) if fd >= 0 else None
         return (file.fileno(), data, write.offset) if lent is None else (fd, lent, write.offset)
 
@@ -165,7 +154,7 @@ class RingWrites:
             if isinstance(data, Lent):
                 data.arena.give_back()
                 if result in (-errno.EINVAL, -errno.EOPNOTSUPP):  # Its sectors are larger, or it has no such writes.
-                    file.never_uncached()
+                    self._direct.give_up(file)
             if result == batch.sizes[at]:
                 batch.settle(at, None)
             elif result >= 0 or -result in _ONCE_MORE:

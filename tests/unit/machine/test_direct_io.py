@@ -1,4 +1,4 @@
-"""Writes past the system's cache: where they are made, from which memory, and that the log is the same with them."""
+"""Direct I/O: where it is used, from which memory, and that the log is the same with it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from stelae.host.settings import LogSettings
-from stelae.machine import files, uncached
+from stelae.machine.fast_log import direct_io
+from stelae.machine.fast_log.direct_io import HUGE_PAGE_BYTES, Arena, DirectDescriptors, is_suited, open_direct
+from stelae.machine.fast_log.io_uring import IoUring
 from stelae.machine.files import RealFiles
-from stelae.machine.io_uring import IoUring
 from stelae.machine.log_driver import EngineDriver
-from stelae.machine.uncached import HUGE_PAGE_BYTES, Arena, is_suited, open_uncached
 from stelae.spi.ids import LogId, TabletId
 from stelae.spi.wal import WalEngine
 from stelae.testing.rings import ring_of_this_system
@@ -45,40 +45,46 @@ MOUNTS = """\
     ("device", "suited"),
     [("254:0", True), ("8:1", True), ("0:21", False), ("0:26", False), ("0:40", False), ("8:2", False), ("9:9", False)],
 )
-def test_only_some_file_systems_are_written_past_the_cache(device: str, suited: bool) -> None:
+def test_only_some_file_systems_have_direct_writes(device: str, suited: bool) -> None:
     assert is_suited(MOUNTS, device) is suited
 
 
 def test_a_file_is_opened_once_more_for_it_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RealFiles().create(str(tmp_path / "file"))
-    fd = file.uncached_fileno()
-    assert file.uncached_fileno() == fd
+    descriptors = DirectDescriptors()
+    fd = descriptors.of(file)
+    assert descriptors.of(file) == fd
     if fd >= 0:
         assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
         assert os.fstat(fd).st_ino == os.fstat(file.fileno()).st_ino
-    file.never_uncached()
-    assert file.uncached_fileno() == -1
-    monkeypatch.setattr(uncached, "_is_suited", lambda _device: False)
-    assert open_uncached(file.fileno()) == -1
-    monkeypatch.setattr(uncached, "_is_suited", lambda _device: True)
+    descriptors.give_up(file)
+    assert descriptors.of(file) == -1
+    if fd >= 0:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+    monkeypatch.setattr(direct_io, "_is_suited", lambda _device: False)
+    assert open_direct(file.fileno()) == -1
+    monkeypatch.setattr(direct_io, "_is_suited", lambda _device: True)
     monkeypatch.setattr(os, "O_DIRECT", os.O_DIRECTORY)
-    assert open_uncached(file.fileno()) == -1, "what the system refuses is not an error"
+    assert open_direct(file.fileno()) == -1, "what the system refuses is not an error"
     file.close()
 
 
-def test_a_file_in_memory_is_never_written_past_the_cache() -> None:
+def test_a_file_in_memory_has_no_direct_writes() -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:  # On Linux, where alone there are such writes.
-        assert open_uncached(file.fileno()) == -1
+        assert open_direct(file.fileno()) == -1
 
 
-def test_a_closed_file_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "open_uncached", os.dup)
+def test_a_file_that_is_gone_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_io, "open_direct", os.dup)
     file = RealFiles().create(str(tmp_path / "file"))
-    fd = file.uncached_fileno()
+    descriptors = DirectDescriptors()
+    fd = descriptors.of(file)
+    os.fstat(fd)
     file.close()
+    del file
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
-    assert file.uncached_fileno() == -1
 
 
 @pytest.mark.parametrize("advice", [mmap.MADV_HUGEPAGE, 12_345])
@@ -145,7 +151,7 @@ def test_what_is_lent_is_written_where_it_belongs(tmp_path: Path, direct: bool) 
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     os.write(fd, bytes(16 * SECTOR))
     os.fsync(fd)
-    writing = open_uncached(fd) if direct else -1
+    writing = open_direct(fd) if direct else -1
     arena = Arena(16 * SECTOR)
     calls = []
     for at in range(8):
@@ -192,12 +198,12 @@ def _through_the_cache(fd: int) -> int:
     return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
 
 
-@pytest.mark.parametrize("opens", [open_uncached, _through_the_cache, lambda _fd: -1])
+@pytest.mark.parametrize("opens", [open_direct, _through_the_cache, lambda _fd: -1])
 @pytest.mark.parametrize(("kind", "config"), [(SegmentedWal, USED), (SharedWal, ZEROS)])
 def test_a_log_in_space_that_was_written_before_is_the_same_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[WalEngine], config: object, opens: Callable[[int], int]
 ) -> None:
-    monkeypatch.setattr(files, "open_uncached", opens)
+    monkeypatch.setattr(direct_io, "open_direct", opens)
     lent: list[object] = []
     lend = Arena.lend
     monkeypatch.setattr(Arena, "lend", lambda arena, data: lent.append(lend(arena, data)) or lent[-1])
@@ -211,7 +217,7 @@ def test_a_log_in_space_that_was_written_before_is_the_same_with_them(
         await writers.run(200)
         return writers
 
-    figures = write_for_real(tmp_path, kind, config, LogSettings(), logs, write)
+    figures = write_for_real(tmp_path, kind, config, LogSettings(fast=True), logs, write)
     if kind is SegmentedWal:
         assert figures["segments_reused"] > 5
     if opens is _through_the_cache:

@@ -1,9 +1,10 @@
-"""Linux' ``io_uring``, as much of it as durable writes need: begun here, made by the system, and told of by a poll.
+"""Linux ``io_uring``, only what durable writes need: submit writes, poll one descriptor, take the answers.
 
-No library: what there is for Python asks for a system of last year. The two system calls and the memory shared with
-the system are described in io_uring(7) and io_uring_setup(2). Nothing polls in the system (no ``SQPOLL``): it looks at
-what was sent inside ``io_uring_enter`` alone, on the caller's own thread. Answers may come while others are taken: on
-processors that keep the order of writes to memory they need no barrier, and on others this is not used."""
+There is no library, because the one for Python needs Linux 6.14. The two system calls and the memory that is shared
+with the system are described in io_uring(7) and io_uring_setup(2). There is no polling thread in the system
+(``SQPOLL``): the system reads submissions only inside ``io_uring_enter``, on the caller's thread. Answers may arrive
+while others are taken. On processors that keep the order of writes to memory this needs no barrier; other processors
+are refused."""
 
 import ctypes
 import errno
@@ -15,8 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from stelae.machine import uncached
-from stelae.machine.uncached import Lent
+from stelae.machine.fast_log.direct_io import Lent, never_waits
 
 SETUP: Final = 425
 ENTER: Final = 426
@@ -30,10 +30,10 @@ ORDERED: Final = ("x86_64", "AMD64")
 
 OP_WRITE: Final = 23
 ASYNC: Final = 1 << 4
-"""Left to a worker at once: else a file system may wait for the disk within the call, where it writes its cache."""
+"""Give the write to a worker of the system at once: a buffered write could otherwise wait for the disk in the call."""
 
-PAST_CACHE: Final = 0 if uncached.is_begun_without_waiting(platform.release()) else ASYNC
-"""For writes past the cache: they need no worker, where the system keeps what it promises about them."""
+DIRECT: Final = 0 if never_waits(platform.release()) else ASYNC
+"""For direct writes: they need no worker of the system where submitting one never waits."""
 
 RWF_DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
 SLOTS_AT: Final = 0x10000000
@@ -99,7 +99,7 @@ class IoUring:
     def write(self, writes: Sequence[tuple[int, int, bytes | Lent, int]]) -> int:
         """Begin durable writes: for each a token that none under way has, the file descriptor, bytes and offset.
 
-        Bytes that an arena has lent go past the cache, through a descriptor that is for this (``PAST_CACHE``).
+        Bytes that an arena has lent are written directly, through a descriptor for direct I/O (``DIRECT``).
 
         Returns:
             how many of them, from the first on, were begun: all, unless the system is short of something."""
@@ -107,7 +107,7 @@ class IoUring:
         for number, (token, fd, data, offset) in enumerate(writes):
             at = ((tail + number) & self._sent_mask) * _WRITE.size
             if isinstance(data, Lent):
-                flags, size, address = PAST_CACHE, data.size, data.address
+                flags, size, address = DIRECT, data.size, data.address
             else:
                 flags, size, address = ASYNC, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
             _WRITE.pack_into(self._slots, at, OP_WRITE, flags, 0, fd, offset, address, size, RWF_DSYNC, token)

@@ -1,12 +1,12 @@
-"""The end of an open file in space that was written before: what a write there begins and ends with.
+"""Writes of whole blocks of 4096 bytes, over space that was written before. Only the fast kinds of the engines use it.
 
-A write there is of whole blocks, so that it may go past the system's cache. It begins with what stands already in the
-first of them, the same bytes once more, and ends with zeros up to the end of the last. Blocks, and not sectors: a disk
-may keep its data in larger pieces than it takes them in. What of such a piece is not written could be lost with it when
-power is, and these are entries that were acknowledged before.
+Direct I/O needs whole blocks (``stelae.machine.fast_log``). A write begins with the bytes that are already in its first
+block, the same bytes once more, and ends with zeros up to the end of its last block. It is blocks and not sectors,
+because a disk may store data in larger units than it accepts: a power failure could then lose the rest of such a unit,
+which holds entries that were acknowledged before.
 
-What stands in the first block is known to whoever has written it in this run. Until then writes begin where the data
-end, and go through the cache, which has whole pages."""
+Only who wrote the first block in this run knows its bytes. Until then, writes begin where the data end and go through
+the system's cache, which always writes whole pages."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from stelae.spi.services import Buffer, File
 from stelae.spi.wal import Write
 
 BLOCK_BYTES = 4096
-"""The most that a disk keeps in one piece, and a page of the system's cache."""
+"""The largest unit in which disks store data, and a page of the system's cache."""
 
 JOINED_BYTES_MAX = 2 << 20
-"""A group of more is written from where its bodies are."""
+"""A larger group is not copied into one buffer."""
 
 
-class BlockEnd:
+class WholeBlocks:
     """Makes the writes of one file. One caller at a time: see ``stelae.spi.wal``.
 
     Args:
-        file: what it is written with.
-        limit: where that ends. What goes beyond is no write over what is there, for which the file system has more to
-            do than to write it, and goes through the cache.
-        unit: a power of two up to a block. Each group is followed by zeros up to a multiple of it, so that nothing else
-            is found there by whoever looks for the next group; 1: zeros are there already.
+        file: the file.
+        limit: where the space ends that was written before. A write beyond it changes the file's metadata too, and
+            goes through the cache.
+        unit: a power of two up to a block. Each group is followed by zeros up to a multiple of it, so that a scan for
+            the next group finds nothing else there; 1: the space holds zeros already.
     """
 
     __slots__ = ("_file", "_head", "_limit", "_unit")
@@ -57,6 +57,6 @@ class BlockEnd:
         return Write(self._file, data, start, whole_blocks=whole_blocks)
 
     def wrote(self, write: Write, end: int) -> None:
-        """A write was made, and the data end there."""
+        """Note that a write was made, behind which the data end at ``end``."""
         begin = max(write.offset, end - end % BLOCK_BYTES)
         self._head = between(write.buffers, begin - write.offset, end - write.offset)

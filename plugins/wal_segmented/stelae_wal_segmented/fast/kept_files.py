@@ -1,18 +1,17 @@
-"""Files of collected segments that a log keeps, and how one of them becomes the space of a next segment.
+"""Files of collected segments that a log keeps, and the steps by which one becomes a new segment.
 
-A synchronous write into space that was written before costs half of one into space that is only reserved, and a
-collected segment is written space for nothing. This is its way:
+A synchronous write over data costs half of one into space that is only reserved. The steps:
 
-1. The base file says, durably, that the segment is collected. Nobody reads it, and nobody finds it any more.
-2. Its file gets a name that means nothing (``names.kept_name``), and waits.
-3. A worker gives it the name of a segment in the making, writes what stands in each sector (see ``sectors``) behind
-   where the header will stand, and syncs that. Of a segment that was begun in used space itself most of it is known
-   (``sectors.Noted``); the rest is read.
-4. The log takes it as the space of its next segment: header, sync, name. From there on it is a segment like others.
+1. The base file says durably that the segment is collected. No reader has it open, and no reader can find it.
+2. Its file is renamed to a name that means nothing (``names.kept_name``).
+3. A worker renames it to the name of a segment in the making, writes the digest of each sector (see ``sectors``) behind
+   the place of the header, and syncs. Most digests were noted when the data were written (``Noted``); the worker reads
+   the others from the file.
+4. The log adopts it as its next segment: header, sync, rename, like any other segment.
 
-A crash before 4 leaves a file whose name means nothing, whatever stands in it: start-up removes it. A crash behind 4
-leaves a segment whose header ties it to the table. Its checksums begin with a nonce of its own, so nothing that stood
-there before passes for its entries (durability rule 6)."""
+A crash before 4 leaves a file whose name means nothing; the next start removes it. A crash after 4 leaves a segment
+whose header has the checksum of the table. Its checksums are salted with its own nonce, so old bytes never pass for its
+entries (durability rule 6)."""
 
 from __future__ import annotations
 
@@ -24,22 +23,18 @@ from crc32c import crc32c
 
 from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files
+from stelae_wal_segmented.fast.noted import Noted
 from stelae_wal_segmented.format import NEW_SPACE, SEGMENT_HEADER_BYTES
 from stelae_wal_segmented.names import kept_name
-from stelae_wal_segmented.sectors import (
-    DIGEST_BYTES,
-    PIECE_BYTES,
-    SECTOR_BYTES,
-    Noted,
-    UsedSpace,
-    digests_of,
-    space_within,
-)
+from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, UsedSpace, digests_of, space_within
 from stelae_wal_segmented.segment import Segment
+
+PIECE_BYTES = 512 << 10
+"""So much of a file is read and digested at once."""
 
 
 class Kept(NamedTuple):
-    """A file that is kept, and what is known of what stands in it."""
+    """A file that is kept, and the digests of its contents as far as they were noted."""
 
     path: str
     noted: Noted | None
@@ -61,8 +56,8 @@ class KeptFiles:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, segment: Segment) -> bool:
-        """Keep the file of a segment that is collected and that nobody holds; false if that is not to be."""
+    def keep(self, segment: Segment, noted: Noted | None) -> bool:
+        """Keep the file of a collected segment; false if there are enough, or it cannot be renamed."""
         if len(self._kept) >= self._count_max:
             return False
         path = f"{self._directory}/{kept_name(segment.header.log.generation, segment.header.sequence)}"
@@ -70,22 +65,22 @@ class KeptFiles:
             self._files.rename(segment.path, path)
         except (OSError, StorageError):
             return False
-        self._kept.append(Kept(path, segment.noted))
+        self._kept.append(Kept(path, noted))
         return True
 
     def take(self) -> Kept | None:
-        """Give the file away that was kept last: the system is the likeliest to have it in memory."""
+        """Take the file that was kept last, which is most likely in the system's cache."""
         return self._kept.pop() if self._kept else None
 
     def drop(self) -> None:
-        """Remove all; left-overs go at the next start."""
+        """Remove all; the next start removes what is left."""
         while self._kept:
             with suppress(OSError, StorageError):
                 self._files.remove(self._kept.pop().path)
 
 
 class UsedFile:
-    """A kept file on its way to be the space of a segment. It has one of two names until that has a header.
+    """A kept file that becomes the file of a segment. It has one of two names until it has a header.
 
     Args:
         kept: the file.
@@ -104,10 +99,10 @@ class UsedFile:
         self.space: UsedSpace = NEW_SPACE
 
     def make(self, wanted: Callable[[], bool]) -> File:
-        """Note durably what stands in the file, as long as it is ``wanted``; return it, open. On a worker.
+        """Write the table of digests durably, as long as the file is ``wanted``; return it, open. On a worker.
 
         Raises:
-            StorageError: it could not be, or was given up, and the file is gone as far as possible.
+            StorageError: that failed, or the file was given up; it is removed as far as possible.
         """
         with ExitStack() as undo:
             undo.callback(self.remove)
@@ -115,16 +110,16 @@ class UsedFile:
                 self._files.rename(self._kept.path, self._path)
                 file = self._files.open(self._path, writable=True)
             except OSError as error:  # Removed before or between: see ``remove``.
-                raise StorageError(f"a kept file is not there any more: {error}", path=self._kept.path) from error
+                raise StorageError(f"a kept file is gone: {error}", path=self._kept.path) from error
             undo.callback(file.close)
             self._note(file, wanted)
             undo.pop_all()
         return file
 
     def remove(self) -> None:
-        """Remove what is left under either name; left-overs go at the next start. On any thread.
+        """Remove the file under either name; the next start removes what is left. On any thread.
 
-        The first name goes first: a worker that begins later finds nothing, and one that was faster left the other."""
+        The first name goes first: a worker that begins later finds no file, one that was faster has renamed it."""
         for path in (self._kept.path, self._path):
             with suppress(OSError, StorageError):
                 self._files.remove(path)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stelae.log_support import block_end
-from stelae.log_support.block_end import BLOCK_BYTES, BlockEnd
+from stelae.log_support import whole_blocks
+from stelae.log_support.whole_blocks import BLOCK_BYTES, WholeBlocks
 from stelae.spi.wal import Write
 
 FILE: Any = object()
@@ -19,7 +19,7 @@ UNIT_BYTES = 512
 
 
 class Space:
-    """What stands in a file, written as ``BlockEnd`` says; with ``used``, something stands behind the data."""
+    """What stands in a file, written as ``WholeBlocks`` says; with ``used``, something stands behind the data."""
 
     def __init__(self, start: int, *, used: bool, limit: int = 1 << 20) -> None:
         self.start = self.end = start
@@ -27,7 +27,7 @@ class Space:
         self.data = bytearray(random.Random(9).randbytes(1 << 20) if used else 1 << 20)
         self.limit = limit
         self.unit = UNIT_BYTES if used else 1
-        self.blocks = BlockEnd(FILE, limit, unit=self.unit)
+        self.blocks = WholeBlocks(FILE, limit, unit=self.unit)
         self.groups = b""
         self.whole = 0
 
@@ -79,7 +79,7 @@ def test_what_goes_beyond_the_space_that_was_written_before_goes_through_the_cac
 
 @pytest.mark.parametrize("used", [False, True])
 def test_large_groups_are_written_from_where_they_are(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_end, "JOINED_BYTES_MAX", 5000)
+    monkeypatch.setattr(whole_blocks, "JOINED_BYTES_MAX", 5000)
     rng = random.Random(4)
     for _ in range(60):
         space = Space(512, used=used)
@@ -105,7 +105,7 @@ def test_after_a_start_writes_begin_where_the_data_end_until_a_block_is_known() 
 
 @pytest.mark.parametrize("sizes", [(9000,), (8000, 1000), (5000, 3999, 1), (4000, 5, *[10] * 2000)])
 def test_behind_a_large_group_the_last_block_is_known(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_end, "JOINED_BYTES_MAX", 5000)
+    monkeypatch.setattr(whole_blocks, "JOINED_BYTES_MAX", 5000)
     space = Space(BLOCK_BYTES, used=False)
     space.append([bytes([1 + number % 255]) * size for number, size in enumerate(sizes)])
     end = space.end

@@ -1,0 +1,64 @@
+"""The way of ``[log] fast = true``: the engine's fast class, whose commits go by ``io_uring``."""
+
+import asyncio
+import logging
+from functools import partial
+
+from stelae.host.machine import Pool
+from stelae.machine.fast_log.io_uring import IoUring
+from stelae.machine.fast_log.ring_driver import RingDriver
+from stelae.machine.fast_log.ring_writes import ENTRIES, RingWrites
+from stelae.machine.faulty_files import DiskFaultSeam
+from stelae.machine.log_driver import EngineDriver
+from stelae.machine.log_path import PlainLog
+from stelae.spi.wal import WalEngine
+
+log = logging.getLogger(__name__)
+
+
+class FastLog:
+    """The fast way where it is available, else the plain way, with one warning that says why.
+
+    It is not available if the system has no ``io_uring`` that this process may use, or the engine has no fast class.
+
+    Args:
+        plain: the plain way, and what both need.
+        faults: the fault seam of the disk, if this node has one."""
+
+    def __init__(self, plain: PlainLog, faults: DiskFaultSeam | None = None) -> None:
+        self._plain = plain
+        self._faults = faults
+        self._ring = _open_ring()
+
+    def engine(self, engine: type[WalEngine]) -> type[WalEngine]:
+        """Return the class to open for an engine: its fast one, if all that it needs is available."""
+        if self._ring is None:
+            return engine
+        fast = engine.fast()
+        if fast is None:
+            self._ring.close()
+            self._ring = None
+            _warn(f"log engine {engine.name!r} has no fast kind")
+            return engine
+        return fast
+
+    def drive(self, engine: WalEngine, pool: Pool) -> EngineDriver:
+        """Drive an open engine from now on, on the running loop; ``pool`` runs reads."""
+        plain = self._plain
+        plain.metrics.gauge("log_fast", self._ring is not None)
+        if self._ring is None:
+            return plain.drive(engine, pool)
+        ring = RingWrites(self._ring, asyncio.get_running_loop(), pool, plain.on_crash)
+        return plain.driven_by(partial(RingDriver, ring, self._faults), engine, pool)
+
+
+def _open_ring() -> IoUring | None:
+    try:
+        return IoUring(ENTRIES)
+    except OSError as error:
+        _warn(f"io_uring cannot be used: {error.strerror or error}")
+        return None
+
+
+def _warn(reason: str) -> None:
+    log.warning("[log] fast = true is not available here: %s; the log is written plainly", reason)
