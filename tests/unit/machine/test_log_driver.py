@@ -124,7 +124,7 @@ class Scene:
         self.engine = Engine()
         if ring is not None:
             ring.engine = self.engine
-        kind: Callable[..., EngineDriver] = EngineDriver if ring is None else partial(RingDriver, ring)
+        kind: Callable[..., EngineDriver] = EngineDriver if ring is None else partial(RingDriver, ring, None)
         self.driver = kind(
             self.engine,
             pool=self.machine.pool("apply", 1),
