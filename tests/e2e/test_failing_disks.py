@@ -133,7 +133,7 @@ def checked(cluster: MasteredCluster) -> str:
 
 FAULTS = {
     "log": ("wals/{tablet}", ("write", "sync")),
-    "metadata": ("tablet-meta", ("write", "sync", "metadata")),
+    "metadata": ("tablet-meta/{tablet}", ("write", "sync", "metadata")),
     "reads": ("data/{tablet}", ("read",)),
 }
 

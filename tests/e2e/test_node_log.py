@@ -55,5 +55,5 @@ def test_a_port_for_metrics_that_is_taken_ends_the_node_before_it_has_opened_any
         config.write_text((node / "node.toml").read_text() + f'[metrics]\nlisten = "{listen}"\n')
         done = run(config)
     assert done.returncode == 2
-    assert f"error: metrics cannot be served at {listen}" in done.stderr and "Traceback" not in done.stderr
+    assert f"error: {config}: metrics cannot be served at {listen}" in done.stderr and "Traceback" not in done.stderr
     assert "node serves" not in done.stderr

@@ -107,6 +107,7 @@ class FaultyFiles(RealFiles):
 
     def rename(self, source: str, target: str) -> None:
         check_name(self.seam, source)
+        check_name(self.seam, target)
         super().rename(source, target)
 
     def remove(self, path: str) -> None:
