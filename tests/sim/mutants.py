@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.follower:Follower._disagreement",
         replacement=mutations.agree_by_index,
         invariant="log_matching",
-        seed=30,
+        seed=209,
     ),
     Mutant(
         name="core: reads are confirmed without a majority",
