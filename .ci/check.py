@@ -77,7 +77,7 @@ GROUPS: dict[str, Command] = {
     "traces": pytest("tests/traces"),
     "conformance": pytest("-n", "2", "tests/conformance"),
     "sim": tool("stelae", "sim", "run", "--seeds", seeds_of_this_change()),
-    "mutants": pytest("-n", "2", "--dist", "loadfile", "tests/sim"),
+    "mutants": pytest("-n", "2", "--dist", "loadgroup", "tests/sim"),
     "e2e": pytest("-n", "2", "--dist", "loadfile", "tests/e2e"),
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
@@ -93,7 +93,7 @@ WAITING = frozenset({"e2e"})
 SOAK: dict[str, Command] = {
     "soak-sim": tool("stelae", "sim", "run", "--seeds", SEEDS_SOAK),
     "soak-masters": tool("stelae", "sim", "masters", "--seeds", SEEDS_SOAK),
-    "soak-mutants": soak(pytest("-n", "2", "tests/sim")),
+    "soak-mutants": soak(pytest("-n", "2", "--dist", "loadgroup", "tests/sim")),
     "soak-fuzz": soak(pytest("-n", "2", "-m", "hypothesis", "tests/unit", "tests/conformance")),
     "soak-e2e": pytest("-n", "6", "--dist", "loadfile", "tests/e2e"),
     **{

@@ -14,6 +14,9 @@ from stelae.spi.consensus import Ready, Role
 from stelae_consensus_raft.replica import Replica
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 
+pytestmark = pytest.mark.xdist_group("coverage of tablets")
+"""One process runs the seeds, once for all tests of this file."""
+
 SEEDS = range(1, 101)
 
 CANNOT_OCCUR_YET = {Cause.MADE_VOTER, Cause.MADE_LEARNER, Cause.REMOVED}

@@ -14,6 +14,9 @@ from stelae.sim.masters.faults import FaultKind
 from stelae.sim.masters.run import RunResult, run_seed
 from stelae.sim.masters.steps import Step
 
+pytestmark = pytest.mark.xdist_group("coverage of masters")
+"""One process runs the seeds, once for all tests of this file."""
+
 SEEDS = range(1, 33)
 
 STRIKES = (FaultKind.STRIKE_CRASH, FaultKind.STRIKE_PAUSE, FaultKind.STRIKE_PARTITION)
