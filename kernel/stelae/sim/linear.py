@@ -6,7 +6,8 @@ register is not tried again with it. An operation whose outcome nobody learnt ma
 it began, or never. What is seen to fit and changes nothing (a read, a refused write) is taken at once: if there is an
 order at all, there is one with it first.
 
-It knows nothing of the log: it judges what clients were told, against what the operations mean."""
+It judges what clients were told, against what the operations mean. The order of the log is no evidence here: it comes
+in as hints, which say what to try first. Without them, each write of unknown outcome doubles what there is to try."""
 
 from __future__ import annotations
 
@@ -42,12 +43,15 @@ class Call:
         invoked: order of its beginning among all beginnings and ends.
         answered: order of its end; ``None``: nobody knows its outcome, and errors of its steps are not known.
         steps: of a read one step, whose value was read.
+        hint: where the operation is likely to belong among those with a hint; empty: no idea. A hint changes which
+            order is tried first, and never the verdict.
     """
 
     name: str
     invoked: int
     answered: int | None
     steps: tuple[Step, ...]
+    hint: tuple[int, ...] = ()
 
 
 class Verdict(Enum):
@@ -112,20 +116,19 @@ class _Search:
                 return mask, state
 
     def _choices(self, mask: int, state: str | None) -> Iterator[tuple[int, str | None]]:
-        """What may come next: operations with an answer first, the others only where these lead nowhere."""
+        """What may come next, in the order in which it is tried: by hint, then what has an answer, then the others."""
         candidates = list(self._candidates(mask))
         self._remember(mask, [call for _, call in candidates])
         ends = min((call.answered for _, call in candidates if call.answered is not None), default=None)
-        for number, call in candidates:
-            fits, after = _after(state, call)
-            if fits:
-                yield self._settled(mask | 1 << number, after)
+        options = [(1 << number, call) for number, call in candidates]
         for place, call in enumerate(self._unknown):
             bit = 1 << len(self._known) + place
-            if mask & bit or (ends is not None and call.invoked > ends):
-                continue
-            _, after = _after(state, call)
-            if after != state:
+            if not mask & bit and (ends is None or call.invoked <= ends):
+                options.append((bit, call))
+        options.sort(key=lambda option: (not option[1].hint, option[1].hint))
+        for bit, call in options:
+            fits, after = _after(state, call)
+            if fits and (call.answered is not None or after != state):
                 yield self._settled(mask | bit, after)
 
     def _candidates(self, mask: int) -> Iterator[tuple[int, Call]]:

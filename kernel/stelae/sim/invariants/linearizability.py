@@ -58,10 +58,10 @@ class Linearizability(Invariant):
         write would double the number of orders to look through."""
         calls: dict[int, list[Call]] = {}
         for operation in self._operations:
-            unknown = operation.is_write and operation.answer is None
-            if unknown and self.world.agreed.place_of(operation.client, operation.sequence) is None:
+            place = self.world.agreed.place_of(operation.client, operation.sequence) if operation.is_write else None
+            if operation.is_write and operation.answer is None and place is None:
                 continue
-            for key, call in _calls(operation):
+            for key, call in _calls(operation, place):
                 calls.setdefault(key, []).append(call)
         for key, found in sorted(calls.items()):
             finding = check(found)
@@ -96,7 +96,7 @@ class Linearizability(Invariant):
         return None
 
 
-def _calls(operation: Operation) -> Iterator[tuple[int, Call]]:
+def _calls(operation: Operation, hint: Place | None) -> Iterator[tuple[int, Call]]:
     """What an operation was to each of its keys. A read without an answer was nothing; nor was an unfit row, nor a
     write that was refused."""
     answer = operation.answer
@@ -115,4 +115,5 @@ def _calls(operation: Operation) -> Iterator[tuple[int, Call]]:
     for key, found in steps.items():
         answered = operation.answered if known else None
         name = f"{operation.client}/{operation.sequence or f'read {operation.invoked}'}"
-        yield key, Call(name=name, invoked=operation.invoked, answered=answered, steps=tuple(found))
+        at = operation.invoked
+        yield key, Call(name=name, invoked=at, answered=answered, steps=tuple(found), hint=tuple(hint or ()))
