@@ -44,6 +44,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.transfer:Transfers.on_timeout_now",
         replacement=mutations.old_timeout_now_is_obeyed,
         invariant="stale_messages",
+        seed=32,
         seeds_max=8,
     ),
     Mutant(
