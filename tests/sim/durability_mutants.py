@@ -88,8 +88,8 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_wal_shared.writer:Writer.write",
         replacement=mutations.retry_in_place,
         invariant="failed_sync",
-        seed=26,
-        seeds_max=40,
+        seed=335,
+        seeds_max=4,
     ),
     Mutant(
         name="core: an election is won with one vote less than a majority",
