@@ -377,10 +377,16 @@ def test_a_read_index_is_told_to_masters_alone_and_by_the_one_that_leads(tmp_pat
 
 
 async def read_index(cluster: Cluster, asker: NodeId, master: NodeId) -> int:
-    """What a master tells another node."""
+    """What a master tells another node, once it has started: the cluster leads as soon as two of three have."""
     body = [encode(ReadIndexRequest())]
-    answer = await cluster.nodes[asker].messenger.call(master, READ_INDEX, body, deadline_ms=10_000)
-    return decode(answer.body[0], ReadIndexAnswer).index
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                answer = await cluster.nodes[asker].messenger.call(master, READ_INDEX, body, deadline_ms=10_000)
+                return decode(answer.body[0], ReadIndexAnswer).index
+            except Unavailable as error:
+                assert "is starting" in str(error)
+                await asyncio.sleep(0.05)
 
 
 async def tables_within(cluster: Cluster, master: NodeId, staleness_ms: int) -> list[str]:
