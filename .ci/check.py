@@ -45,7 +45,7 @@ def pytest(*arguments: str) -> Command:
 
 
 def soak(command: Command) -> Command:
-    """A command whose tests look further: tests/conftest.py and tests/sim/planting.py read the variable."""
+    """A command whose tests look further: tests/conftest.py and tests/sim/test_mutants.py read the variable."""
     return ("env", "STELAE_SOAK=1", *command)
 
 
