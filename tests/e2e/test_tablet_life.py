@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stelae.client.admin import Admin
-from stelae.client.client import Client
+from stelae.client.connection import Client
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.manager import FenceMismatch, TabletExists
 from stelae.rows.plain_schema import schema_from_plain

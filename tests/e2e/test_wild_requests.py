@@ -12,7 +12,17 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.admin_messages import (
+from stelae.client.async_client import connect_async
+from stelae.host.heartbeats import Beat, BeatAck
+from stelae.host.node import Node
+from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.protocol.actions import ACTION, Action
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapRequest
+from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
+from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
+from stelae.protocol.replica_messages import (
     CREATE_TABLET,
     DELETE_TABLET,
     TRANSFER_LEADERSHIP,
@@ -20,9 +30,7 @@ from stelae.client.admin_messages import (
     DeleteTablet,
     TransferLeadership,
 )
-from stelae.client.aio import connect_async
-from stelae.client.master_requests import CHANGE, READ, ChangeRequest, ReadRequest
-from stelae.client.messages import (
+from stelae.protocol.tablet_messages import (
     ALTER,
     CHECKSUM,
     DESCRIBE,
@@ -36,16 +44,7 @@ from stelae.client.messages import (
     ScanRequest,
     StatusRequest,
 )
-from stelae.client.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
-from stelae.host.heartbeats import Beat, BeatAck
-from stelae.host.node import Node
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
 from stelae.rows.operations import operation
-from stelae.server.master.action_wire import ACTION
-from stelae.server.master.actions import Action
-from stelae.server.master.founding_wire import FOUNDING, FoundingRequest
-from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat
-from stelae.server.master.read_index_wire import READ_INDEX, ReadIndexRequest
 from stelae.spi.errors import StelaeError
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger
@@ -72,7 +71,7 @@ TYPES: dict[str, Any] = {
     READ: ReadRequest,
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
-    FOUNDING: FoundingRequest,
+    FOUNDING: BootstrapRequest,
 }
 ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
 ELSEWHERE = {CONSENSUS}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.client.admin_messages import (
+from stelae.client.connection import Client
+from stelae.protocol.codec import encode
+from stelae.protocol.replica_messages import (
     CREATE_TABLET,
     DELETE_TABLET,
     TRANSFER_LEADERSHIP,
@@ -12,8 +14,6 @@ from stelae.client.admin_messages import (
     DeleteTablet,
     TransferLeadership,
 )
-from stelae.client.client import Client
-from stelae.client.messages import encode
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.schema import Schema
 

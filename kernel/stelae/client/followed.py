@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from stelae.client.messages import NoSuchTablet, ScanPage
 from stelae.client.page_rows import PageRows
 from stelae.client.tokens import check_columns
+from stelae.protocol.tablet_messages import NoSuchTablet, ScanPage
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch

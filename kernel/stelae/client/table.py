@@ -14,23 +14,23 @@ from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, t
 from stelae.client.batch_write import WritableTablet
 from stelae.client.definition import range_of
 from stelae.client.failures import RowsFailed, WriteResult
+from stelae.client.filters import Filter, predicates
 from stelae.client.followed import FollowedTablet
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.locations import TableLocation
 from stelae.client.lookup import Lookup
-from stelae.client.messages import NoSuchTablet
 from stelae.client.row_input import unknown_columns
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.streams import ReadableTablet
+from stelae.client.table_writer import TableWriter
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
-from stelae.client.where import Filter, predicates
 from stelae.client.writer_core import TIMEOUT_S_MAX
-from stelae.client.writes import TableWriter
 from stelae.partition.partitioning import NOWHERE, NoPartition
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys

@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from stelae.client.master_names import TableId, TabletState
 from stelae.partition.schema import Partition
-from stelae.server.master.actions import (
+from stelae.protocol.actions import (
     Action,
     AlterSchema,
     ChangeConfig,
@@ -19,8 +18,9 @@ from stelae.server.master.actions import (
     Terminal,
     TransferLeadership,
 )
-from stelae.server.master.fences import LocalReplica, Verdict, judge
-from stelae.server.master.heartbeats import DataState
+from stelae.protocol.catalog_names import TableId, TabletState
+from stelae.protocol.fences import LocalReplica, Verdict, judge
+from stelae.protocol.heartbeats import DataState
 from stelae.spi.consensus import MemberType, TabletConfig
 from stelae.spi.ids import ZERO, OpId, TabletId
 from tests.unit.master.company import SCHEMA, SERVERS

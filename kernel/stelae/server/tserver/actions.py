@@ -14,10 +14,8 @@ from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.manager import TabletManager
-from stelae.server.bounds import kept
-from stelae.server.frames import only_frame
-from stelae.server.master.action_wire import ACTION, decode_action
-from stelae.server.master.actions import (
+from stelae.protocol.actions import (
+    ACTION,
     Action,
     AlterSchema,
     ChangeConfig,
@@ -25,9 +23,12 @@ from stelae.server.master.actions import (
     DeleteReplica,
     Evicted,
     TransferLeadership,
+    decode_action,
 )
-from stelae.server.master.fences import LocalReplica, Verdict, judge
-from stelae.server.master.heartbeats import DataState
+from stelae.protocol.fences import LocalReplica, Verdict, judge
+from stelae.protocol.heartbeats import DataState
+from stelae.server.bounds import kept
+from stelae.server.frames import only_frame
 from stelae.spi.consensus import Member, Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
 from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
@@ -43,7 +44,7 @@ class FenceRefused(CallerError, code="FENCE_REFUSED"):
 
 
 class ActionService:
-    """Carries out actions on the replicas of one node. Made by ``LifecycleService``, whose manager it shares."""
+    """Carries out actions on the replicas of one node. Made by ``ReplicaLifecycle``, whose manager it shares."""
 
     def __init__(self, node: Node, manager: TabletManager) -> None:
         self._node = node

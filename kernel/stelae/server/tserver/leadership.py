@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from stelae.client.admin_messages import TRANSFER_LEADERSHIP, TransferLeadership
-from stelae.client.messages import decode
 from stelae.host.node import Node
+from stelae.protocol.codec import decode
+from stelae.protocol.replica_messages import TRANSFER_LEADERSHIP, TransferLeadership
 from stelae.server.frames import only_frame
 from stelae.server.tserver.service import replica_of
 from stelae.spi.consensus import Role
