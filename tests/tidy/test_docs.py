@@ -276,7 +276,7 @@ def test_a_misspelt_command_is_found(command_line: Any, line: str) -> None:
 
 def test_every_durability_rule_names_a_test_that_holds_it() -> None:
     text = (ROOT / "docs/explanation/durability.md").read_text()
-    rules, _, table = text.partition("## Where each rule is held")
+    rules, _, table = text.partition("## Where each rule is checked")
     numbers = re.findall(r"^\*\*(\d+)\.", rules, re.MULTILINE)
     assert len(numbers) >= 13
     held = dict(re.findall(r"^\| (\d+) \|(.*)$", table, re.MULTILINE))
