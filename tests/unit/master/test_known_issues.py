@@ -104,7 +104,7 @@ def locations_right_after_an_election() -> None:
 
 
 def test_kudu_1353_an_altered_table_does_not_get_stuck_after_a_master_election(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stelae.server.master.core.master_core import read_answers, reconcile
+    from stelae.server.master.core import read_answers, reconcile
 
     def from_reports_alone(view: Any, tablet: Any, addresses: Any) -> Any:
         place = placed(view, tablet, addresses)

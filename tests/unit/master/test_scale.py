@@ -14,7 +14,7 @@ from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_messages import DeleteTable, GetTable, ListTables, TableList
 from stelae.server.master.core import read_answers
 from stelae.server.master.core.events import Reply
-from stelae.server.master.core.master_core import policy_views, reconcile
+from stelae.server.master.core import policy_views, reconcile
 from stelae.server.master.settings import MasterSettings
 from tests.unit.master.company import SERVERS, Company, changes, create, only, sent, status
 
