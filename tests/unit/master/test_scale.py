@@ -12,9 +12,8 @@ import pytest
 from stelae.protocol.actions import CreateReplica, DeleteReplica
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_messages import DeleteTable, GetTable, ListTables, TableList
-from stelae.server.master.core import read_answers
+from stelae.server.master.core import policy_views, read_answers, reconcile
 from stelae.server.master.core.events import Reply
-from stelae.server.master.core import policy_views, reconcile
 from stelae.server.master.settings import MasterSettings
 from tests.unit.master.company import SERVERS, Company, changes, create, only, sent, status
 
