@@ -15,12 +15,20 @@ from stelae.check.cluster_check import check
 from stelae.cli.run_table import Cluster as Target
 from stelae.cli.run_table import run_drop
 from stelae.cli.run_table_alter import Wanted, run_alter, run_recall, run_rename
-from stelae.client.admin import Admin
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import physical_us
-from stelae.protocol.actions import Action, ChangeConfig, CreateReplica, TransferLeadership
-from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.actions import (
+    ACTION,
+    Action,
+    ChangeConfig,
+    CreateReplica,
+    DeleteReplica,
+    Terminal,
+    TransferLeadership,
+    encode_action,
+)
+from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import BadChange, NoTable, TableExists, TooFewServers
 from stelae.protocol.master_messages import (
@@ -36,7 +44,7 @@ from stelae.protocol.master_messages import (
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
 from stelae.server.master.core.events import Effect, Send
 from stelae.server.master.core.master_core import MasterCore
-from stelae.server.master.driver.master import master
+from stelae.server.master.driver import master
 from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, SchemaMismatch, Unavailable
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.write import OpKind
@@ -145,9 +153,10 @@ def test_nobody_but_masters_writes_the_catalog(tmp_path: Path) -> None:
             with pytest.raises(CallerError, match="by masters alone"):
                 await client.connection.change_schema(catalog, catalog.schema)
             with pytest.raises(CallerError, match="by masters alone"):
-                await Admin(client.connection).delete_replica(
-                    cluster.masters[0], SYSTEM_TABLET, "mischief", table_is_gone=True
+                deletion = DeleteReplica(
+                    node_id=cluster.masters[0], tablet_id=SYSTEM_TABLET, fence=Terminal(state=TabletState.REMOVED)
                 )
+                await client.connection.ask(cluster.masters[0], ACTION, encode_action(deletion))
             await client.create_table("people", COLUMNS, "id", replicas=1)
 
     asyncio.run(run())

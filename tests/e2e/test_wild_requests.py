@@ -22,14 +22,6 @@ from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
-from stelae.protocol.replica_messages import (
-    CREATE_TABLET,
-    DELETE_TABLET,
-    TRANSFER_LEADERSHIP,
-    CreateTablet,
-    DeleteTablet,
-    TransferLeadership,
-)
 from stelae.protocol.tablet_messages import (
     ALTER,
     CHECKSUM,
@@ -37,12 +29,14 @@ from stelae.protocol.tablet_messages import (
     DIFF,
     SCAN,
     STATUS,
+    TRANSFER_LEADERSHIP,
     WRITE,
     AlterRequest,
     ChecksumRequest,
     DescribeRequest,
     ScanRequest,
     StatusRequest,
+    TransferRequest,
 )
 from stelae.rows.operations import operation
 from stelae.spi.errors import StelaeError
@@ -61,9 +55,7 @@ TYPES: dict[str, Any] = {
     STATUS: StatusRequest,
     CHECKSUM: ChecksumRequest,
     ALTER: AlterRequest,
-    CREATE_TABLET: CreateTablet,
-    DELETE_TABLET: DeleteTablet,
-    TRANSFER_LEADERSHIP: TransferLeadership,
+    TRANSFER_LEADERSHIP: TransferRequest,
     ACTION: Action,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
@@ -81,7 +73,7 @@ ATTEMPTS = 80
 """Of each kind, to each node that serves it."""
 
 BULK = (SCAN, DIFF)
-DELETING = (CREATE_TABLET, DELETE_TABLET, ACTION, CHANGE)
+DELETING = (ACTION, CHANGE)
 
 
 def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, numbers: list[int]) -> Any:

@@ -19,6 +19,7 @@ from stelae.protocol.actions import (
     Evicted,
     TransferLeadership,
 )
+from stelae.protocol.catalog_names import TabletState
 from stelae.protocol.heartbeats import DataState
 from stelae.spi.ids import OpId
 
@@ -36,6 +37,10 @@ class Judgement(NamedTuple):
 
     verdict: Verdict
     reason: str
+
+
+TERMINAL = frozenset({TabletState.REPLACED, TabletState.REMOVED})
+"""The states of a tablet in the catalog that no transition leaves."""
 
 
 class LocalReplica(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +81,8 @@ def _delete(action: DeleteReplica, local: LocalReplica | None) -> Judgement:
     if local is None or local.data_state is DataState.DELETED:
         return Judgement(Verdict.DONE, "there is no data here")
     if not isinstance(action.fence, Evicted):
+        if action.fence.state not in TERMINAL:
+            return _refused(f"tablet state {action.fence.state} is not terminal; only a removed tablet is deleted")
         return Judgement(Verdict.ACT, f"the catalog says {action.fence.state}, for ever")
     if local.data_state is DataState.COPYING:
         return _refused("the replica is being copied: a leader wants it")

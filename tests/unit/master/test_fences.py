@@ -84,6 +84,12 @@ def test_what_the_catalog_calls_gone_for_ever_is_deleted_in_any_state(state: Dat
     assert verdict(GONE, later) is Verdict.ACT
 
 
+@pytest.mark.parametrize("state", [TabletState.PREPARING, TabletState.CREATING, TabletState.RUNNING])
+def test_a_state_of_the_catalog_that_is_not_terminal_deletes_nothing(state: TabletState) -> None:
+    claim = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Terminal(state=state))
+    assert verdict(claim, local()) is Verdict.REFUSED
+
+
 def test_deleting_what_is_not_there_is_done_already() -> None:
     for action in (GONE, EVICTED):
         assert verdict(action, None) is Verdict.DONE
