@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stelae.log_support.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import Survival
 from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, Locked
@@ -18,14 +19,14 @@ from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
 from stelae_wal_shared import SharedConfig, SharedWal
 from stelae_wal_shared.format import FORMAT_VERSION
 from stelae_wal_shared.head import SECTOR_BYTES, read_head
-from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_version, put, zeroed
+from stelae_wal_shared.marker import MARKER_VERSION
+from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, of_version, put, zeroed
 from tests.unit.wal_shared.scenes import PLACE, create_logs, extend, harness_of, log_number, segments
 
 MARKER = f"{PLACE}/shared"
 LOCK = f"{PLACE}/lock"
 FIRST, NEWEST = (f"{PLACE}/{number:012d}.seg" for number in (1, 3))
 HEAD_BYTES = 48
-MARKER_BYTES = 44
 WHOLE = "whole"
 
 BUSY, IDLE, LATE = (log_number(number) for number in range(3))
@@ -44,11 +45,20 @@ def older_heads(data: bytes) -> bytes | None:
 CASES: dict[str, tuple[str, Change, str, set[object]]] = {
     "the marker, emptied": (MARKER, cut_to(0), "Foreign", set()),
     "the marker, cut inside its magic": (MARKER, cut_to(5), "Foreign", set()),
-    "the marker, cut behind its magic: its counts are replaced": (MARKER, cut_to(20), WHOLE, set()),
+    "the marker, cut behind its magic": (MARKER, cut_to(20), "Foreign", set()),
+    "the marker, cut inside its second slot: the first one counts": (MARKER, cut_to(SLOT_BYTES + 20), WHOLE, set()),
+    "the marker, one slot zeroed: the other one counts": (MARKER, zeroed(0, SLOT_BYTES), WHOLE, set()),
     "the marker, zeroed": (MARKER, zeroed(), "Foreign", set()),
     "the marker, of something else": (MARKER, foreign, "Foreign", set()),
-    "the marker, one bit of its counts: they are replaced": (MARKER, flipped(20), WHOLE, set()),
-    "the marker, of a newer release": (MARKER, of_version(2, MARKER_BYTES), "FutureVersion", set()),
+    "the marker, one bit of its counts: the other slot counts": (MARKER, flipped(PAYLOAD_AT), WHOLE, set()),
+    "the marker, one bit of its counts in both slots": (
+        MARKER,
+        flipped(PAYLOAD_AT, SLOT_BYTES + PAYLOAD_AT),
+        "Foreign",
+        set(),
+    ),
+    "the marker, of a newer release": (MARKER, of_slot_version(MARKER_VERSION + 1), "FutureVersion", set()),
+    "the marker, from before the first release": (MARKER, of_slot_version(MARKER_VERSION - 1), "Foreign", set()),
     "the marker, a directory in its place": (MARKER, a_directory, "Foreign", set()),
     "the lock, whatever it holds": (LOCK, lambda _: b"\xff" * 5000, WHOLE, set()),
     "the lock, a directory in its place": (LOCK, a_directory, "Foreign", set()),
