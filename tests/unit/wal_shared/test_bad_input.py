@@ -18,7 +18,7 @@ from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
 from stelae_wal_shared import SharedConfig, SharedWal
 from stelae_wal_shared.format import FORMAT_VERSION
-from stelae_wal_shared.head import SECTOR_BYTES, read_head
+from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, read_head
 from stelae_wal_shared.marker import MARKER_VERSION
 from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, of_version, put, zeroed
 from tests.unit.wal_shared.scenes import PLACE, create_logs, extend, harness_of, log_number, segments
@@ -35,11 +35,11 @@ EVERY = {BUSY, IDLE, LATE}
 
 
 def newer_heads(data: bytes) -> bytes | None:
-    return of_version(FORMAT_VERSION + 1, HEAD_BYTES, copies=2, every=SECTOR_BYTES)(data)
+    return of_version(FORMAT_VERSION + 1, HEAD_BYTES, copies=2, every=PAGE_BYTES)(data)
 
 
 def older_heads(data: bytes) -> bytes | None:
-    return of_version(FORMAT_VERSION - 1, HEAD_BYTES, copies=2, every=SECTOR_BYTES)(data)
+    return of_version(FORMAT_VERSION - 1, HEAD_BYTES, copies=2, every=PAGE_BYTES)(data)
 
 
 CASES: dict[str, tuple[str, Change, str, set[object]]] = {
@@ -64,11 +64,12 @@ CASES: dict[str, tuple[str, Change, str, set[object]]] = {
     "the lock, a directory in its place": (LOCK, a_directory, "Foreign", set()),
     "an older segment, emptied": (FIRST, cut_to(0), "P@0", {BUSY, IDLE}),
     "an older segment, cut inside its head": (FIRST, cut_to(30), "P@0", {BUSY, IDLE}),
-    "an older segment, cut inside its data": (FIRST, cut_to(2500), "P@2500", {BUSY, IDLE}),
+    "an older segment, cut inside its data": (FIRST, cut_to(9000), "P@9000", {BUSY, IDLE}),
     "an older segment, cut inside its footer: its records are read": (FIRST, cut_to(-30), WHOLE, set()),
     "an older segment, one bit of its footer: its records are read": (FIRST, flipped(-40), WHOLE, set()),
     "an older segment, one bit of its head: the other copy counts": (FIRST, flipped(20), WHOLE, set()),
-    "an older segment, one bit of both heads": (FIRST, flipped(20, SECTOR_BYTES + 20), "P@0", {BUSY, IDLE}),
+    "an older segment, a page of its head zeroed: the other copy counts": (FIRST, zeroed(0, PAGE_BYTES), WHOLE, set()),
+    "an older segment, one bit of both heads": (FIRST, flipped(20, PAGE_BYTES + 20), "P@0", {BUSY, IDLE}),
     "an older segment, one bit of a body: found when it is read": (FIRST, flipped(-700), "read", {BUSY}),
     "an older segment, zeroed": (FIRST, zeroed(), "P@0", {BUSY, IDLE}),
     "an older segment, of something else": (FIRST, foreign, "P@0", {BUSY, IDLE}),
@@ -77,11 +78,18 @@ CASES: dict[str, tuple[str, Change, str, set[object]]] = {
     "an older segment, from before the first release": (FIRST, older_heads, "Foreign", set()),
     "the newest segment, emptied": (NEWEST, cut_to(0), "E@0", EVERY),
     "the newest segment, cut inside its head": (NEWEST, cut_to(30), "E@0", EVERY),
-    "the newest segment, cut inside its image": (NEWEST, cut_to(2 * SECTOR_BYTES + 20), "E@0", EVERY),
+    "the newest segment, cut inside its image": (NEWEST, cut_to(SECTOR_BYTES + 1), "E@0", EVERY),
     "the newest segment, cut inside its data": (NEWEST, cut_to(-1200), "JK", EVERY),
     "the newest segment, cut inside its footer": (NEWEST, cut_to(-30), WHOLE, set()),
     "the newest segment, one bit of its footer: its records are read": (NEWEST, flipped(-40), WHOLE, set()),
     "the newest segment, one bit of its head: the other copy counts": (NEWEST, flipped(20), WHOLE, set()),
+    "the newest segment, a page of its head zeroed: the other copy counts": (
+        NEWEST,
+        zeroed(0, PAGE_BYTES),
+        WHOLE,
+        set(),
+    ),
+    "the newest segment, both pages of its head zeroed": (NEWEST, zeroed(0, 2 * PAGE_BYTES), "E@0", EVERY),
     "the newest segment, zeroed": (NEWEST, zeroed(), "E@0", EVERY),
     "the newest segment, of something else": (NEWEST, foreign, "E@0", EVERY),
     "the newest segment, a directory in its place": (NEWEST, a_directory, "E@0", EVERY),
@@ -237,4 +245,4 @@ def test_the_scene_has_what_the_cases_speak_of() -> None:
         with closing(harness.disk.open(path)) as file:
             head = read_head(file, image=True)
         assert head is not None and head.image is not None
-        assert head.start < 2500 < len(harness.disk.read_bytes(path)) - 700
+        assert head.start < 9000 < len(harness.disk.read_bytes(path)) - 700

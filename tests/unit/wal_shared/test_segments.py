@@ -66,7 +66,7 @@ def test_opening_reads_heads_of_closed_segments_and_records_of_none(
     assert len(closed) == 3
     traffic = Traffic(monkeypatch)
     engine = harness.open()
-    assert [traffic.read[name] for name in closed] == [1024] * 3
+    assert [traffic.read[name] for name in closed] == [48] * 3
     engine.read(A, 1, 2, 1)
     assert traffic.read[closed[0]] < len(harness.disk.read_bytes(f"{PLACE}/{closed[0]}")) // 2
     engine.close()
