@@ -118,3 +118,22 @@ def test_with_both_copies_of_the_only_head_the_engine_does_not_open() -> None:
     spoil(harness, path, range(2), b"\0")
     with pytest.raises(Foreign, match="row C"):
         harness.open()
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\xff"])
+def test_no_single_page_hides_that_a_log_exists(filling: bytes) -> None:
+    """Both copies of the record that begins a log were in one page, and mostly in one sector."""
+    harness = scenes.harness_of(LARGE)
+    engine = harness.open()
+    logs = scenes.create_logs(engine, 5)
+    for _ in range(20):
+        scenes.extend(engine, logs)
+    harness.crash(engine, Survival.LOST)
+    (path,) = scenes.segments(harness.disk)
+    book, _ = scenes.recovered(harness)
+    pages = range(start_of(harness, path) // PAGE_BYTES, -(-book.segments[1].end // PAGE_BYTES))
+    assert len(pages) > 5
+    for page in pages:
+        twin = harness.fork(page)
+        spoil(twin, path, [page], filling)
+        assert set(twin.open().logs()) == set(logs), page

@@ -312,7 +312,7 @@ def test_a_group_over_many_logs_is_one_write_of_as_many_buffers_as_a_system_take
     logs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real disk makes a synchronous write of every 1024 buffers: a sync for each part of a group."""
-    harness = harness_of(SharedConfig(segment_bytes_first=1 << 22, segment_bytes_max=1 << 22))
+    harness = harness_of(SharedConfig(segment_bytes_first=1 << 24, segment_bytes_max=1 << 24))
     engine = harness.open()
     names = create_logs(engine, logs)
     writes: list[int] = []
