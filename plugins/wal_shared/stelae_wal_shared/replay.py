@@ -17,8 +17,7 @@ from stelae_wal_shared.tablet_log import TabletLog
 
 GENERATION_BYTES = 8
 FILLING = b"\xff"
-"""What may follow a name, up to the end of a page: no byte of a tablet id, and no zero, as space is before it is written.
-"""
+"""What may follow a name, up to the end of a page: no byte of a tablet id, and no zero."""
 
 
 def encode_name(name: LogId) -> bytes:
