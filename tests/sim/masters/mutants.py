@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{MASTER}.core:MasterCore._has_begun",
         replacement=mutations.begin_at_once,
         invariant="one_way",
-        seed=43,
+        seed=18,
     ),
     Mutant(
         name="locks: tables and tablets are not locked",
@@ -118,6 +118,13 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="one_way",
     ),
     Mutant(
+        name="changes: a second change of a schema does not wait until every tablet has the first",
+        rule="behaviour M1",
+        target=f"{MASTER}.ddl:_check_settled",
+        replacement=mutations.alter_at_once,
+        invariant="schemas_in_reach",
+    ),
+    Mutant(
         name="fences: an eviction takes effect whatever config the replica has",
         rule="durability 27; source, appendix A, cases 3 and 4",
         target=f"{MASTER}.fences:_delete",
@@ -166,5 +173,6 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{MASTER}.servers:Servers.heard",
         replacement=mutations.take_a_former_run_for_a_restart,
         invariant="newest_reports",
+        seed=103,
     ),
 )
