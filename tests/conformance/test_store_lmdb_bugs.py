@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stelae.lmdb_support.marker import Left, Marker
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StorageError
 from stelae.spi.store import Edit
 from stelae.testing.conformance.store import StoreConformance
+from stelae_shared.lmdb_files.marker import Left, Marker
 from stelae_store_lmdb import LmdbStore, compacting, flushing, format, keys, opening, tree, view
 from stelae_store_lmdb.applying import Applier
 from stelae_store_lmdb.environment import Environment

@@ -1,4 +1,4 @@
-"""An engine that cannot leave out a sync says so, and is held to it: nothing of it is taken back (decision 30)."""
+"""An engine that cannot leave out a sync says so, and is held to it: nothing of it is taken back (ADR 30)."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from stelae.host.log_writer import LogWriter
-from stelae.lmdb_support import marker
 from stelae.spi.errors import Full, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Durable, Failed
+from stelae_shared.lmdb_files import marker
 from stelae_wal_lmdb import LmdbWal, append, engine, format, reader, removal, startup, walk
 from stelae_wal_lmdb.check import Report
 from stelae_wal_lmdb.environment import Environment

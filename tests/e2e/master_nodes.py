@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from stelae.client.catalog import SYSTEM_TABLET
 from stelae.config.node_toml import parse_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
@@ -19,12 +18,13 @@ from stelae.lifecycle.loading import TabletLoader
 from stelae.local.ports import free_ports
 from stelae.machine.files import RealFiles
 from stelae.machine.real import RealMachine
+from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.limits import LimitSettings
 from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
-from stelae.server.master.core import MasterCore
-from stelae.server.master.driver import Master
-from stelae.server.master.first_start import SystemTabletLoader
+from stelae.server.master.core.master_core import MasterCore
+from stelae.server.master.driver.first_start import SystemTabletLoader
+from stelae.server.master.driver.master import Master
 from stelae.server.master.role import as_master
 from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver import plugin as tserver

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from stelae.client.client import Client, Tablet
+from stelae.client.connection import Client, Tablet
 from stelae.config.node_toml import parse_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stelae.local.answering import troubles, until_served
-from stelae.local.mastered import MasteredCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
+from stelae.local.node_health import troubles, until_served
 from stelae.local.node_process import NodeProcess, Role
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
@@ -18,14 +18,14 @@ from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.nodes import WAIT_S
 
 
-def as_local(cluster: Cluster) -> MasteredCluster:
+def as_local(cluster: Cluster) -> ClusterWithMasters:
     """The same nodes, as a local cluster has them on record."""
 
     def listed(nodes: list[NodeId], role: Role) -> list[NodeProcess]:
         found = enumerate(nodes, 1)
         return [NodeProcess(f"{role}-{n}", one, cluster.addresses[one], cluster.root, role) for n, one in found]
 
-    return MasteredCluster(cluster.root, listed(cluster.masters, "master"), listed(cluster.servers, "tserver"))
+    return ClusterWithMasters(cluster.root, listed(cluster.masters, "master"), listed(cluster.servers, "tserver"))
 
 
 def test_a_cluster_is_up_once_each_master_answers_and_not_only_the_leading_one(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         made.stop()
 
 
-class Watch:
+class Facts:
     """What nodes hold, by their own figures and by the system's."""
 
     def __init__(self, nodes: Sequence[NodeProcess]) -> None:
@@ -111,7 +111,7 @@ def batch(number: int) -> pa.Table:
     return pa.table({"id": range(number, BATCHES * BATCH_ROWS, BATCHES), "data": cells})
 
 
-async def load(table: AsyncTable, numbers: range, watch: Watch) -> None:
+async def load(table: AsyncTable, numbers: range, watch: Facts) -> None:
     waiting = iter(numbers)
 
     async def write() -> None:
@@ -126,7 +126,7 @@ async def load(table: AsyncTable, numbers: range, watch: Watch) -> None:
 def test_forty_times_what_memory_may_hold_is_written_and_memory_stays_bounded(cluster: LocalCluster) -> None:
     async def run() -> None:
         async with await connect_async(cluster.addresses, timeout_s=WAIT_S) as client:
-            table, watch = await client.table("t", timeout_s=WAIT_S), Watch(cluster.nodes)
+            table, watch = await client.table("t", timeout_s=WAIT_S), Facts(cluster.nodes)
             await watch.shown()
             await load(table, range(WARM_BATCHES), watch)
             await watch.caught_up()  # A follower that lags would fill its cache of entries later, and seem to grow.

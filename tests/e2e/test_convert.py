@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.client import Client
+from stelae.client.connection import Client
 from stelae.host.instance import InstanceFile
 from stelae.host.layout import Layout
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec

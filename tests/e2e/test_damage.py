@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from stelae.client import AsyncClient, connect_async
-from stelae.client.client import Tablet
+from stelae.client.connection import Tablet
 from stelae.host.node import Node
 from stelae.host.replica import ReplicaState
 from stelae.local.cluster import ClusterOptions
-from stelae.local.mastered import MasteredCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
@@ -235,9 +235,9 @@ SMALL = {
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[MasteredCluster]:
+def processes(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     options = ClusterOptions(engines={"store": "columnar"}, settings=SMALL)
-    made = MasteredCluster.create(tmp_path / "cluster", options, masters=1)
+    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1)
     try:
         made.start()
         yield made
@@ -245,7 +245,7 @@ def processes(tmp_path: Path) -> Iterator[MasteredCluster]:
         made.kill()
 
 
-def test_check_and_the_log_of_a_node_name_the_replica_the_file_and_the_place(processes: MasteredCluster) -> None:
+def test_check_and_the_log_of_a_node_name_the_replica_the_file_and_the_place(processes: ClusterWithMasters) -> None:
     rows = [{"id": n, "text": f"row {n}"} for n in range(COUNT)]
 
     async def scenario() -> NodeProcess:
@@ -267,7 +267,7 @@ def test_check_and_the_log_of_a_node_name_the_replica_the_file_and_the_place(pro
     assert len(log) == 1 and ".parquet@" in log[0], log
 
 
-async def _leader(client: AsyncClient, cluster: MasteredCluster) -> NodeProcess:
+async def _leader(client: AsyncClient, cluster: ClusterWithMasters) -> NodeProcess:
     """The server whose replica leads the only table's tablet."""
     async with asyncio.timeout(WAIT_S):
         while True:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stelae.client import AsyncTable, connect_async
-from stelae.server.tserver import diffs
+from stelae.server.tserver import diff_pages
 from stelae.spi.errors import TooOld
 from tests.e2e.nodes import TABLET, Cluster, agree, running, until
 
@@ -92,8 +92,8 @@ def test_a_diff_over_flushes_and_compactions_makes_the_later_table_of_the_earlie
 def test_a_diff_goes_on_behind_its_page_when_the_leader_is_gone(
     tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diffs, "FIRST_PAGE_ROWS_MAX", 16)
-    monkeypatch.setattr(diffs, "PAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr(diff_pages, "FIRST_PAGE_ROWS_MAX", 16)
+    monkeypatch.setattr(diff_pages, "PAGE_BYTES_MAX", 1000)
 
     async def work(cluster: Cluster, table: AsyncTable) -> None:
         since = table.now()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from stelae.client import AsyncClient, AsyncTable, connect_async
-from stelae.client.messages import ReplicaReport
 from stelae.local.cluster import ClusterOptions
-from stelae.local.mastered import MasteredCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
+from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.errors import StelaeError
 from tests.e2e import in_process
 
@@ -32,9 +32,9 @@ LOG_LINES_MAX = 40
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[MasteredCluster]:
+def cluster(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     options = ClusterOptions(engines={"store": "columnar"}, settings=SETTINGS)
-    made = MasteredCluster.create(tmp_path / "cluster", options, masters=1)
+    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1)
     for server in made.servers:
         with server.config_path.open("a") as file:
             file.write(f'\n[chaos]\ndisk_rules = "{(server.directory / "disk.json").resolve()}"\n')
@@ -103,7 +103,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def leader_of(client: AsyncClient, cluster: MasteredCluster, tablet: str) -> NodeProcess:
+async def leader_of(client: AsyncClient, cluster: ClusterWithMasters, tablet: str) -> NodeProcess:
     async with asyncio.timeout(WAIT_S):
         while True:
             for server in cluster.servers:
@@ -124,7 +124,7 @@ def lines(server: NodeProcess) -> list[str]:
     return server.log_path.read_text().splitlines()
 
 
-def checked(cluster: MasteredCluster) -> str:
+def checked(cluster: ClusterWithMasters) -> str:
     """What ``stelae check`` says of a cluster that is not well."""
     done = in_process.stelae("check", "--connect", ",".join(cluster.addresses))
     assert done.exit_code == 1
@@ -140,7 +140,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_the_replica_whose_files_answer_eio_fails_by_name_and_the_node_serves_the_other_tablet(
-    cluster: MasteredCluster, kind: str
+    cluster: ClusterWithMasters, kind: str
 ) -> None:
     below, operations = FAULTS[kind]
 
@@ -179,7 +179,7 @@ def test_the_replica_whose_files_answer_eio_fails_by_name_and_the_node_serves_th
 
 @pytest.mark.parametrize("kind", ["clock", "everything"])
 def test_a_node_that_its_disk_leaves_nothing_to_serve_ends_and_its_last_line_says_why(
-    cluster: MasteredCluster, kind: str
+    cluster: ClusterWithMasters, kind: str
 ) -> None:
     async def scenario() -> tuple[NodeProcess, int]:
         async with await connect_async(cluster.addresses) as client:

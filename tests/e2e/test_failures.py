@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.client import Client
+from stelae.client.connection import Client
 from stelae.host.replica import ReplicaState
 from stelae.spi.errors import CallerError, StelaeError, StorageError
 from stelae.spi.scan import Compare, ScanSpec

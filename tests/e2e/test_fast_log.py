@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.client import Client
+from stelae.client.connection import Client
 from stelae.host.replica import ReplicaState
 from stelae.local.cluster import ClusterOptions, LocalCluster
 from stelae.machine.files import RealFile, RealFiles

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from stelae.client import messages
 from stelae.host.consensus_meta import CONSENSUS, ConsensusRecord
 from stelae.host.metadata import encode
 from stelae.host.superblock import SUPERBLOCK, Superblock
+from stelae.protocol import tablet_messages
 from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
 
@@ -18,7 +18,8 @@ TIMEOUT_S = 60
 
 PROGRAM = """
 import sys, threading
-from stelae.client.messages import StatusReply, decode as decode_message
+from stelae.protocol.tablet_messages import StatusReply
+from stelae.protocol.codec import decode as decode_message
 from stelae.host.consensus_meta import CONSENSUS
 from stelae.host.metadata import decode
 from stelae.host.superblock import SUPERBLOCK
@@ -47,7 +48,7 @@ def test_threads_that_first_meet_a_type_together_do_not_end_the_process() -> Non
     config = TabletConfig(op_id=OpId(1, 1), members=(member,))
     record = ConsensusRecord(tablet_id=TABLET, term=1, voted_for=None, committed_config=config)
     files = encode(SUPERBLOCK, Superblock(tablet_id=TABLET)), encode(CONSENSUS, record)
-    bodies = [body.hex() for body in (*files, messages.encode(messages.StatusReply(())))]
+    bodies = [body.hex() for body in (*files, tablet_messages.encode(tablet_messages.StatusReply(())))]
     for _ in range(PROCESSES):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *bodies], capture_output=True, text=True, timeout=TIMEOUT_S, check=False

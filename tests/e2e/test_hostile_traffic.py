@@ -11,7 +11,11 @@ import msgspec
 import pytest
 
 from stelae.client.local_time import NoTime, QuietMetrics, WallClock
-from stelae.client.messages import (
+from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
+from stelae.host.peer_codec import Guard, PeerCodec
+from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.protocol.codec import encode
+from stelae.protocol.tablet_messages import (
     CHECKSUM,
     DESCRIBE,
     DIFF,
@@ -22,11 +26,7 @@ from stelae.client.messages import (
     DescribeRequest,
     ScanRequest,
     StatusRequest,
-    encode,
 )
-from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
-from stelae.host.peer_codec import Guard, PeerCodec
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
 from stelae.rows.operations import operation, runs_of
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.errors import StelaeError

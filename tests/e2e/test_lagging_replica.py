@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from stelae.check.cluster_state import ask_nodes
+from stelae.check.health import NodeFacts, tablet_health
 from stelae.client import Table, connect
-from stelae.client.client import Client
-from stelae.client.health import NodeFacts, tablet_health
-from stelae.client.survey import ask_nodes
+from stelae.client.connection import Client
 from stelae.host.layout import Layout
 from stelae.host.superblock import SuperblockFile
-from stelae.local.answering import until_served
 from stelae.local.cluster import ClusterOptions
-from stelae.local.mastered import MasteredCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
+from stelae.local.node_health import until_served
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import StelaeError
@@ -40,7 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
 class Servers:
     """One master, three tablet servers, and a table of one tablet."""
 
-    def __init__(self, cluster: MasteredCluster, tablet_id: TabletId, table: Table) -> None:
+    def __init__(self, cluster: ClusterWithMasters, tablet_id: TabletId, table: Table) -> None:
         self.cluster = cluster
         self.tablet_id = tablet_id
         self.count = 0
@@ -116,7 +116,7 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def serving(directory: Path, settings: dict[str, dict[str, Any]]) -> Iterator[Servers]:
     options = ClusterOptions(node_count=3, engines={"store": "columnar"}, settings={**SMALL, **settings})
-    cluster = MasteredCluster.create(directory, options, masters=1)
+    cluster = ClusterWithMasters.create(directory, options, masters=1)
     try:
         cluster.start()
         asyncio.run(until_served(cluster, RUN_S))

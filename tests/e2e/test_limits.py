@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from stelae.client import RowsFailed
-from stelae.client.aio import AsyncClient, connect_async
-from stelae.client.client import Client
-from stelae.client.master_errors import BadChange
-from stelae.client.master_requests import AddColumn
-from stelae.client.messages import IN_VALUES_MAX
+from stelae.client.async_client import AsyncClient, connect_async
+from stelae.client.connection import Client
+from stelae.protocol.master_errors import BadChange
+from stelae.protocol.master_messages import AddColumn
+from stelae.protocol.tablet_messages import IN_VALUES_MAX
 from stelae.rows.limits import RANGES
 from stelae.rows.operations import operation
 from stelae.spi.errors import CallerError, SchemaMismatch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.client import Client, Tablet
+from stelae.client.connection import Client, Tablet
 from stelae.spi.errors import SchemaMismatch, TooOld
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind

@@ -11,15 +11,27 @@ from typing import Any
 
 import pytest
 
+from stelae.check.cluster_check import check
 from stelae.cli.run_table import Cluster as Target
 from stelae.cli.run_table import run_drop
 from stelae.cli.run_table_alter import Wanted, run_alter, run_recall, run_rename
-from stelae.client.admin import Admin
-from stelae.client.aio import AsyncClient, connect_async
-from stelae.client.catalog import SYSTEM_TABLET
-from stelae.client.checkup import check
-from stelae.client.master_errors import BadChange, NoTable, TableExists, TooFewServers
-from stelae.client.master_requests import (
+from stelae.client.async_client import AsyncClient, connect_async
+from stelae.client.table import AsyncTable
+from stelae.host.hybrid_clock import physical_us
+from stelae.protocol.actions import (
+    ACTION,
+    Action,
+    ChangeConfig,
+    CreateReplica,
+    DeleteReplica,
+    Terminal,
+    TransferLeadership,
+    encode_action,
+)
+from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_errors import BadChange, NoTable, TableExists, TooFewServers
+from stelae.protocol.master_messages import (
     READ,
     AddColumn,
     DropColumn,
@@ -29,14 +41,10 @@ from stelae.client.master_requests import (
     RenameTable,
     TableList,
 )
-from stelae.client.messages import decode, encode
-from stelae.client.table import AsyncTable
-from stelae.host.hybrid_clock import physical_us
-from stelae.server.master import driver
-from stelae.server.master.actions import Action, ChangeConfig, CreateReplica, TransferLeadership
-from stelae.server.master.core import MasterCore
-from stelae.server.master.events import Effect, Send
-from stelae.server.master.read_index_wire import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
+from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
+from stelae.server.master.core.events import Effect, Send
+from stelae.server.master.core.master_core import MasterCore
+from stelae.server.master.driver import master
 from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, SchemaMismatch, Unavailable
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.write import OpKind
@@ -145,9 +153,10 @@ def test_nobody_but_masters_writes_the_catalog(tmp_path: Path) -> None:
             with pytest.raises(CallerError, match="by masters alone"):
                 await client.connection.change_schema(catalog, catalog.schema)
             with pytest.raises(CallerError, match="by masters alone"):
-                await Admin(client.connection).delete_replica(
-                    cluster.masters[0], SYSTEM_TABLET, "mischief", table_is_gone=True
+                deletion = DeleteReplica(
+                    node_id=cluster.masters[0], tablet_id=SYSTEM_TABLET, fence=Terminal(state=TabletState.REMOVED)
                 )
+                await client.connection.ask(cluster.masters[0], ACTION, encode_action(deletion))
             await client.create_table("people", COLUMNS, "id", replicas=1)
 
     asyncio.run(run())
@@ -429,7 +438,7 @@ def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refus
     settings = "[master]\nserver_silent_ms = 1000\nserver_dead_ms = 1500\npolicy_interval_ms = 50\naction_retry_ms = 50"
     planned: list[Action] = []
     sent: list[Action] = []
-    encode, take = driver.encode_action, MasterCore.take_effects
+    encode, take = master.encode_action, MasterCore.take_effects
 
     def taken(core: MasterCore) -> tuple[Effect, ...]:
         effects = take(core)
@@ -437,7 +446,7 @@ def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refus
         return effects
 
     monkeypatch.setattr(MasterCore, "take_effects", taken)
-    monkeypatch.setattr(driver, "encode_action", lambda action: sent.append(action) or encode(action))
+    monkeypatch.setattr(master, "encode_action", lambda action: sent.append(action) or encode(action))
 
     async def run() -> None:
         async with running(tmp_path, masters=1, servers=4, settings=settings) as cluster:

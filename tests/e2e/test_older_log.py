@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.client import Client
-from stelae.client.health import _replica
-from stelae.client.survey import ask_nodes
+from stelae.check.cluster_state import ask_nodes
+from stelae.check.health import _replica
+from stelae.client.connection import Client
 from stelae.host.layout import Layout
 from stelae.host.metadata import MetadataMissing
 from stelae.host.superblock import SuperblockFile

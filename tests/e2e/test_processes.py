@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.client import Client
+from stelae.client.connection import Client
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind

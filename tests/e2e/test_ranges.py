@@ -14,7 +14,7 @@ from stelae.client import AddColumn, AddRange, AsyncClient, AsyncTable, DropRang
 from stelae.client.locations import NoSuchTable
 from stelae.client.tokens import BadToken
 from stelae.partition.partitioning import NoPartition
-from stelae.server.master.actions import Action, DeleteReplica
+from stelae.protocol.actions import Action, DeleteReplica
 from stelae.server.tserver.actions import ActionService, Done
 from tests.e2e.master_nodes import Cluster, running
 from tests.e2e.test_masters import COLUMNS, QUICK, column, connect, rows

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stelae.client import page_rows
-from stelae.client.client import Tablet
-from stelae.server.tserver import pages
+from stelae.client.connection import Tablet
+from stelae.server.tserver import scan_pages
 from stelae.spi.errors import Corrupt
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind
@@ -41,7 +41,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return rows
 
     monkeypatch.setattr(page_rows, "read_stored", counting)
-    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 10_000)
+    monkeypatch.setattr(scan_pages, "PAGE_BYTES_MAX", 10_000)
     return found
 
 
@@ -107,13 +107,13 @@ def test_bytes_that_were_damaged_on_the_way_are_an_error_of_the_client(
     tmp_path: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(_: Cluster, tablet: Tablet) -> None:
-        page_of = pages.PageReader._page_of
+        page_of = scan_pages.PageReader._page_of
 
         def damaged(reader: Any, piece: Any) -> Any:
             page, data, *footer = page_of(reader, piece)
             return [page, bytes([data[0] ^ 1]) + data[1:], *footer]
 
-        monkeypatch.setattr(pages.PageReader, "_page_of", damaged)
+        monkeypatch.setattr(scan_pages.PageReader, "_page_of", damaged)
         with pytest.raises(Corrupt, match="checksum"):
             await rows_of(tablet.scan())
 

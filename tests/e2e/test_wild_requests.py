@@ -12,40 +12,33 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.admin_messages import (
-    CREATE_TABLET,
-    DELETE_TABLET,
-    TRANSFER_LEADERSHIP,
-    CreateTablet,
-    DeleteTablet,
-    TransferLeadership,
-)
-from stelae.client.aio import connect_async
-from stelae.client.master_requests import CHANGE, READ, ChangeRequest, ReadRequest
-from stelae.client.messages import (
+from stelae.client.async_client import connect_async
+from stelae.host.heartbeats import Beat, BeatAck
+from stelae.host.node import Node
+from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.protocol.actions import ACTION, Action
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapRequest
+from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
+from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
+from stelae.protocol.tablet_messages import (
     ALTER,
     CHECKSUM,
     DESCRIBE,
     DIFF,
     SCAN,
     STATUS,
+    TRANSFER_LEADERSHIP,
     WRITE,
     AlterRequest,
     ChecksumRequest,
     DescribeRequest,
     ScanRequest,
     StatusRequest,
+    TransferRequest,
 )
-from stelae.client.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
-from stelae.host.heartbeats import Beat, BeatAck
-from stelae.host.node import Node
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
 from stelae.rows.operations import operation
-from stelae.server.master.action_wire import ACTION
-from stelae.server.master.actions import Action
-from stelae.server.master.founding_wire import FOUNDING, FoundingRequest
-from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat
-from stelae.server.master.read_index_wire import READ_INDEX, ReadIndexRequest
 from stelae.spi.errors import StelaeError
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger
@@ -62,9 +55,7 @@ TYPES: dict[str, Any] = {
     STATUS: StatusRequest,
     CHECKSUM: ChecksumRequest,
     ALTER: AlterRequest,
-    CREATE_TABLET: CreateTablet,
-    DELETE_TABLET: DeleteTablet,
-    TRANSFER_LEADERSHIP: TransferLeadership,
+    TRANSFER_LEADERSHIP: TransferRequest,
     ACTION: Action,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
@@ -72,7 +63,7 @@ TYPES: dict[str, Any] = {
     READ: ReadRequest,
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
-    FOUNDING: FoundingRequest,
+    FOUNDING: BootstrapRequest,
 }
 ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
 ELSEWHERE = {CONSENSUS}
@@ -82,7 +73,7 @@ ATTEMPTS = 80
 """Of each kind, to each node that serves it."""
 
 BULK = (SCAN, DIFF)
-DELETING = (CREATE_TABLET, DELETE_TABLET, ACTION, CHANGE)
+DELETING = (ACTION, CHANGE)
 
 
 def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, numbers: list[int]) -> Any:

@@ -63,7 +63,9 @@ def refusal(layer: str, own: str, name: str, kernel: Mapping[str, Sequence[str]]
     """
     top, _, rest = name.partition(".")
     if top.startswith("stelae_"):
-        return None if top == own else f"{layer} imports the plugin package {top}"
+        if top == own or any(name == a or name.startswith(a + ".") for a in allowed):
+            return None
+        return f"{layer} imports the plugin package {top}"
     if top != "stelae":
         return None
     target = rest.split(".")[0]

@@ -174,11 +174,44 @@ def test_every_module_of_the_contracts_has_its_page() -> None:
     assert not missing
 
 
-def test_each_decision_has_a_number_of_its_own_and_bears_it() -> None:
-    pages = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
-    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
-    for page in pages:
-        assert page.read_text().startswith(f"# {int(page.name[:4])}. "), page.name
+ADRS = {int(page.name[:4]): page for page in sorted((ROOT / "docs/adr").glob("[0-9]*.md"))}
+"""The page of each ADR, by number. The number of an ADR that was merged into another one is not used again."""
+INDEX_LINE = re.compile(r"^\| (\d+) \| (.+) \|$", re.MULTILINE)
+SECTIONS = ["Status", "Context", "Decision", "Consequences"]
+
+
+def title_of(number: int) -> str:
+    """The title of an ADR's page, without its number."""
+    title = ADRS[number].read_text().splitlines()[0]
+    assert title.startswith(f"# ADR {number}: "), ADRS[number].name
+    return title.removeprefix(f"# ADR {number}: ")
+
+
+def test_the_index_has_one_line_for_each_adr_with_its_title_or_where_it_was_merged() -> None:
+    lines = INDEX_LINE.findall((ROOT / "docs/adr/index.md").read_text())
+    assert [int(number) for number, _ in lines] == list(range(1, max(ADRS) + 1))
+    pages = {f"[{title_of(number)}]({page.name})" for number, page in ADRS.items()}
+    merged = {f"merged into [ADR {number}]({page.name})" for number, page in ADRS.items()}
+    assert not [text for number, text in lines if text not in (pages if int(number) in ADRS else merged)]
+    assert pages <= {text for _, text in lines}
+
+
+def test_each_adr_has_status_context_decision_and_consequences() -> None:
+    for page in ADRS.values():
+        sections = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
+        assert [section for section in sections if section in SECTIONS] == SECTIONS, page.name
+
+
+def test_references_to_an_adr_name_one_that_has_a_page() -> None:
+    named = re.compile(r"\bADR\s+(\d+)\b")
+    found = [
+        f"{path}: ADR {number}"
+        for path in files()
+        if path.suffix in {".md", ".py", ".toml"} and path.parts[:2] != ("docs", "adr")
+        for number in named.findall((ROOT / path).read_text())
+        if int(number) not in ADRS
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_paths_that_the_docs_name_exist() -> None:
@@ -243,7 +276,7 @@ def test_a_misspelt_command_is_found(command_line: Any, line: str) -> None:
 
 def test_every_durability_rule_names_a_test_that_holds_it() -> None:
     text = (ROOT / "docs/explanation/durability.md").read_text()
-    rules, _, table = text.partition("## Where each rule is held")
+    rules, _, table = text.partition("## Where each rule is checked")
     numbers = re.findall(r"^\*\*(\d+)\.", rules, re.MULTILINE)
     assert len(numbers) >= 13
     held = dict(re.findall(r"^\| (\d+) \|(.*)$", table, re.MULTILINE))

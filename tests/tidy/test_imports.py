@@ -67,7 +67,7 @@ def test_every_kernel_package_has_a_row_in_the_matrix() -> None:
         ("kernel/stelae/__init__.py", "from stelae.cli.main import main"),
         ("plugins/wal_x/stelae_wal_x/x.py", "from stelae.host import files"),
         ("plugins/wal_x/stelae_wal_x/x.py", "import stelae_consensus_raft"),
-        ("plugins/wal_x/stelae_wal_x/x.py", "from stelae.lmdb_support.gate import Gate"),
+        ("plugins/wal_x/stelae_wal_x/x.py", "from stelae_shared.lmdb_files.gate import Gate"),
         ("plugins/bench/stelae_bench/x.py", "from stelae.sim import run"),
         ("plugins/console/stelae_console/x.py", "from stelae.host import loop"),
     ],
@@ -87,7 +87,7 @@ def test_a_forbidden_import_is_found(path: str, source: str) -> None:
         ("plugins/store_x/stelae_store_x/x.py", "from stelae.rows.keys import encode_keys"),
         (
             "plugins/store_lmdb/stelae_store_lmdb/x.py",
-            "from stelae.rows import keys\nfrom stelae.lmdb_support import gate",
+            "from stelae.rows import keys\nfrom stelae_shared.lmdb_files import gate",
         ),
         ("plugins/bench/stelae_bench/x.py", "from stelae.host import loop"),
     ],

@@ -19,7 +19,9 @@ from hatchling.builders.wheel import WheelBuilder
 from tests.tidy.tree import ROOT, files
 
 GROUP = "stelae.plugins"
-PLUGINS = sorted(p.parent.parent.name for p in (ROOT / "plugins").glob("*/*/__init__.py"))
+PACKAGES = sorted(p.parent.parent.name for p in (ROOT / "plugins").glob("*/*/__init__.py"))
+PLUGINS = [name for name in PACKAGES if name != "shared"]
+"""Every package but the library that engines share: that one registers nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +48,13 @@ def project() -> dict[str, Any]:
 
 def test_every_plugin_folder_holds_one_package_named_after_it() -> None:
     folders = sorted(p.name for p in (ROOT / "plugins").iterdir() if p.is_dir())
-    assert folders == PLUGINS
-    for name in PLUGINS:
+    assert folders == PACKAGES
+    for name in PACKAGES:
         (package,) = (ROOT / "plugins" / name).glob("*/__init__.py")
         assert package.parent.name == f"stelae_{name}"
 
 
-@pytest.mark.parametrize("name", PLUGINS)
+@pytest.mark.parametrize("name", PACKAGES)
 @pytest.mark.parametrize("file", ["__init__.py", "README.md", "py.typed"])
 def test_every_plugin_is_in_the_wheel_whole(wheel: zipfile.ZipFile, name: str, file: str) -> None:
     assert f"stelae_{name}/{file}" in wheel.namelist()
@@ -99,7 +101,7 @@ def test_editable_mode_sees_every_package_that_the_wheel_has() -> None:
     build = project()["tool"]["hatch"]["build"]
     parents = [str(Path(package).parent) for package in build["targets"]["wheel"]["packages"]]
     assert sorted(build["dev-mode-dirs"]) == sorted(parents)
-    assert sorted(parents) == sorted(["kernel", *(f"plugins/{name}" for name in PLUGINS)])
+    assert sorted(parents) == sorted(["kernel", *(f"plugins/{name}" for name in PACKAGES)])
 
 
 def test_the_type_checker_sees_every_package_that_the_wheel_has() -> None:

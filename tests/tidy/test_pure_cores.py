@@ -92,8 +92,7 @@ def engine_modules() -> dict[str, list[Path]]:
     for path in python_files("plugins"):
         if path.parts[1] not in others:
             found.setdefault(path.parts[1], []).append(path)
-    for shared in {package for more in rules()["imports"]["engines"].values() for package in more}:
-        found[shared] = [path for path in python_files("kernel") if path.parts[2] == shared]
+    found["shared"] = [path for path in python_files("plugins") if path.parts[1] == "shared"]
     return found
 
 

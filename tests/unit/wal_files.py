@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
-from stelae.log_support.page_slots import SLOT_BYTES
 from stelae.testing.wal_harness import VirtualHarness
+from stelae_shared.log_files.page_slots import SLOT_BYTES
 
 Change: TypeAlias = Callable[[bytes], bytes | None]
 """What becomes of a file's contents; ``None``: a directory stands in its place."""

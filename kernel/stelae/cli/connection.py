@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stelae.cli.output import note
-from stelae.client.nearest import listed
+from stelae.protocol.nearest_names import listed
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Target:
         if self.directory is not None:
             if given and self.connect != os.environ.get(CONNECT_VARIABLE):
                 raise BadTarget("say where the cluster is with either --dir DIR or --connect HOST:PORT, not both")
-            from stelae.local.mastered import addresses_of
+            from stelae.local.cluster_with_masters import addresses_of
 
             return addresses_of(self.directory)
         if not given:

@@ -30,7 +30,8 @@ def _hint(error: StelaeError) -> str:
     """What a command says besides: a number of 19 digits tells nobody from when on the past can be read."""
     if not isinstance(error, TooOld):
         return ""
-    from stelae.client.times import TIMESTAMP_MAX, to_datetime
+    from stelae.client.times import to_datetime
+    from stelae.protocol.tablet_messages import TIMESTAMP_MAX
 
     if not 0 < error.floor <= TIMESTAMP_MAX:
         return ""

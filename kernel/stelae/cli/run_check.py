@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from stelae.check.cluster_check import CheckReport, NodeHealth, check
+from stelae.check.health import TabletHealth, Verdict, in_short
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.fitting import age_text, bytes_text, counted, print_fitted, print_note
 from stelae.cli.output import note, print_json
 from stelae.cli.run_table import Cluster
 from stelae.cli.table_lookup import described
-from stelae.client.checkup import Checkup, NodeHealth, check
-from stelae.client.health import TabletHealth, Verdict, in_short
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
 
@@ -27,7 +27,7 @@ MATRICES_MAX = 20
 def run_check(cluster: Cluster, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
     """Check a cluster and say what was found."""
 
-    async def run() -> Checkup:
+    async def run() -> CheckReport:
         async with cluster.masters() as (client, catalog):
             asked = [(await described(catalog, name, cluster.timeout_s)).table_id for name in tables]
             return await check(
@@ -53,7 +53,7 @@ def run_check(cluster: Cluster, tables: Sequence[str], *, checksums: bool, as_js
     return EXIT_OK if found.healthy else EXIT_FAILED
 
 
-def print_checkup(found: Checkup) -> None:
+def print_checkup(found: CheckReport) -> None:
     """Print what was found: facts on standard output, what is wrong in words on standard error."""
     _print_nodes(found)
     if found.tables:
@@ -85,7 +85,7 @@ def print_checkup(found: Checkup) -> None:
     print("\nhealthy" + aside if found.healthy else f"\nNOT HEALTHY: {counted(len(found.problems), 'problem')}{aside}")
 
 
-def _print_nodes(found: Checkup) -> None:
+def _print_nodes(found: CheckReport) -> None:
     roles = {replica.node_id: replica.role for replica in found.masters.replicas}
     rows = [
         (
@@ -107,7 +107,7 @@ def _quarantine(node: NodeHealth) -> str:
     return "-" if kept is None or not kept.count else bytes_text(kept.size_bytes)
 
 
-def _print_matrices(found: Checkup) -> None:
+def _print_matrices(found: CheckReport) -> None:
     """Show what replicas believe where there is more to see than that some of them are down."""
     addresses = {node.node_id: node.address for node in found.nodes}
     apart = [t for t in (found.masters, *(t for table in found.tables for t in table.tablets)) if t.verdict in DISPUTED]

@@ -16,9 +16,9 @@ from stelae.cli.fitting import counted, print_fitted, print_note
 from stelae.cli.local_nodes import format_here
 from stelae.cli.output import note, print_json
 from stelae.client import AsyncClient, connect_async
-from stelae.local.answering import troubles, until_served
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
-from stelae.local.mastered import MasteredCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
+from stelae.local.node_health import troubles, until_served
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
 from stelae.telemetry.target import read_target
@@ -34,10 +34,10 @@ def run_up(
 ) -> int:
     """Make the cluster unless it is there, start it, and wait until it serves."""
     if (directory / CLUSTER_FILE).exists():
-        cluster = MasteredCluster.open(directory)
+        cluster = ClusterWithMasters.open(directory)
     else:
         options = ClusterOptions(node_count=servers, engines=engines or None)
-        cluster = MasteredCluster.create(directory, options, masters=masters, formatted=format_here)
+        cluster = ClusterWithMasters.create(directory, options, masters=masters, formatted=format_here)
         note(f"made {counted(masters, 'master')} and {counted(servers, 'tablet server')} in {directory}")
     cluster.start(outlive=True)
     note("waiting for the masters to hear of every tablet server")
@@ -52,7 +52,7 @@ def run_up(
 
 def run_status(directory: Path, *, as_json: bool) -> int:
     """Say what runs and what the masters know."""
-    cluster = MasteredCluster.open(directory)
+    cluster = ClusterWithMasters.open(directory)
     found = asyncio.run(_look(cluster))
     well = all(node["state"] == OK for node in found["nodes"]) and found["problem"] is None
     if as_json:
@@ -79,7 +79,7 @@ def _print(found: dict[str, Any]) -> None:
 
 def run_down(directory: Path, timeout_s: float, *, as_json: bool) -> int:
     """Stop every process, tablet servers first."""
-    cluster = MasteredCluster.open(directory)
+    cluster = ClusterWithMasters.open(directory)
     stopped, killed = [], []
     deadline = time.monotonic() + timeout_s
     for group in (cluster.servers, cluster.masters):
@@ -109,12 +109,12 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return
 
 
-async def _look(cluster: MasteredCluster) -> dict[str, Any]:
+async def _look(cluster: ClusterWithMasters) -> dict[str, Any]:
     known, ailing = await asyncio.gather(_known(cluster), troubles(cluster))
     return {"directory": str(cluster.directory), "nodes": _processes(cluster, ailing), **known}
 
 
-async def _known(cluster: MasteredCluster) -> dict[str, Any]:
+async def _known(cluster: ClusterWithMasters) -> dict[str, Any]:
     """What the masters say."""
     tables: list[str] = []
     problem: str | None = None
@@ -128,7 +128,7 @@ async def _known(cluster: MasteredCluster) -> dict[str, Any]:
     return {"leader": leader, "tables": tables, "problem": problem}
 
 
-async def _leader(client: AsyncClient, cluster: MasteredCluster) -> str | None:
+async def _leader(client: AsyncClient, cluster: ClusterWithMasters) -> str | None:
     """The name of the master that leads, by the latest term of those that say so."""
     found: dict[int, str] = {}
     for master in cluster.masters:
@@ -138,7 +138,7 @@ async def _leader(client: AsyncClient, cluster: MasteredCluster) -> str | None:
     return found[max(found)] if found else None
 
 
-def _processes(cluster: MasteredCluster, ailing: Mapping[str, str]) -> list[dict[str, Any]]:
+def _processes(cluster: ClusterWithMasters, ailing: Mapping[str, str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for node in cluster.nodes:
         pid = node.running_pid()

@@ -17,8 +17,8 @@ from stelae.cli.local_nodes import format_here
 from stelae.cli.output import note
 from stelae.cli.run_cluster import run_down
 from stelae.local.cluster import ClusterOptions, check_engines
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.demo import Demo
-from stelae.local.mastered import MasteredCluster
 from stelae.local.sources import Source, characters
 from stelae.spi.errors import StelaeError
 
@@ -101,7 +101,7 @@ def _run_in_passing(source: Source, options: DemoOptions) -> int:
 
 def _run_in(directory: Path, source: Source, options: DemoOptions) -> int:
     began = time.monotonic()
-    cluster = MasteredCluster.create(directory, _cluster_options(options), masters=MASTERS, formatted=format_here)
+    cluster = ClusterWithMasters.create(directory, _cluster_options(options), masters=MASTERS, formatted=format_here)
     kept = False
     try:
         with Display(quiet=options.as_json) as display:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.fitting import fitted
 from stelae.cli.output import note, print_json
-from stelae.local.mastered import MasteredCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.spi.errors import CallerError
 from stelae.telemetry.http_server import PATH
 from stelae.telemetry.target import read_target
@@ -44,7 +44,7 @@ def run_metrics(addresses: list[str], directory: Path | None, match: str, *, eve
     for address in addresses:
         split_address(address)
     if directory is not None:
-        cluster = MasteredCluster.open(directory)
+        cluster = ClusterWithMasters.open(directory)
         nodes += [_Node(node.name, read_target(str(node.directory / "data"))) for node in cluster.nodes]
     if not nodes:
         raise CallerError("no node is named: give host:port of metrics, or --dir of a local cluster")

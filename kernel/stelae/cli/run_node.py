@@ -9,7 +9,6 @@ import signal
 import sys
 from dataclasses import replace
 
-from stelae.chaos.disk import ChaosSettings, DiskFaults
 from stelae.cli.errors import EXIT_FAILED, EXIT_OK, exit_code
 from stelae.cli.lean_arrow import without_pandas
 from stelae.cli.node_config import read_config
@@ -21,12 +20,13 @@ from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.loading import TabletLoader
+from stelae.local.chaos.disk_rules import ChaosSettings, DiskFaults
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.real import RealMachine
 from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
-from stelae.server.master.first_start import SystemTabletLoader
+from stelae.server.master.driver.first_start import SystemTabletLoader
 from stelae.server.master.role import as_master
 from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over

@@ -19,9 +19,9 @@ from stelae.cli.table_lookup import described
 from stelae.cli.table_text import default_value, partition_text, scheme_text
 from stelae.client import AsyncClient
 from stelae.client.catalog import Catalog
-from stelae.client.master_requests import TableDescription
-from stelae.local.mastered import MasteredCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.partition.plain import plain_value
+from stelae.protocol.master_messages import TableDescription
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
@@ -39,7 +39,7 @@ class Cluster:
 
     def names(self) -> dict[str, str]:
         """Node ids by the names that ``stelae cluster status`` shows; empty if no folder was given."""
-        nodes = [] if self.directory is None else MasteredCluster.open(self.directory).nodes
+        nodes = [] if self.directory is None else ClusterWithMasters.open(self.directory).nodes
         return {node.name: node.node_id for node in nodes}
 
     @asynccontextmanager
@@ -47,7 +47,7 @@ class Cluster:
         """A client of the masters; ``BadTarget``: there are none where it was said."""
         if (self.directory is None) == (not self.connect):
             raise BadTarget("say where the masters are: --connect HOST:PORT, or --dir DIR of a local cluster; not both")
-        given = split(self.connect) if self.directory is None else MasteredCluster.open(self.directory).addresses
+        given = split(self.connect) if self.directory is None else ClusterWithMasters.open(self.directory).addresses
         async with await connect_patiently(given, self.timeout_s) as client:
             if client.catalog is None:
                 raise BadTarget(f"no masters at {', '.join(given)}: connect to one of them, not to tablet servers")

@@ -12,9 +12,10 @@ from stelae.cli.fitting import counted
 from stelae.cli.output import note, print_json
 from stelae.cli.run_table import Cluster, describe_plainly, read_column, read_value
 from stelae.client.definition import range_of
-from stelae.client.master_errors import BadChange
-from stelae.client.master_names import TableState
-from stelae.client.master_requests import (
+from stelae.partition.schema import KeyRange, PartitionSchema
+from stelae.protocol.catalog_names import TableState
+from stelae.protocol.master_errors import BadChange
+from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
     AlterStep,
@@ -26,7 +27,6 @@ from stelae.client.master_requests import (
     TableDescription,
     TableList,
 )
-from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
 

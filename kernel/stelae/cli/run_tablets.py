@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from stelae.check.cluster_state import Survey, survey
+from stelae.check.health import ReplicaHealth, TabletHealth, table_health
 from stelae.cli.errors import EXIT_OK
 from stelae.cli.fitting import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.naming import pick, shorten
@@ -12,10 +14,8 @@ from stelae.cli.output import note, print_json
 from stelae.cli.run_table import Cluster
 from stelae.cli.table_lookup import described
 from stelae.cli.table_text import partition_text
-from stelae.client.client import Client
-from stelae.client.health import ReplicaHealth, TabletHealth, table_health
-from stelae.client.master_requests import ServerLine, TableDescription, TabletPlace
-from stelae.client.survey import Survey, survey
+from stelae.client.connection import Client
+from stelae.protocol.master_messages import ServerLine, TableDescription, TabletPlace
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import ScanSpec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stelae.cli.naming import pick
 from stelae.client.catalog import Catalog
-from stelae.client.master_errors import NoTable
-from stelae.client.master_requests import TableDescription
+from stelae.protocol.master_errors import NoTable
+from stelae.protocol.master_messages import TableDescription
 
 
 async def described(catalog: Catalog, name: str, timeout_s: float) -> TableDescription:

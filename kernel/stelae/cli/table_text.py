@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from stelae.client.master_requests import TableDescription, TabletPlace
 from stelae.partition.schema import PartitionSchema
+from stelae.protocol.master_messages import TableDescription, TabletPlace
 from stelae.rows.keys import decode_key
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema

@@ -10,9 +10,16 @@
         print(table.scan(where=("celsius", ">", 20)).to_pandas())
 """
 
-from stelae.client.aio import AsyncClient, connect_async
+from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
-from stelae.client.master_requests import (
+from stelae.client.scan import AsyncScan
+from stelae.client.session import AsyncSession, SessionOptions
+from stelae.client.session_warnings import UnwrittenRows
+from stelae.client.sync_client import Client, Scan, Session, Table, connect
+from stelae.client.table import AsyncTable
+from stelae.client.times import to_datetime
+from stelae.client.tokens import ScanToken
+from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
     AlterStep,
@@ -22,13 +29,6 @@ from stelae.client.master_requests import (
     RenameTable,
     SetDefault,
 )
-from stelae.client.scan import AsyncScan
-from stelae.client.session import AsyncSession, SessionOptions
-from stelae.client.sync import Client, Scan, Session, Table, connect
-from stelae.client.table import AsyncTable
-from stelae.client.times import to_datetime
-from stelae.client.tokens import ScanToken
-from stelae.client.unwritten import UnwrittenRows
 
 __all__ = [
     "AddColumn",

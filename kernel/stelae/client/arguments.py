@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from stelae.client.master_requests import AlterStep
 from stelae.partition.schema import KeyRange
+from stelae.protocol.master_messages import AlterStep
 from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind
 

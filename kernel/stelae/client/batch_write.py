@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 from stelae.client.failures import UNKNOWN_OUTCOME, Tally, reason_of
 from stelae.client.few_rows import FewRows
-from stelae.client.messages import NoSuchTablet
 from stelae.client.row_input import InputBatch
 from stelae.partition.partitioning import Partitioning
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.key_order import KeyOrder
 from stelae.rows.operations import Operation
 from stelae.spi.errors import CallerError, Overloaded, SchemaMismatch, StelaeError

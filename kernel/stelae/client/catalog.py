@@ -12,12 +12,14 @@ from typing import TypeVar
 
 import msgspec
 
-from stelae.client.client import TIMEOUT_S, Client
+from stelae.client.connection import TIMEOUT_S, Client
 from stelae.client.leader import LeaderTracker
 from stelae.client.locations import Locations, NoSuchTable, TableLocation, TabletLocation
-from stelae.client.master_errors import NoTable
-from stelae.client.master_names import TabletState
-from stelae.client.master_requests import (
+from stelae.partition.schema import PartitionSchema
+from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
+from stelae.protocol.codec import encode
+from stelae.protocol.master_errors import NoTable
+from stelae.protocol.master_messages import (
     CHANGE,
     READ,
     Answer,
@@ -38,16 +40,12 @@ from stelae.client.master_requests import (
     TableList,
     tablets_digest,
 )
-from stelae.client.messages import NoSuchTablet, encode
-from stelae.partition.schema import PartitionSchema
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import PeerError, Unavailable
 from stelae.spi.ids import ClientId, TabletId
 from stelae.spi.policy import PolicySnapshot
 from stelae.spi.schema import Schema
 from stelae.wire.settings import Lane
-
-SYSTEM_TABLET = TabletId("sys-catalog")
-"""The tablet that holds the catalog; its members are the masters."""
 
 POLL_S = 0.05
 """How often a table that is being made is asked for."""
@@ -76,7 +74,7 @@ async def find_catalog(connection: Client, *, timeout_s: float = TIMEOUT_S) -> C
 class Catalog:
     """Questions and changes. Made by :func:`find_catalog`; used on one event loop.
 
-    Errors of the masters arrive as their classes (``stelae.client.master_errors``); those after which it is worth to
+    Errors of the masters arrive as their classes (``stelae.protocol.master_errors``); those after which it is worth to
     ask again have been asked again until the timeout."""
 
     def __init__(self, connection: Client, masters: LeaderTracker) -> None:

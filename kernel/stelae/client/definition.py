@@ -10,10 +10,10 @@ import msgspec
 
 from stelae.client.arguments import BadArgument, flag, text
 from stelae.client.column_types import columns_of
-from stelae.client.master_requests import AddColumn, AlterStep, CreateTable, RenameColumn, SetDefault
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain, plain_value
 from stelae.partition.schema import BadPartitioning, KeyRange, PartitionSchema
+from stelae.protocol.master_messages import AddColumn, AlterStep, CreateTable, RenameColumn, SetDefault
 from stelae.rows.limits import MOST
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch

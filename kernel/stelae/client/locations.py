@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.client import TIMEOUT_S
-from stelae.client.nearest import listed
+from stelae.client.connection import TIMEOUT_S
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import BadPartitioning, PartitionSchema
+from stelae.protocol.nearest_names import listed
 from stelae.spi.errors import BadIdentifier, CallerError, ConfigError, StelaeError
 from stelae.spi.ids import NodeId, TabletId, node_id, tablet_id
 from stelae.spi.schema import Schema

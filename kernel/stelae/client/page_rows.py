@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from stelae.client.messages import ScanPage
+from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.changes import changes_layout
 from stelae.rows.parquet_rows import Footer, read_stored
 from stelae.spi.errors import Corrupt

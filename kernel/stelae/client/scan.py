@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.messages import SCAN_PAGE_ROWS_MAX
 from stelae.client.streams import Piece, ReadableTablet, Source, merged, side_by_side
 from stelae.client.tokens import ScanToken, TokenPart
+from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.key_order import key_order
 from stelae.rows.keys import encode_keys

@@ -20,9 +20,9 @@ from stelae.client.batch_write import BatchWrite
 from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, WriteResult
 from stelae.client.key_values import is_series
 from stelae.client.row_input import FrameRow
-from stelae.client.unwritten import Account, Place, caller
+from stelae.client.session_warnings import Account, Place, caller
+from stelae.client.table_writer import TableWriter
 from stelae.client.writer_core import REQUEST_BYTES_MAX, TIMEOUT_S_MAX
-from stelae.client.writes import TableWriter
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OPS_MAX, OpKind

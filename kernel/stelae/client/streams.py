@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from stelae.client.messages import ScanPage
 from stelae.client.page_rows import PageRows
 from stelae.client.tokens import TokenPart
+from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.key_order import KeyOrder
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch

@@ -7,14 +7,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from stelae.protocol.tablet_messages import TIMESTAMP_MAX
 from stelae.rows.scalars import plain_scalar, whole_microseconds
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column
 
 LOGICAL_BITS = 12
 """As the nodes' clocks have it (``stelae.host.hybrid_clock``); a test compares the two."""
-
-TIMESTAMP_MAX = (1 << 63) - 1
 
 At: TypeAlias = int | datetime
 

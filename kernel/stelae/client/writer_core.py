@@ -1,7 +1,7 @@
 """Writes of one client to one tablet: many in flight, coalesced per turn, exactly once.
 
 This is the state machine of a writer. It imports no event loop and no socket: time, timers and requests come through
-``WriterPorts``. ``stelae.client.writer`` drives it on asyncio, and the simulator drives it in virtual time.
+``WriterPorts``. ``stelae.client.tablet_writer`` drives it on asyncio, and the simulator drives it in virtual time.
 
 Rules that keep every operation exactly-once (``durability.md`` rule 16):
 
@@ -22,7 +22,7 @@ from typing import Protocol
 import msgspec
 
 from stelae.client.leader import LeaderTracker
-from stelae.client.messages import NoSuchTablet
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import Operation, runs_of
 from stelae.spi.errors import (
     CallerError,

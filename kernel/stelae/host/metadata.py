@@ -55,7 +55,7 @@ class Kind(Generic[Record]):
     name: str
     magic: bytes
     version: int
-    records: msgspec.msgpack.Decoder[Record]  # Made at import, on one thread: see ``stelae.client.messages``.
+    records: msgspec.msgpack.Decoder[Record]  # Made at import, on one thread: see ``stelae.protocol.tablet_messages``.
 
 
 def encode(kind: Kind[Record], record: Record) -> bytes:

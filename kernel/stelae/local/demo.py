@@ -14,14 +14,14 @@ from functools import partial
 
 from stelae.client import AsyncClient, connect_async
 from stelae.client.catalog import Catalog
-from stelae.local.answering import until_served
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.faults import Faults
 from stelae.local.loading import Load
-from stelae.local.mastered import MasteredCluster
+from stelae.local.node_health import until_served
 from stelae.local.report import DemoReport
 from stelae.local.sources import Source
 from stelae.local.verify import read_back, replicas_of, wait_for_agreement, wait_for_health
-from stelae.local.watching import Watcher
+from stelae.local.watcher import Watcher
 from stelae.spi.errors import StelaeError
 
 TABLETS = 4
@@ -41,7 +41,7 @@ class Demo:
     """
 
     def __init__(
-        self, cluster: MasteredCluster, source: Source, *, election_timeout_ms: int, watcher: Watcher, outlive: bool
+        self, cluster: ClusterWithMasters, source: Source, *, election_timeout_ms: int, watcher: Watcher, outlive: bool
     ) -> None:
         self._cluster = cluster
         self._source = source

@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from stelae.client import AsyncClient
-from stelae.client.catalog import SYSTEM_TABLET
-from stelae.client.messages import ReplicaReport
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.loading import Load
-from stelae.local.mastered import MasteredCluster
 from stelae.local.node_process import NodeProcess
+from stelae.local.replica_status import leaders, most_led, wait_for_successors, wait_until_caught_up
 from stelae.local.report import Kill
-from stelae.local.standing import leaders, most_led, wait_for_successors, wait_until_caught_up
-from stelae.local.watching import Watcher
+from stelae.local.watcher import Watcher
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.ids import NodeId, TabletId
 
 FIRST_KILL, FIRST_HOLD = 0.30, 0.45
@@ -46,7 +46,7 @@ class Faults:
 
     def __init__(
         self,
-        cluster: MasteredCluster,
+        cluster: ClusterWithMasters,
         client: AsyncClient,
         tablets: Sequence[TabletId],
         load: Load,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from stelae.client.client import Tablet
+from stelae.client.connection import Tablet
 from stelae.local.acks import AckTimes
 from stelae.local.sources import Source
 from stelae.partition.partitioning import Partitioning

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stelae.check.cluster_check import check
 from stelae.client import AsyncTable
-from stelae.client.catalog import SYSTEM_TABLET, Catalog
-from stelae.client.checkup import check
-from stelae.client.client import Client
+from stelae.client.catalog import Catalog
+from stelae.client.connection import Client
 from stelae.local.sources import Source
+from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import RetryableError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from stelae.client.catalog import SYSTEM_TABLET
 from stelae.host.ports import BatcherFactory
 from stelae.host.settings import NodeConfig
+from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.bounds import batcher_of

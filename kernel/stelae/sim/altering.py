@@ -10,21 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from stelae.client.master_names import TableId, TableState
-from stelae.client.master_requests import AddColumn, AlterStep, AlterTable, DropColumn, RenameColumn
 from stelae.partition.schema import PartitionSchema
-from stelae.server.master.alter import Altered
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.records import TableRecord
+from stelae.protocol.catalog_names import TableId, TableState
+from stelae.protocol.master_messages import AddColumn, AlterStep, AlterTable, DropColumn, RenameColumn
+from stelae.server.master.core.alter import Altered
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.records import TableRecord
+from stelae.sim.client_gateway import Gateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
-from stelae.sim.front import Front
+from stelae.sim.fact_feed import Facts
 from stelae.sim.history import SCHEMA
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler, Timer
 from stelae.sim.table import KEY, VALUE
-from stelae.sim.watch import Watch
 from stelae.spi.errors import NotLeader, SchemaMismatch, StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.schema import Column, Schema
@@ -90,9 +90,9 @@ class Alterer:
     def __init__(
         self,
         scheduler: Scheduler,
-        front: Front,
+        front: Gateway,
         table: TableView,
-        watch: Watch,
+        watch: Facts,
         profile: Profile,
         rng: random.Random,
         coverage: Coverage,

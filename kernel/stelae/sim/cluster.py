@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 
 from stelae.rows.keys import encode_key
 from stelae.rows.operations import runs_of
-from stelae.sim.boot import TABLET, Surroundings
+from stelae.sim.client_gateway import Gateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
-from stelae.sim.front import Front
+from stelae.sim.fact_feed import Facts
 from stelae.sim.history import SCHEMA, Answer, AnswerKind, Operation
 from stelae.sim.invariants.convergence import Holdings
 from stelae.sim.network import Network
 from stelae.sim.node import Node
+from stelae.sim.node_start import TABLET, Surroundings
 from stelae.sim.peers import Parcel
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.runs import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.table import VALUE, Cells, encoded
-from stelae.sim.watch import Watch
 from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError
 from stelae.spi.ids import ClientId, NodeId
@@ -43,7 +43,7 @@ class Cluster:
     """All nodes of a run. Implements ``workload.Tablet``."""
 
     def __init__(
-        self, seed: int, profile: Profile, engines: SimEngines, scheduler: Scheduler, watch: Watch, coverage: Coverage
+        self, seed: int, profile: Profile, engines: SimEngines, scheduler: Scheduler, watch: Facts, coverage: Coverage
     ) -> None:
         self._watch = watch
         self._coverage = coverage
@@ -64,7 +64,7 @@ class Cluster:
         self.nodes = [
             Node(around, scheduler, view, profile.clock_error_us[view.position]) for view in watch.world.nodes
         ]
-        self.front = Front(self.nodes, self._node_ids, self.network, watch)
+        self.front = Gateway(self.nodes, self._node_ids, self.network, watch)
 
     def start(self) -> None:
         """Start every node."""

@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from stelae.client.messages import NoSuchTablet
 from stelae.client.writer_core import ATTEMPT_MS
+from stelae.protocol.tablet_messages import NoSuchTablet
+from stelae.sim.client_gateway import Gateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, chance
-from stelae.sim.front import Front
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
@@ -32,7 +32,13 @@ class VirtualMessenger:
     """
 
     def __init__(
-        self, scheduler: Scheduler, front: Front, number: int, rng: random.Random, profile: Profile, coverage: Coverage
+        self,
+        scheduler: Scheduler,
+        front: Gateway,
+        number: int,
+        rng: random.Random,
+        profile: Profile,
+        coverage: Coverage,
     ) -> None:
         self._scheduler = scheduler
         self._front = front

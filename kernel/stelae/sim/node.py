@@ -7,11 +7,11 @@ from contextlib import closing
 from typing import Final
 
 from stelae.host.replica import Replica
-from stelae.sim.boot import LAYOUT, TABLET, Boot, Running, Spans, Surroundings, format_node
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
 from stelae.sim.log_model import LogModel
+from stelae.sim.node_start import LAYOUT, TABLET, Boot, Running, Spans, Surroundings, format_node
 from stelae.sim.process import Process, Span
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import NodeView

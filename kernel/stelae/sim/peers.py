@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.sim.coverage import Coverage
+from stelae.sim.fact_feed import Facts
 from stelae.sim.network import Network
 from stelae.sim.process import Process
 from stelae.sim.tap_core import CoreTap
-from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
 from stelae.spi.consensus import Outbound
 from stelae.spi.errors import ClockError, PeerError
@@ -120,7 +120,7 @@ class Parcel:
 class WatchedNetwork:
     """The ``PeerNetwork`` of a replica: what it sends is judged before it is encoded."""
 
-    def __init__(self, traffic: PeerTraffic, node: NodeView, watch: Watch, cores: Sequence[CoreTap]) -> None:
+    def __init__(self, traffic: PeerTraffic, node: NodeView, watch: Facts, cores: Sequence[CoreTap]) -> None:
         self._traffic = traffic
         self._node = node
         self._watch = watch

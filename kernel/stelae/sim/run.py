@@ -9,16 +9,16 @@ from stelae.sim.cluster import Cluster
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
+from stelae.sim.fact_feed import Facts
 from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
 from stelae.sim.invariants.convergence import Convergence, unresolved
 from stelae.sim.plan import NODES, draw_plan, keep
 from stelae.sim.prober import Prober
 from stelae.sim.profile import draw_profile
-from stelae.sim.reading import Reader
+from stelae.sim.replica_reader import Reader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.watch import Watch
 from stelae.sim.workload import Client, Surroundings
 from stelae.sim.world import NodeView, World
 from stelae.sim.writing import Writer
@@ -71,7 +71,7 @@ class Simulation:
         scheduler = self._scheduler
         nodes = [NodeView(position) for position in range(NODES)]
         self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us)
-        self._watch = Watch(self._world, self._scheduler, self._coverage)
+        self._watch = Facts(self._world, self._scheduler, self._coverage)
         self._cluster = Cluster(seed, self._profile, engines, self._scheduler, self._watch, self._coverage)
         self._driver = FaultDriver(
             self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage

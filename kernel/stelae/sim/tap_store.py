@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+from stelae.sim.fact_feed import Facts
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.runs import count_applied
 from stelae.sim.store_files import StoreFiles
 from stelae.sim.table import Cells
-from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
 from stelae.spi.errors import Full, TooOld
 from stelae.spi.ids import OpId
@@ -32,7 +32,7 @@ class StoreTap(TabletStore):
 
     engine: ClassVar[type[TabletStore]]
     node: ClassVar[NodeView]
-    watch: ClassVar[Watch]
+    watch: ClassVar[Facts]
     files: ClassVar[StoreFiles]
     inline: ClassVar[bool]
 
@@ -183,7 +183,7 @@ class StoreTap(TabletStore):
 
 
 def tapped_store(
-    engine: type[TabletStore], node: NodeView, watch: Watch, files: StoreFiles, *, inline: bool
+    engine: type[TabletStore], node: NodeView, watch: Facts, files: StoreFiles, *, inline: bool
 ) -> type[TabletStore]:
     """Return an engine whose stores are those of ``engine``, seen through.
 

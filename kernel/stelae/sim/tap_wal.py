@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from stelae.sim.fact_feed import Facts
 from stelae.sim.log_model import LogModel
-from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView
 from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import LogId, OpId, TabletId
@@ -30,7 +30,7 @@ class WalTap(WalEngine):
     name: ClassVar[str] = "tap"
 
     def __init__(
-        self, inner: WalEngine, node: NodeView, watch: Watch, models: dict[LogId, LogModel], replicated: TabletId
+        self, inner: WalEngine, node: NodeView, watch: Facts, models: dict[LogId, LogModel], replicated: TabletId
     ) -> None:
         self._inner = inner
         self._node = node

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stelae.sim.altering import TableView
-from stelae.sim.company import neighbours
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
+from stelae.sim.fact_feed import Facts
 from stelae.sim.history import SCHEMA, Action, Answer, AnswerKind, History, Operation, Row
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
+from stelae.sim.request_grouping import neighbours
 from stelae.sim.rows import Rows
 from stelae.sim.scheduler import Scheduler, Timer
-from stelae.sim.watch import Watch
 
 WRITES = (Action.UPSERT, Action.UPSERT, Action.UPSERT, Action.INSERT, Action.UPDATE, Action.DELETE)
 BATCH_MAX = 6
@@ -68,7 +68,7 @@ class Surroundings:
     scheduler: Scheduler
     tablet: Tablet
     history: History
-    watch: Watch
+    watch: Facts
     profile: Profile
     coverage: Coverage
     table: TableView

@@ -10,11 +10,11 @@ from typing import Final
 
 from stelae.client.leader import LeaderTracker
 from stelae.client.writer_core import WriterCore
-from stelae.sim.boot import TABLET
+from stelae.sim.client_gateway import Gateway
 from stelae.sim.draw import between, chance, pick, skewed, stream
-from stelae.sim.front import Front
 from stelae.sim.history import SCHEMA, Answer, AnswerKind, Operation
 from stelae.sim.messenger import VirtualMessenger
+from stelae.sim.node_start import TABLET
 from stelae.sim.rows import Rows
 from stelae.sim.table import encoded
 from stelae.sim.workload import WRITES, Surroundings
@@ -57,7 +57,9 @@ class Writer:
         operations_max: how many operations it begins at most; ``None`` for no bound.
     """
 
-    def __init__(self, around: Surroundings, front: Front, number: int, seed: int, operations_max: int | None) -> None:
+    def __init__(
+        self, around: Surroundings, front: Gateway, number: int, seed: int, operations_max: int | None
+    ) -> None:
         self._around = around
         self._front = front
         self._rng = stream(seed, f"writer/{number}")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from stelae.log_support.appends import check_append
+from stelae.spi.append_check import check_append
 from stelae.spi.errors import CallerError, Compacted, StelaeError, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry

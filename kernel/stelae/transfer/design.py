@@ -13,9 +13,9 @@ from stelae.client import AsyncClient, AsyncTable
 from stelae.client.arrow_fit import fit_array
 from stelae.client.column_types import stored_type
 from stelae.client.locations import NoSuchTable
-from stelae.client.master_requests import CreateTable
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import PartitionSchema
+from stelae.protocol.master_messages import CreateTable
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import COLUMNS_MAX, Schema

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from stelae.client.filters import BadFilter
 from stelae.client.row_input import unknown_columns
-from stelae.client.where import BadFilter
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
 from stelae.transfer.text import parse_text

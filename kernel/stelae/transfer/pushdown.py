@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stelae.client.messages import IN_VALUES_MAX
-from stelae.client.where import BadFilter, predicates
+from stelae.client.filters import BadFilter, predicates
+from stelae.protocol.tablet_messages import IN_VALUES_MAX
 from stelae.spi.schema import Schema
 
 Filter = tuple[Any, ...]

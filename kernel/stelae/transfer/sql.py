@@ -12,8 +12,8 @@ from threading import Lock
 from typing import Any
 
 from stelae.client import AsyncClient, AsyncTable
-from stelae.client.nearest import listed
 from stelae.client.times import At, hybrid
+from stelae.protocol.nearest_names import listed
 from stelae.spi.errors import StelaeError
 from stelae.transfer.pushdown import Filter, pushed
 from stelae.transfer.snapshot import latest

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from stelae.client.aio import AsyncClient, connect_async
+from stelae.client.async_client import AsyncClient, connect_async
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.errors import RetryableError, Unavailable
 from stelae.spi.ids import TabletId

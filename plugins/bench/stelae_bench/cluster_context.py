@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from stelae.client.aio import AsyncClient
+from stelae.client.async_client import AsyncClient
 from stelae.client.table import AsyncTable
 from stelae.local.cluster import LocalCluster
 from stelae.spi.ids import TabletId

@@ -12,7 +12,7 @@ import time
 
 import msgspec
 
-from stelae.client.aio import connect_async
+from stelae.client.async_client import connect_async
 from stelae_bench.rows import RowSource
 from stelae_bench.single_writes import SingleWrites
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stelae.lmdb_support import child
-from stelae.lmdb_support.child import Report
+from stelae_shared.lmdb_files import child
+from stelae_shared.lmdb_files.child import Report
 from stelae_store_lmdb.environment import WANTED_BY
 from stelae_store_lmdb.format import HEADER_KEY, decode_header, opened_value
 

@@ -3,16 +3,16 @@
 1. The map never grows while the environment is open; a file above half of it gets twice its size at the next start.
 2. ``reserve_bytes`` of the file are kept from flushes: a removal copies pages before it frees any.
 
-The rest is what all environments have in common: ``stelae.lmdb_support.environment``."""
+The rest is what all environments have in common: ``stelae_shared.lmdb_files.environment``."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import Self
 
-from stelae.lmdb_support.environment import DATA_NAME, MAP_BYTES_MIN, BaseEnvironment
 from stelae.spi.errors import Full
 from stelae.spi.services import Files
+from stelae_shared.lmdb_files.environment import DATA_NAME, MAP_BYTES_MIN, BaseEnvironment
 from stelae_store_lmdb.config import LmdbStoreConfig
 
 WANTED_BY = "store engine 'lmdb'"

@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.lmdb_support.environment import DATA_NAME
-from stelae.lmdb_support.marker import Left, Marker, Owner
 from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.services import Files
+from stelae_shared.lmdb_files.environment import DATA_NAME
+from stelae_shared.lmdb_files.marker import Left, Marker, Owner
 from stelae_store_lmdb.child import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.environment import Environment

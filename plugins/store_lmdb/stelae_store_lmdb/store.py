@@ -8,7 +8,6 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-from stelae.lmdb_support.library import EXTRA, MODULE, library
 from stelae.rows.defaults import Defaults
 from stelae.rows.operations import rows_of
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
@@ -29,6 +28,7 @@ from stelae.spi.store import (
     TabletStore,
     VersionedRows,
 )
+from stelae_shared.lmdb_files.library import EXTRA, MODULE, library
 from stelae_store_lmdb.applying import Applier, readable
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.cursor import LmdbCursor

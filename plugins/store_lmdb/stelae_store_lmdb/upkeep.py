@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import msgspec
 
-from stelae.lmdb_support.marker import Left
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
+from stelae_shared.lmdb_files.marker import Left
 from stelae_store_lmdb.compacting import compact_piece
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.flushing import Flush

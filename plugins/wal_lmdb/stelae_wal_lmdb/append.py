@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.log_support.appends import check_append
+from stelae.spi.append_check import check_append
 from stelae.spi.errors import CallerError, StelaeError, StorageError, TooLarge
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX

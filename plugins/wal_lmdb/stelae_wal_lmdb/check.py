@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from stelae.lmdb_support import child
 from stelae.spi.errors import Corrupt
+from stelae_shared.lmdb_files import child
 from stelae_wal_lmdb.environment import WANTED_BY, offset_in_map
 from stelae_wal_lmdb.format import HEADER_KEY, decode_header
 from stelae_wal_lmdb.walk import walk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.lmdb_support import child
+from stelae_shared.lmdb_files import child
 from stelae_wal_lmdb.check import Report
 
 COMMAND = ("-m", "stelae_wal_lmdb.check")

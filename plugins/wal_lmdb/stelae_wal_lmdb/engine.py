@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import ClassVar, Self
 
-from stelae.lmdb_support.library import EXTRA, MODULE
-from stelae.lmdb_support.marker import Left
-from stelae.log_support.directories import make_durable, misplaced
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Corrupt, Full, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, File, FileLock
 from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, WalEngine, WalSnapshot
+from stelae_shared.lmdb_files.library import EXTRA, MODULE
+from stelae_shared.lmdb_files.marker import Left
+from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_lmdb import reader
 from stelae_wal_lmdb.append import Fit, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig

@@ -3,7 +3,7 @@
 1. The map grows when it is full (``grow``), and is lent a reserve for removals (``lend_reserve``).
 2. ``reserve_bytes`` of the file are kept from appends: a removal copies pages before it frees any.
 
-The rest is what all environments have in common: ``stelae.lmdb_support.environment``."""
+The rest is what all environments have in common: ``stelae_shared.lmdb_files.environment``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from stelae.lmdb_support.environment import DATA_NAME, MAP_BYTES_MIN, BaseEnvironment
 from stelae.spi.errors import Full
 from stelae.spi.services import Files
+from stelae_shared.lmdb_files.environment import DATA_NAME, MAP_BYTES_MIN, BaseEnvironment
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, key
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from stelae.lmdb_support.environment import DATA_NAME
-from stelae.lmdb_support.marker import Left, Marker, Owner
 from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import Files
 from stelae.spi.wal import Damage
+from stelae_shared.lmdb_files.environment import DATA_NAME
+from stelae_shared.lmdb_files.marker import Left, Marker, Owner
 from stelae_wal_lmdb.check import Report
 from stelae_wal_lmdb.child import check_in_child
 from stelae_wal_lmdb.config import LmdbConfig

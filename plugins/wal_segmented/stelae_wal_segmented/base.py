@@ -1,6 +1,6 @@
 """The base file of a log: that the log exists, where it begins, and whether it may be used.
 
-The file has two slots (``stelae.log_support.page_slots``). A change goes to the older one, in place and
+The file has two slots (``stelae_shared.log_files.page_slots``). A change goes to the older one, in place and
 synced: it needs no space, so a full disk can still be freed by collection, and a crash inside it leaves the
 newer slot. It is durable before anything is removed that it makes superfluous, so an emptied log knows its
 base op id (durability rule 4), and an interrupted removal is finished at the next start.
@@ -18,10 +18,10 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from stelae.log_support.page_slots import PAYLOAD_AT, RecordFormat, Slot, create_slots, read_newest, write_slot
 from stelae.spi.errors import FutureVersion
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, RecordFormat, Slot, create_slots, read_newest, write_slot
 from stelae_wal_segmented.format import tablet_of
 
 BASE_MAGIC = b"stelwalb"

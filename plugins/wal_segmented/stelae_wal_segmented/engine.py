@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
-from stelae.log_support.directories import make_durable, misplaced
 from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
 from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
+from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_segmented.aside import open_aside
 from stelae_wal_segmented.base import Base, create_base
 from stelae_wal_segmented.config import SegmentedConfig

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from stelae.log_support.appends import check_append
+from stelae.spi.append_check import check_append
 from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError, SyncFailed
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.wal import Append, Damage, Durable, Failed, LogState, Outcome

@@ -1,8 +1,8 @@
 """The file that says whose directory this is, and counts how often it was opened.
 
 The count makes segment nonces unique without a clock or a random source: a nonce is a hash of
-the count, of a counter within the run, and of what it is for. The file is a ``stelae.log_support.marker_file``; its
-payload is the count."""
+the count, of a counter within the run, and of what it is for. The file is a ``stelae_shared.log_files.marker_file``.
+Its payload is the count."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import struct
 import threading
 from hashlib import blake2b
 
-from stelae.log_support.marker_file import MarkerFile
-from stelae.log_support.page_slots import RecordFormat
 from stelae.spi.services import Files
+from stelae_shared.log_files.marker_file import MarkerFile
+from stelae_shared.log_files.page_slots import RecordFormat
 
 MARKER_NAME = "segmented"
 LOCK_NAME = "lock"

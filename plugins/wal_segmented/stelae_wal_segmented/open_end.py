@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import threading
 
-from stelae.log_support.spare import Spare, discard, make_file
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import File
+from stelae_shared.log_files.spare import Spare, discard, make_file
 from stelae_wal_segmented.format import NEW_SPACE, SegmentHeader
 from stelae_wal_segmented.index import SegmentIndex, TermRuns
 from stelae_wal_segmented.names import segment_name, unborn_name

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from contextlib import suppress
 
-from stelae.log_support.directories import make_durable, parent_of
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import OpId
 from stelae.spi.services import Files
+from stelae_shared.log_files.directories import make_durable, parent_of
 from stelae_wal_segmented.base import LogUse
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import MEANS_NOTHING, FileKind, base_name, parse

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from stelae.log_support.spare import Spare
 from stelae.spi.services import File, Files, Workers
+from stelae_shared.log_files.spare import Spare
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.format import NEW_SPACE
 from stelae_wal_segmented.index import SegmentIndex

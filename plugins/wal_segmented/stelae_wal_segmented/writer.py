@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full
 from stelae.spi.log import Entry
 from stelae.spi.services import File
+from stelae_shared.log_files.buffers import joined
 from stelae_wal_segmented.footer import encode_footer
 from stelae_wal_segmented.group import EncodedGroup, encode_group
 from stelae_wal_segmented.index import SegmentIndex

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
-from stelae.log_support.appends import check_append
+from stelae.spi.append_check import check_append
 from stelae.spi.errors import CallerError, Full, StelaeError, StorageError, SyncFailed, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
-from stelae.log_support.directories import make_durable, misplaced
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, StorageError
 from stelae.spi.ids import LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append, LogState, Outcome, WalEngine, WalSnapshot
+from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_shared.book import Book, past_the_end
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig

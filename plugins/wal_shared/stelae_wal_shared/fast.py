@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from stelae.log_support.buffers import joined
-from stelae.log_support.whole_blocks import WholeBlocks
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.services import Buffer, File
 from stelae.spi.wal import Append, Begun, Outcome, Write
+from stelae_shared.log_files.buffers import joined
+from stelae_shared.log_files.whole_blocks import WholeBlocks
 from stelae_wal_shared.commit import Committer, group_of
 from stelae_wal_shared.engine import SharedWal
 from stelae_wal_shared.segment import Segment

@@ -3,16 +3,16 @@
 The count of openings makes nonces unique without a clock or a random source. The number of the
 newest segment lets a start notice that just this segment is missing, which nothing else would tell; its
 length, known once the engine was closed, that something was cut from it. The file is a
-``stelae.log_support.marker_file``; its payload is these three numbers."""
+``stelae_shared.log_files.marker_file``; its payload is these three numbers."""
 
 from __future__ import annotations
 
 import struct
 from hashlib import blake2b
 
-from stelae.log_support.marker_file import MarkerFile
-from stelae.log_support.page_slots import RecordFormat
 from stelae.spi.services import Files
+from stelae_shared.log_files.marker_file import MarkerFile
+from stelae_shared.log_files.page_slots import RecordFormat
 
 MARKER_NAME = "shared"
 LOCK_NAME = "lock"

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from stelae.log_support.spare import Spare, discard, make_file
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import File, Workers
+from stelae_shared.log_files.spare import Spare, discard, make_file
 from stelae_wal_shared.book import Book
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.footer import encode_footer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from stelae.log_support.buffers import joined
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import Buffer, File
+from stelae_shared.log_files.buffers import joined
 from stelae_wal_shared.segment import Segment
 
 RESERVE_SHARE = 16

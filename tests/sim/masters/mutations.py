@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.master_names import TableState, TabletState
-from stelae.client.master_requests import ChangeReply
-from stelae.server.master.actions import DeleteReplica, Evicted, Terminal
-from stelae.server.master.batches import Batch
-from stelae.server.master.events import Decided, ReadIndexTold, Replicate, Reply
-from stelae.server.master.fences import Judgement, Verdict
-from stelae.server.master.locks import Wanted
-from stelae.server.master.mutations import table_lock
-from stelae.server.master.operations import Outcome
-from stelae.server.master.reconcile import Transition
-from stelae.server.master.records import TabletRecord
-from stelae.server.master.servers import Liveness
+from stelae.protocol.actions import DeleteReplica, Evicted, Terminal
+from stelae.protocol.catalog_names import TableState, TabletState
+from stelae.protocol.fences import Judgement, Verdict
+from stelae.protocol.master_messages import ChangeReply
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.events import Decided, ReadIndexTold, Replicate, Reply
+from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.mutations import table_lock
+from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.reconcile import Transition
+from stelae.server.master.core.records import TabletRecord
+from stelae.server.master.core.servers import Liveness
 from stelae.spi.consensus import Role
 from stelae.spi.ids import OpId
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from stelae.client.master_requests import Change
-from stelae.server.master.actions import Action
-from stelae.server.master.fences import Verdict
-from stelae.server.master.operations import Outcome
+from stelae.protocol.actions import Action
+from stelae.protocol.fences import Verdict
+from stelae.protocol.master_messages import Change
+from stelae.server.master.core.operations import Outcome
 from stelae.sim.masters.faults import FaultKind
 from stelae.sim.masters.run import RunResult, run_seed
 from stelae.sim.masters.steps import Step

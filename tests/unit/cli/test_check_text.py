@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from stelae.check.cluster_check import CheckReport, NodeHealth
+from stelae.check.health import ReplicaHealth, TableHealth, TabletHealth, Verdict
 from stelae.cli.run_check import MATRICES_MAX, print_checkup
-from stelae.client.checkup import Checkup, NodeHealth
-from stelae.client.health import ReplicaHealth, TableHealth, TabletHealth, Verdict
-from stelae.client.master_names import TableId, TableState
+from stelae.protocol.catalog_names import TableId, TableState
 from stelae.spi.ids import NodeId, TabletId
 
 A, B, C = (NodeId(letter * 32) for letter in "abc")
@@ -25,13 +25,13 @@ def tablet(name: str, verdict: Verdict, *leaders: NodeId | None) -> TabletHealth
     return TabletHealth(tablet_id=TabletId(name), verdict=verdict, why="why", replicas=replicas)
 
 
-def found(*tablets: TabletHealth, masters: Verdict = Verdict.HEALTHY, **changed: object) -> Checkup:
+def found(*tablets: TabletHealth, masters: Verdict = Verdict.HEALTHY, **changed: object) -> CheckReport:
     table = TableHealth(table_id=TableId("1" * 32), name="people", state=TableState.RUNNING, tablets=tablets)
     nodes = tuple(
         NodeHealth(node_id=node, address=f"{node[0]}:1", role="tserver", version="1.0", silent_ms=100)
         for node in (A, B, C)
     )
-    whole = Checkup(
+    whole = CheckReport(
         masters=tablet("sys-catalog", masters, A, A, A),
         nodes=nodes,
         tables=(table,),
@@ -44,7 +44,7 @@ def found(*tablets: TabletHealth, masters: Verdict = Verdict.HEALTHY, **changed:
     return msgspec.structs.replace(whole, **changed)
 
 
-def printed(checkup: Checkup, capsys: pytest.CaptureFixture[str]) -> str:
+def printed(checkup: CheckReport, capsys: pytest.CaptureFixture[str]) -> str:
     print_checkup(checkup)
     return capsys.readouterr().out
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stelae.cli.run_table import describe_plainly, read_column
-from stelae.client.master_names import TableId, TableState, TabletState
-from stelae.client.master_requests import TableDescription, TabletPlace
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
+from stelae.protocol.catalog_names import TableId, TableState, TabletState
+from stelae.protocol.master_messages import TableDescription, TabletPlace
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import NodeId, TabletId

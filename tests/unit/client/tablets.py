@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from stelae.client.locations import TableLocation, TabletLocation
-from stelae.client.messages import ScanPage, decode
 from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import timestamp
@@ -18,11 +17,13 @@ from stelae.partition.bounds import scheme_of
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.partition.schema import PartitionSchema
+from stelae.protocol.codec import decode
+from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.batcher import Batcher, Outside
 from stelae.rows.operations import Operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.bounds import bounds_of, kept
-from stelae.server.tserver.diffs import DiffReader
+from stelae.server.tserver.diff_pages import DiffReader
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload

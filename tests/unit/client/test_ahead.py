@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stelae.client.messages import ScanPage
 from stelae.client.streams import Source
 from stelae.client.tokens import TokenPart
+from stelae.protocol.tablet_messages import ScanPage
 from stelae.spi.errors import Corrupt, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch

@@ -12,11 +12,11 @@ import pytest
 
 from stelae.client.failures import RowsFailed
 from stelae.client.locations import NoSuchTable, TableLocation, TabletLocation
-from stelae.client.messages import NoSuchTablet
 from stelae.client.row_input import BATCH_ROWS_MAX
 from stelae.client.table import AsyncTable
-from stelae.client.writes import BATCH_WRITES_MAX
+from stelae.client.table_writer import BATCH_WRITES_MAX
 from stelae.partition.plain import from_plain
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import Operation
 from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.schema import Column, Schema

@@ -21,8 +21,8 @@ from stelae.client import (
     SessionOptions,
     to_datetime,
 )
-from stelae.client.aio import connect_async
 from stelae.client.arguments import alter_step
+from stelae.client.async_client import connect_async
 from stelae.client.catalog import Catalog
 from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind

@@ -16,9 +16,9 @@ import pytest
 
 from stelae.client import RowsFailed, WriteResult
 from stelae.client.definition import definition
-from stelae.client.master_requests import GetTable
-from stelae.client.messages import encode
 from stelae.partition.schema import BadPartitioning
+from stelae.protocol.codec import encode
+from stelae.protocol.master_messages import GetTable
 from stelae.rows.limits import RANGES
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import Schema

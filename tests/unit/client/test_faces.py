@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stelae import client
-from stelae.client import aio, sync
+from stelae.client import async_client, sync_client
 
 FACES = [
     (client.Client, client.AsyncClient),
@@ -49,7 +49,7 @@ def parameters(method: Any) -> list[tuple[str, Any, Any]]:
 
 
 def test_connecting_takes_the_same_arguments() -> None:
-    assert parameters(sync.connect) == parameters(aio.connect_async)
+    assert parameters(sync_client.connect) == parameters(async_client.connect_async)
 
 
 def test_only_documented_names_are_public() -> None:

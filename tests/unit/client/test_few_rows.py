@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stelae.client.failures import Tally
 from stelae.client.few_rows import RowPlans
-from stelae.client.writes import TableWriter
+from stelae.client.table_writer import TableWriter
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.rows.operations import ROW_FORM_ROWS_MAX

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.client import AsyncTable
-from stelae.client.where import BadFilter, predicates
+from stelae.client.filters import BadFilter, predicates
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
 from tests.unit.client.tablets import MemoryTable, one_column

@@ -12,7 +12,7 @@ import pytest
 
 from stelae.client.catalog import CatalogLocations
 from stelae.client.locations import FileLocations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
-from stelae.client.master_errors import NoTable
+from stelae.protocol.master_errors import NoTable
 from stelae.spi.errors import ConfigError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.schema import Schema

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from stelae.client.locations import TableLocation, TabletLocation
-from stelae.client.messages import NoSuchTablet
 from stelae.client.table import AsyncTable
 from stelae.partition.schema import PartitionSchema
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.ids import NodeId
 from tests.unit.client.tablets import SCHEMA, Clock, MemoryTablet
 

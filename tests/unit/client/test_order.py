@@ -16,8 +16,8 @@ import pytest
 from stelae.client import SessionOptions
 from stelae.client.leader import LeaderTracker
 from stelae.client.row_input import BATCH_BYTES
+from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import Turns
-from stelae.client.writer import TabletWriter
 from stelae.client.writer_core import REQUEST_BYTES_MAX
 from stelae.rows.operations import Operation, operation
 from stelae.spi.ids import ClientId, NodeId, TabletId

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.client.messages import ScanPage
 from stelae.client.page_rows import STORED_LIMIT_MIN, THREAD_BYTES_MIN, PageRows
+from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.building import build_batch
 from stelae.rows.parquet_rows import Footer, StoredChunk, StoredRows, footer_id, read_stored
 from stelae.spi.errors import Corrupt

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from stelae.client.messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest, decode, encode
 from stelae.host.read_faults import ReadFaults
 from stelae.host.replica import ReplicaState
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest
 from stelae.rows.building import build_batch
-from stelae.server.tserver import pages
+from stelae.server.tserver import scan_pages
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.service import TabletService
 from stelae.spi.errors import CallerError
@@ -93,7 +94,7 @@ def all_pages(server: TabletService, **fields: Any) -> list[list[int]]:
 
 
 def test_a_page_holds_fewer_rows_when_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr(scan_pages, "PAGE_BYTES_MAX", 1000)
     # Large rows first, so that the average of a page misleads; one alone is above the bound.
     rows = [(n, "x" * (600 if n < 10 else 3000 if n == 10 else 1)) for n in range(200)]
     found = all_pages(serving(rows))
@@ -147,7 +148,7 @@ def test_a_page_ends_without_rows_only_where_its_token_leads_on(moves: bool) -> 
     """Without a token it would be taken for the last one, and the rows behind it would be lost to the reader."""
     cursor = Wandering(40, moves=moves)
     store: Any = SimpleNamespace(schema=SCHEMA, scan=lambda _spec, _at: cursor)
-    reader, found, ended = pages.PageReader(store, ScanSpec(order=Order.KEY), AT, 100), 0, 0
+    reader, found, ended = scan_pages.PageReader(store, ScanSpec(order=Order.KEY), AT, 100), 0, 0
     while reader.more:
         page = decode(reader.next()[0], ScanPage)
         found += page.row_count

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from stelae.client.definition import definition, plain_defaults, range_of
-from stelae.client.master_requests import AddColumn, SetDefault
+from stelae.client.filters import BadFilter, predicates
 from stelae.client.times import hybrid
-from stelae.client.where import BadFilter, predicates
 from stelae.partition.schema import BadPartitioning, PartitionSchema
+from stelae.protocol.master_messages import AddColumn, SetDefault
 from stelae.rows.building import describe_misfit
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import Column, Schema

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.client import ScanToken
-from stelae.client.messages import IN_VALUES_MAX
+from stelae.client.filters import BadFilter, predicates
 from stelae.client.streams import PAGES_AHEAD
 from stelae.client.tokens import BadToken
-from stelae.client.where import BadFilter, predicates
+from stelae.protocol.tablet_messages import IN_VALUES_MAX
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Prefix
 from stelae.spi.schema import Schema

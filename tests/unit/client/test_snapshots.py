@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stelae.client.messages import ScanRequest
 from stelae.host.hybrid_clock import ClockSettings, timestamp
 from stelae.host.replica import ReplicaState
+from stelae.protocol.tablet_messages import ScanRequest
 from stelae.server.tserver.snapshots import CONFIRMATIONS_MAX, lead_up_to, settled
 from stelae.spi.errors import CallerError, ClockError, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import OpId, TabletId

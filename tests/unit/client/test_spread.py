@@ -7,7 +7,7 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-from stelae.client.aio import SpreadTablet
+from stelae.client.async_client import SpreadTablet
 from stelae.client.leader import LeaderTracker
 from stelae.client.page_rows import PageRows
 from stelae.spi.ids import NodeId, TabletId

@@ -13,8 +13,8 @@ import pytest
 
 from stelae.client import RowsFailed, WriteResult
 from stelae.client.row_input import BATCH_ROWS_MAX
+from stelae.client.table_writer import BATCH_WRITES_MAX
 from stelae.client.times import LOGICAL_BITS, hybrid, to_datetime
-from stelae.client.writes import BATCH_WRITES_MAX
 from stelae.host import hybrid_clock
 from stelae.partition.partitioning import NoPartition
 from stelae.rows.operations import ROW_FORM_ROWS_MAX

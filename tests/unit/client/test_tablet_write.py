@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.client import Client, Tablet
+from stelae.client.connection import Client, Tablet
 from stelae.client.leader import LeaderTracker
 from stelae.client.turns import Turns
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows

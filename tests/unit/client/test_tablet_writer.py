@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from stelae.client.leader import LeaderTracker
-from stelae.client.messages import NoSuchTablet
+from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import Turns
-from stelae.client.writer import TabletWriter
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import operation
 from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, NodeId, TabletId

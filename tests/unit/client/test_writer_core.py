@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 
 from stelae.client.leader import LeaderTracker
-from stelae.client.messages import NoSuchTablet
 from stelae.client.writer_core import WriterCore
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import operation
 from stelae.spi.errors import DeadlineExceeded, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, NodeId, TabletId

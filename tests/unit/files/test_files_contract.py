@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.chaos.disk import DiskFaults
+from stelae.local.chaos.disk_rules import DiskFaults
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import VirtualDisk

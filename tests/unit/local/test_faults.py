@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from stelae.client.messages import ReplicaReport
 from stelae.local import faults
+from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.ids import TabletId
 
 TABLET = TabletId("t")

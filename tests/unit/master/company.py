@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TypeVar
 
-from stelae.client.master_requests import Change, ChangeRequest, CreateTable, Question, ReadRequest
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
+from stelae.protocol.actions import Action
+from stelae.protocol.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
+from stelae.protocol.master_messages import Change, ChangeRequest, CreateTable, Question, ReadRequest
 from stelae.rows.limits import DEFAULTS, LimitSettings
-from stelae.server.master.actions import Action
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.core import MasterCore
-from stelae.server.master.events import (
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.events import (
     Applied,
     AskPolicy,
     ChangeAsked,
@@ -34,9 +34,9 @@ from stelae.server.master.events import (
     Send,
     Tick,
 )
-from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
-from stelae.server.master.operations import Outcome
-from stelae.server.master.proposals import propose
+from stelae.server.master.core.master_core import MasterCore
+from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.proposals import propose
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import MemberType, Role, TabletConfig
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId, TabletId

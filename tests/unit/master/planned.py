@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from stelae.client.master_names import TabletState
+from stelae.protocol.catalog_names import TabletState
 from stelae.spi.consensus import TabletConfig
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.policy import Action, PolicySnapshot

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.client.master_names import ServerMode, TableId, TableState, TabletState
 from stelae.partition.schema import Partition
-from stelae.server.master.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.records import (
+from stelae.protocol.catalog_names import ServerMode, TableId, TableState, TabletState
+from stelae.server.master.core.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.records import (
     ClientRecord,
     ClusterRecord,
     Key,
@@ -20,7 +20,7 @@ from stelae.server.master.records import (
     decode_record,
     encode_record,
 )
-from stelae.server.master.states import (
+from stelae.server.master.core.states import (
     TABLE_MOVES,
     TABLET_MOVES,
     TERMINAL_TABLE,

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.client.master_names import ServerMode, TableId, TableState, TabletState
-from stelae.client.master_requests import (
+from stelae.partition.schema import KeyRange, PartitionSchema
+from stelae.protocol.actions import DeleteReplica
+from stelae.protocol.catalog_names import ServerMode, TableId, TableState, TabletState
+from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
     AlterTable,
@@ -30,9 +32,7 @@ from stelae.client.master_requests import (
     TableDescription,
     TableList,
 )
-from stelae.partition.schema import KeyRange, PartitionSchema
-from stelae.server.master.actions import DeleteReplica
-from stelae.server.master.events import (
+from stelae.server.master.core.events import (
     AskPolicy,
     CaughtUp,
     Confirm,
@@ -43,8 +43,8 @@ from stelae.server.master.events import (
     Replicate,
     Reply,
 )
-from stelae.server.master.operations import Outcome
-from stelae.server.master.records import RequestRecord
+from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.records import RequestRecord
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.schema import Schema

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from stelae.client.catalog import SYSTEM_TABLET
 from stelae.host.node import Node
-from stelae.server.master.comparing import MasterComparison, silent, stages
-from stelae.server.master.founding_wire import FoundingAnswer, Stage
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.cluster_bootstrap_messages import BootstrapAnswer, Stage
+from stelae.server.master.driver.master_comparison import MasterComparison, silent, stages
 from stelae.spi.consensus import Member
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
@@ -30,8 +30,8 @@ def comparison(began: tuple[NodeId, ...] = ()) -> MasterComparison:
 
 def answer(
     *members: NodeId, masters: tuple[tuple[NodeId, str], ...] = THREE, stage: Stage = Stage.NEW
-) -> FoundingAnswer:
-    return FoundingAnswer(masters=masters, members=members, stage=stage)
+) -> BootstrapAnswer:
+    return BootstrapAnswer(masters=masters, members=members, stage=stage)
 
 
 def test_masters_that_name_each_other_have_nothing_against_it() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stelae.client.catalog import location_of
-from stelae.client.master_names import TabletState
-from stelae.client.master_requests import (
+from stelae.partition.schema import KeyRange
+from stelae.protocol.catalog_names import TabletState
+from stelae.protocol.master_messages import (
     AddRange,
     AlterTable,
     AreCurrent,
@@ -14,8 +15,7 @@ from stelae.client.master_requests import (
     TableDescription,
     tablets_digest,
 )
-from stelae.partition.schema import KeyRange
-from stelae.server.master.events import Reply
+from stelae.server.master.core.events import Reply
 from stelae.spi.ids import TabletId
 from tests.unit.master.company import Company, create, only, refusals
 

@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from stelae.client.master_names import TableId, TabletState
 from stelae.partition.schema import Partition
-from stelae.server.master.actions import (
+from stelae.protocol.actions import (
     Action,
     AlterSchema,
     ChangeConfig,
@@ -19,8 +18,9 @@ from stelae.server.master.actions import (
     Terminal,
     TransferLeadership,
 )
-from stelae.server.master.fences import LocalReplica, Verdict, judge
-from stelae.server.master.heartbeats import DataState
+from stelae.protocol.catalog_names import TableId, TabletState
+from stelae.protocol.fences import LocalReplica, Verdict, judge
+from stelae.protocol.heartbeats import DataState
 from stelae.spi.consensus import MemberType, TabletConfig
 from stelae.spi.ids import ZERO, OpId, TabletId
 from tests.unit.master.company import SCHEMA, SERVERS
@@ -82,6 +82,12 @@ def test_a_replica_is_created_only_where_the_tablet_has_never_been() -> None:
 def test_what_the_catalog_calls_gone_for_ever_is_deleted_in_any_state(state: DataState) -> None:
     later = local(state, committed_config=OpId(9, 9), newest_config=OpId(9, 9))
     assert verdict(GONE, later) is Verdict.ACT
+
+
+@pytest.mark.parametrize("state", [TabletState.PREPARING, TabletState.CREATING, TabletState.RUNNING])
+def test_a_state_of_the_catalog_that_is_not_terminal_deletes_nothing(state: TabletState) -> None:
+    claim = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Terminal(state=state))
+    assert verdict(claim, local()) is Verdict.REFUSED
 
 
 def test_deleting_what_is_not_there_is_done_already() -> None:

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from stelae.server.master.actions import Action, DeleteReplica
-from stelae.server.master.events import AskPolicy, AskReadIndex, Confirm, Effect, Refuse, Send
+from stelae.protocol.actions import Action, DeleteReplica
+from stelae.server.master.core.events import AskPolicy, AskReadIndex, Confirm, Effect, Refuse, Send
 
 ROOT = Path(__file__).parents[3]
 ROWS = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.server.master.events import CompareMasters, Refuse, Replicate, Reply
-from stelae.server.master.founding import COMPARE_US
+from stelae.server.master.core.cluster_bootstrap import COMPARE_US
+from stelae.server.master.core.events import CompareMasters, Refuse, Replicate, Reply
 from tests.unit.master.company import SERVERS, Company, create, full, only
 
 OTHER_LIST = "master b:1 names the masters x, y, z"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.client.master_requests import ListTables, TableList
-from stelae.server.master.events import (
+from stelae.protocol.master_messages import ListTables, TableList
+from stelae.server.master.core.events import (
     AskReadIndex,
     CaughtUp,
     Effect,
@@ -15,7 +15,7 @@ from stelae.server.master.events import (
     Reply,
     Tick,
 )
-from stelae.server.master.freshness import FOLLOWING_US, LEADING_US, Freshness
+from stelae.server.master.core.freshness import FOLLOWING_US, LEADING_US, Freshness
 from stelae.spi.ids import NodeId
 from tests.unit.master.company import ME, OTHER, WALL_US, Company, only, refusals
 

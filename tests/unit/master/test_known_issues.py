@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from stelae.client.master_names import TableState, TabletState
-from stelae.client.master_requests import AddColumn, AlterTable, ChangeReply, DeleteTable, GetTable, TableDescription
-from stelae.client.messages import decode, encode
-from stelae.server.master.actions import AlterSchema, DeleteReplica
-from stelae.server.master.events import Decided, Refuse, Reply
-from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
-from stelae.server.master.operations import Operations, Outcome
-from stelae.server.master.servers import Servers
+from stelae.protocol.actions import AlterSchema, DeleteReplica
+from stelae.protocol.catalog_names import TableState, TabletState
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.master_messages import AddColumn, AlterTable, ChangeReply, DeleteTable, GetTable, TableDescription
+from stelae.server.master.core.events import Decided, Refuse, Reply
+from stelae.server.master.core.operations import Operations, Outcome
+from stelae.server.master.core.servers import Servers
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 from tests.unit.master.company import (
@@ -104,7 +104,7 @@ def locations_right_after_an_election() -> None:
 
 
 def test_kudu_1353_an_altered_table_does_not_get_stuck_after_a_master_election(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stelae.server.master import reads, reconcile
+    from stelae.server.master.core import read_answers, reconcile
 
     def from_reports_alone(view: Any, tablet: Any, addresses: Any) -> Any:
         place = placed(view, tablet, addresses)
@@ -112,8 +112,8 @@ def test_kudu_1353_an_altered_table_does_not_get_stuck_after_a_master_election(m
         members = tuple(member for member in place.members if member[0] in holders)
         return type(place)(tablet_id=place.tablet_id, state=place.state, partition=place.partition, members=members)
 
-    placed = reads._place
-    taken_out(locations_right_after_an_election, monkeypatch, (reads, "_place", from_reports_alone))
+    placed = read_answers._place
+    taken_out(locations_right_after_an_election, monkeypatch, (read_answers, "_place", from_reports_alone))
 
     def to_reported_leaders(view: Any, table: Any, tablet: Any, config: Any, plan: Any) -> None:
         if view.leader_of(tablet.tablet_id) is not None:

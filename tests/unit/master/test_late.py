@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.client.master_names import TabletState
-from stelae.client.master_requests import AddColumn, AddRange, AlterTable, DeleteTable, DropRange
 from stelae.partition.schema import KeyRange
-from stelae.server.master.actions import CreateReplica
-from stelae.server.master.events import AskPolicy
-from stelae.server.master.policy_views import PolicyViews
+from stelae.protocol.actions import CreateReplica
+from stelae.protocol.catalog_names import TabletState
+from stelae.protocol.master_messages import AddColumn, AddRange, AlterTable, DeleteTable, DropRange
+from stelae.server.master.core.events import AskPolicy
+from stelae.server.master.core.policy_views import PolicyViews
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.schema import Schema
 from tests.unit.master.company import SETTINGS, Company, create, full, only, sent

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.client.master_requests import AddColumn, AlterTable, DropColumn, RenameColumn, SetDefault
 from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
+from stelae.protocol.master_messages import AddColumn, AlterTable, DropColumn, RenameColumn, SetDefault
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.limits import check_tablet
-from stelae.server.master.events import Refuse, Reply
+from stelae.server.master.core.events import Refuse, Reply
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import ClusterId, TabletId
 from stelae.spi.schema import Column, Schema

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.client.master_requests import GetPolicyPart, PolicyPart
-from stelae.server.master import reads
-from stelae.server.master.events import Reply
+from stelae.protocol.master_messages import GetPolicyPart, PolicyPart
+from stelae.server.master.core import read_answers
+from stelae.server.master.core.events import Reply
 from tests.unit.master.company import SERVERS, Company, create, only
 
 
@@ -17,7 +17,7 @@ def part(company: Company, question: GetPolicyPart) -> PolicyPart:
 
 
 def test_the_cluster_is_shown_as_the_policy_sees_it_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "POLICY_TABLETS_MAX", 2)
+    monkeypatch.setattr(read_answers, "POLICY_TABLETS_MAX", 2)
     company = Company()
     company.lead(1)
     company.hear()

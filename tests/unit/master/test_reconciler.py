@@ -9,12 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.client.master_names import ServerMode, TabletState
-from stelae.client.master_requests import AddColumn, AlterTable, DeleteTable, SetServerMode
 from stelae.partition.bounds import Bounds
 from stelae.partition.partitioning import Partitioning
-from stelae.rows.building import build_batch
-from stelae.server.master.actions import (
+from stelae.protocol.actions import (
     AlterSchema,
     ChangeConfig,
     ConfigChange,
@@ -24,9 +21,12 @@ from stelae.server.master.actions import (
     Terminal,
     TransferLeadership,
 )
-from stelae.server.master.events import AskPolicy
-from stelae.server.master.heartbeats import DataState
-from stelae.server.master.records import TabletRecord
+from stelae.protocol.catalog_names import ServerMode, TabletState
+from stelae.protocol.heartbeats import DataState
+from stelae.protocol.master_messages import AddColumn, AlterTable, DeleteTable, SetServerMode
+from stelae.rows.building import build_batch
+from stelae.server.master.core.events import AskPolicy
+from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId

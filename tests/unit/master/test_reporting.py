@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
+from stelae.protocol.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
 from stelae.server.tserver.reporting import CHANGES_MAX, Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 from tests.unit.master.company import ME, OTHER, SERVERS

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from stelae.client.master_names import TableId, TabletState
 from stelae.partition.schema import Partition
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.heartbeats import DataState, Heartbeat, ReplicaStatus, Report
-from stelae.server.master.reconcile import View, _newest_config
-from stelae.server.master.records import TabletRecord
-from stelae.server.master.servers import Liveness, Servers
+from stelae.protocol.catalog_names import TableId, TabletState
+from stelae.protocol.heartbeats import DataState, Heartbeat, ReplicaStatus, Report
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.reconcile import View, _newest_config
+from stelae.server.master.core.records import TabletRecord
+from stelae.server.master.core.servers import Liveness, Servers
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.ids import ZERO, IncarnationId, NodeId, OpId, TabletId

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from stelae.client.master_names import TableState, TabletState
-from stelae.client.master_requests import DeleteTable, GetTable, ListTables, TableList
-from stelae.server.master import policy_views, reads, reconcile
-from stelae.server.master.actions import CreateReplica, DeleteReplica
-from stelae.server.master.events import Reply
+from stelae.protocol.actions import CreateReplica, DeleteReplica
+from stelae.protocol.catalog_names import TableState, TabletState
+from stelae.protocol.master_messages import DeleteTable, GetTable, ListTables, TableList
+from stelae.server.master.core import policy_views, read_answers, reconcile
+from stelae.server.master.core.events import Reply
 from stelae.server.master.settings import MasterSettings
 from tests.unit.master.company import SERVERS, Company, changes, create, only, sent, status
 
@@ -25,7 +25,7 @@ class Work:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: Counter[str] = Counter()
-        for module, name in ((reconcile, "_live_tablet"), (policy_views, "_tablet_view"), (reads, "_place")):
+        for module, name in ((reconcile, "_live_tablet"), (policy_views, "_tablet_view"), (read_answers, "_place")):
             monkeypatch.setattr(module, name, self._counting(name, getattr(module, name)))
 
     def _counting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

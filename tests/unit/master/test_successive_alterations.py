@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from stelae.client.master_names import TableState
-from stelae.client.master_requests import (
+from stelae.protocol.actions import AlterSchema
+from stelae.protocol.catalog_names import TableState
+from stelae.protocol.fences import LocalReplica, Verdict, judge
+from stelae.protocol.heartbeats import DataState
+from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
     AlterStep,
@@ -20,11 +23,8 @@ from stelae.client.master_requests import (
     RenameColumn,
     RenameTable,
 )
-from stelae.server.master import ddl
-from stelae.server.master.actions import AlterSchema
-from stelae.server.master.events import Refuse
-from stelae.server.master.fences import LocalReplica, Verdict, judge
-from stelae.server.master.heartbeats import DataState
+from stelae.server.master.core import ddl
+from stelae.server.master.core.events import Refuse
 from stelae.spi.ids import OpId, TabletId
 from tests.unit.master.company import SERVERS, SETTINGS, Company, bring_along, changes, create, only, sent, status
 from tests.unit.master.test_changes import altered, describe, told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.client.master_requests import AddColumn, AlterTable, SetDefault
+from stelae.protocol.master_messages import AddColumn, AlterTable, SetDefault
 from tests.unit.master.company import Company, bring_along
 from tests.unit.master.test_changes import altered, refused
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stelae.sim.coverage import Coverage
+from stelae.sim.fact_feed import Facts
 from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.watch import Watch
 from stelae.sim.world import NodeView, World
 from stelae.spi.consensus import HardState, LogAppend, LogView, Member, PeerProgress, Ready, Role, Status, TabletConfig
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
@@ -23,7 +23,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.world = World(nodes=[NodeView(position) for position in range(3)], now_us=lambda: 0)
-        self.watch = Watch(self.world, Scheduler(), Coverage())
+        self.watch = Facts(self.world, Scheduler(), Coverage())
         self._begun: set[tuple[str, int]] = set()
         for node in self.world.nodes:
             self.restart(node.position)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from stelae.sim.company import REACH_MAX, neighbours
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import Action, AnswerKind, Operation, Row
+from stelae.sim.request_grouping import REACH_MAX, neighbours
 from stelae.sim.runs import count_answered, count_applied, count_sent
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload

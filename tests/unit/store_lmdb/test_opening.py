@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stelae.lmdb_support.child import verified
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError, SyncFailed
 from stelae.testing.conformance.store_harness import upsert
+from stelae_shared.lmdb_files.child import verified
 from stelae_store_lmdb import LmdbStore, child, format
 from stelae_store_lmdb.check import Report
 from stelae_store_lmdb.child import check_in_child

@@ -20,7 +20,7 @@ from stelae.testing.wal_memory import MemoryWal
 from stelae.testing.wal_native import NativeHarness
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 
-ADR = Path(__file__).resolve().parents[3] / "docs/adr/0022-what-may-be-not-proven.md"
+ADR = Path(__file__).resolve().parents[3] / "docs/adr/0022-not-proven.md"
 EMPTY = State(0, Stage(), Image())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.where import BadFilter, predicates
+from stelae.client.filters import BadFilter, predicates
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.transfer.filters import read_key, read_time, read_where

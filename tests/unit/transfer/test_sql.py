@@ -265,7 +265,7 @@ EXPRESSIONS = st.recursive(
 @settings(max_examples=300)
 @given(EXPRESSIONS)
 def test_filters_of_an_expression_never_leave_out_a_row_for_which_it_holds(expression: Any) -> None:
-    from stelae.client.where import predicates as read
+    from stelae.client.filters import predicates as read
     from stelae.rows.matching import matching
 
     found = pushed(SCHEMA, expression)

@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.replica import ReplicaState
-from stelae.server.master.heartbeats import DataState
-from stelae.server.tserver.changes import ReplicaChanges
+from stelae.protocol.heartbeats import DataState
+from stelae.server.tserver.replica_changes import ReplicaChanges
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.ids import ZERO, OpId, TabletId
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from stelae.client.messages import ScanPage, decode
+from stelae.protocol.codec import decode
+from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.changes import changes_layout
-from stelae.server.tserver import diffs
-from stelae.server.tserver.diffs import DiffReader
+from stelae.server.tserver import diff_pages
+from stelae.server.tserver.diff_pages import DiffReader
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -58,7 +59,7 @@ def test_a_page_has_no_more_rows_than_wanted_and_another_reader_goes_on_behind_i
 
 def test_large_rows_make_small_pages(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = every(replica)
-    monkeypatch.setattr(diffs, "PAGE_BYTES_MAX", 100)
+    monkeypatch.setattr(diff_pages, "PAGE_BYTES_MAX", 100)
     found = [rows for _, rows in pages(DiffReader(replica.store, ScanSpec(), 10, 40, 1000))]
     assert len(found) > 5 and [row for rows in found for row in rows] == expected
 
@@ -74,7 +75,7 @@ def test_where_nothing_has_changed_a_page_ends_without_rows_and_is_not_the_last(
     from stelae_store_memory import exchange
 
     monkeypatch.setattr(exchange, "BATCH_ROWS_MAX", 2)
-    monkeypatch.setattr(diffs, "EMPTY_BATCHES_MAX", 4)
+    monkeypatch.setattr(diff_pages, "EMPTY_BATCHES_MAX", 4)
     replica.write(upsert((99, "late", 0)), timestamp=50)
     found = [*pages(DiffReader(replica.store, ScanSpec(), 40, 60, 1000))]
     assert [page.row_count for page, _ in found] == [0] * (len(found) - 1) + [1] and len(found) == 13

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.replica import ReplicaState
-from stelae.server.tserver.memory import CALM_US, SHORT_US, MemoryKeeper
+from stelae.server.tserver.memory_limit import CALM_US, SHORT_US, MemoryLimit
 
 LIMIT = 1_000
 
@@ -26,7 +26,7 @@ class World:
             turns=self.turns,
             replicas={f"t{place}": one for place, one in enumerate(self.replicas)},
         )
-        self.keeper = MemoryKeeper(node)
+        self.keeper = MemoryLimit(node)
         self.keeper.start()
 
     def look(self) -> int:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from stelae.client.messages import ScanPage, ScanRequest, decode
+from stelae.protocol.codec import decode
+from stelae.protocol.tablet_messages import ScanPage, ScanRequest
 from stelae.rows.building import build_batch
-from stelae.server.tserver import pages
-from stelae.server.tserver.diffs import reader_of
-from stelae.server.tserver.pages import KEEP_US, KEPT_MAX, Pages
+from stelae.server.tserver import scan_pages
+from stelae.server.tserver.diff_pages import reader_of
+from stelae.server.tserver.scan_pages import KEEP_US, KEPT_MAX, Pages
 from stelae.spi.errors import TooOld
 from stelae.spi.ids import ClientId, NodeId, OpId, TabletId
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
@@ -247,7 +248,7 @@ def test_a_limit_bounds_what_the_engine_is_asked_for_unless_a_filter_may_pass_ro
 
 def test_a_scan_whose_rows_are_large_stays_near_pages_of_the_right_size(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(rows=100)
-    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 200)
+    monkeypatch.setattr(scan_pages, "PAGE_BYTES_MAX", 200)
     assert world.scan(ScanSpec(), rows_max=90) == [*range(100)]
     assert world.store.asked[0] == 90
     assert max(world.store.asked[3:]) < 40
@@ -256,7 +257,7 @@ def test_a_scan_whose_rows_are_large_stays_near_pages_of_the_right_size(monkeypa
 
 def test_pages_grow_while_rows_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(rows=100)
-    monkeypatch.setattr(pages, "FIRST_PAGE_ROWS_MAX", 5)
+    monkeypatch.setattr(scan_pages, "FIRST_PAGE_ROWS_MAX", 5)
     assert world.scan(ScanSpec(), rows_max=30) == [*range(100)]
     assert world.store.asked == [5, 10, 20, 30, 30, 30, 30]
 
@@ -268,8 +269,8 @@ def test_a_page_that_the_engine_ended_early_does_not_make_the_next_one_too_large
     beginning with a cursor of its own: half of all row groups were decoded twice."""
     world = World(rows=200)
     world.store.steps_of = 48
-    monkeypatch.setattr(pages, "FIRST_PAGE_ROWS_MAX", 5)
-    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr(scan_pages, "FIRST_PAGE_ROWS_MAX", 5)
+    monkeypatch.setattr(scan_pages, "PAGE_BYTES_MAX", 1000)
     assert world.scan(ScanSpec(), rows_max=150) == [*range(200)]
     assert world.store.opened == 1
     assert 15 <= max(world.store.asked) <= 50

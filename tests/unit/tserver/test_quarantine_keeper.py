@@ -9,10 +9,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.client.messages import decode, encode
-from stelae.client.node_messages import QuarantineInfo, QuarantineRequest
 from stelae.host.hybrid_clock import timestamp
 from stelae.lifecycle.quarantine import About, Quarantined, QuarantineSettings
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.node_messages import QuarantineInfo, QuarantineRequest
 from stelae.server.tserver import quarantine
 from stelae.server.tserver.quarantine import QuarantineKeeper
 from stelae.spi.errors import StelaeError, Unavailable

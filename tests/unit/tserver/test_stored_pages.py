@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from stelae.client.messages import ScanPage, ScanRequest, decode
 from stelae.client.page_rows import PageRows
-from stelae.server.tserver import pages
-from stelae.server.tserver.diffs import reader_of
-from stelae.server.tserver.pages import PageReader, Pages
+from stelae.protocol.codec import decode
+from stelae.protocol.tablet_messages import ScanPage, ScanRequest
+from stelae.server.tserver import scan_pages
+from stelae.server.tserver.diff_pages import reader_of
+from stelae.server.tserver.scan_pages import PageReader, Pages
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -105,7 +106,7 @@ def test_whoever_does_not_ask_for_stored_rows_gets_none() -> None:
 
 
 def test_a_page_holds_about_as_many_bytes_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 300)
+    monkeypatch.setattr(scan_pages, "PAGE_BYTES_MAX", 300)
     reading = Reading().all_from(columnar(), 1000)
     assert reading.rows == EXPECTED and reading.stored > 0
     assert max(page.row_count for page in reading.pages if page.stored is not None) < 20

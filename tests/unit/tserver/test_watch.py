@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.lifecycle.sizes import bytes_below
+from stelae.server.tserver.replica_stats import SIZE_LOOKS, STEP_BYTES_MIN, ReplicaStats
 from stelae.server.tserver.settings import TabletServerSettings, check_location
-from stelae.server.tserver.watch import SIZE_LOOKS, STEP_BYTES_MIN, ReplicaWatch
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import Member, PeerAlive, Role, TabletConfig
 from stelae.spi.errors import ConfigError
@@ -43,7 +43,7 @@ class World:
             layout=SimpleNamespace(data_of=lambda tablet: f"/data/{tablet}"),
             scans=SimpleNamespace(run=self._walk),
         )
-        self.watch = ReplicaWatch(self.node)
+        self.watch = ReplicaStats(self.node)
         self.watch.start()
         self.looks(1)
 

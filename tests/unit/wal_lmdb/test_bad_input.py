@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from stelae.lmdb_support.marker import MARKER_VERSION
-from stelae.log_support.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion, Locked, StorageError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.wal_harness import RealHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
+from stelae_shared.lmdb_files.marker import MARKER_VERSION
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_lmdb import LmdbConfig, LmdbWal
 from tests.conformance.lmdb_disk import checks_here
 from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, zeroed

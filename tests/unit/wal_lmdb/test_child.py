@@ -11,12 +11,12 @@ from typing import NoReturn
 import lmdb
 import pytest
 
-from stelae.lmdb_support import child as support
 from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import RealHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
+from stelae_shared.lmdb_files import child as support
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, check, child, format, startup
 from stelae_wal_lmdb.check import Report
 from stelae_wal_lmdb.child import check_in_child
@@ -136,7 +136,7 @@ def test_a_stop_that_was_clean_needs_no_child_unless_always_is_set(
 
 
 SELF_KILLED = "import os, signal; os.kill(os.getpid(), signal.%s)"
-READING = "from stelae.lmdb_support import child; child.announce(); "
+READING = "from stelae_shared.lmdb_files import child; child.announce(); "
 SAYING = "import sys; sys.stderr.write(%r); sys.stderr.flush(); "
 ASSERTED = "mdb.c:6012: Assertion 'rc > 1' failed in mdb_page_search_root()\n"
 LITTLE = "import resource, runpy; resource.setrlimit(resource.RLIMIT_AS, (%d << 20,) * 2); "

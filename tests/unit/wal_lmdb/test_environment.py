@@ -14,14 +14,14 @@ from typing import Any
 import lmdb
 import pytest
 
-from stelae.lmdb_support.gate import Gate
-from stelae.lmdb_support.library import library, typed
 from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError, SyncFailed
 from stelae.spi.extras import MissingExtra
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import RealHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit, entries
+from stelae_shared.lmdb_files.gate import Gate
+from stelae_shared.lmdb_files.library import library, typed
 from stelae_wal_lmdb import LmdbConfig, LmdbWal
 from stelae_wal_lmdb.environment import WANTED_BY
 

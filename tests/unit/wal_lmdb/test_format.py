@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stelae.lmdb_support.marker import Left, Marker
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.testing.wal_model import LOG, entries, entry
+from stelae_shared.lmdb_files.marker import Left, Marker
 from stelae_wal_lmdb import format
 from stelae_wal_lmdb.export import read_export, write_export
 from stelae_wal_lmdb.format import Record, Use, decode_entry, decode_head, decode_record, encode_record, key

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from stelae.log_support.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import Survival
 from stelae.sim.disk_file import VirtualFile
@@ -18,6 +17,7 @@ from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.base import BASE_VERSION, read_base
 from stelae_wal_segmented.footer import HEAD_BYTES

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from stelae.log_support import spare
 from stelae.spi.errors import Full
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
+from stelae_shared.log_files import spare
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 
 PLACE = "/node/wals/tablet-a"

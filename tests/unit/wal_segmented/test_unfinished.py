@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.log_support.whole_blocks import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, entries
+from stelae_shared.log_files.whole_blocks import BLOCK_BYTES
 from stelae_wal_segmented import SegmentedConfig
 from stelae_wal_segmented.fast import FastSegmentedWal
 from tests.unit.wal_segmented.used import go_on, harness_of, newest, recovered, started

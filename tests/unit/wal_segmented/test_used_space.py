@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.log_support.whole_blocks import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
+from stelae_shared.log_files.whole_blocks import BLOCK_BYTES
 from stelae_wal_segmented import SegmentedConfig
 from stelae_wal_segmented.decisions import Found
 from stelae_wal_segmented.fast import FastSegmentedWal

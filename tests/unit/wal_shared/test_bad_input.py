@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stelae.log_support.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import Survival
 from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, Locked
@@ -16,6 +15,7 @@ from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_shared import SharedConfig, SharedWal
 from stelae_wal_shared.format import FORMAT_VERSION
 from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, read_head

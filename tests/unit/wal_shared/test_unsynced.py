@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.log_support.whole_blocks import BLOCK_BYTES
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import WalEngine
 from stelae.testing.wal_harness import VirtualHarness
+from stelae_shared.log_files.whole_blocks import BLOCK_BYTES
 from stelae_wal_shared import SharedConfig
 from stelae_wal_shared.fast import FastSharedWal
 from tests.unit.wal_shared.scenes import create_logs, extend, log_number, segments

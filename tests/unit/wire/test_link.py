@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.chaos.rules import FaultRule, Faults
+from stelae.local.chaos.network_rules import FaultRule, Faults
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer

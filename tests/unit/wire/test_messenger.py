@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from stelae.chaos.rules import FaultRule, Faults
+from stelae.local.chaos.network_rules import FaultRule, Faults
 from stelae.spi.errors import (
     CallerError,
     ConfigError,

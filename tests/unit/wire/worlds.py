@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stelae.chaos.rules import Faults
+from stelae.local.chaos.network_rules import Faults
 from stelae.spi.errors import ClockError
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId
 from stelae.wire.common import Common

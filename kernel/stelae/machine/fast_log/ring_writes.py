@@ -1,7 +1,7 @@
 """Durable writes without a thread: submitted to ``io_uring`` on the event loop, which is called when they are done.
 
 A log thread costs each commit two switches of the interpreter lock and two wake-ups: 83 us of the 540 to 630 us that a
-group of 64 entries of 4 KiB took (ADR 48)."""
+group of 64 entries of 4 KiB took (ADR 49)."""
 
 import asyncio
 import errno

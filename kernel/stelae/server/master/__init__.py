@@ -1,1 +1,1 @@
-"""The masters' pure core: catalog, changes of tables, reports, and the reconciler. No socket and no clock here."""
+"""The master: ``core`` decides, as a pure state machine; ``driver`` runs it on a node."""

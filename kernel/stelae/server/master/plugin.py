@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.server.master.driver import Master
+from stelae.server.master.driver.master import Master
 from stelae.spi.hooks import ServiceFactory, hookimpl
 
 

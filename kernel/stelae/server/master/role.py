@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stelae.client.catalog import SYSTEM_TABLET
 from stelae.host.settings import NodeConfig, TabletSettings
-from stelae.server.master.batches import SYSTEM_SCHEMA
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.server.master.core.batches import SYSTEM_SCHEMA
 from stelae.spi.errors import ConfigError
 
 

@@ -14,10 +14,8 @@ from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.manager import TabletManager
-from stelae.server.bounds import kept
-from stelae.server.frames import only_frame
-from stelae.server.master.action_wire import ACTION, decode_action
-from stelae.server.master.actions import (
+from stelae.protocol.actions import (
+    ACTION,
     Action,
     AlterSchema,
     ChangeConfig,
@@ -25,9 +23,13 @@ from stelae.server.master.actions import (
     DeleteReplica,
     Evicted,
     TransferLeadership,
+    decode_action,
 )
-from stelae.server.master.fences import LocalReplica, Verdict, judge
-from stelae.server.master.heartbeats import DataState
+from stelae.protocol.fences import LocalReplica, Verdict, judge
+from stelae.protocol.heartbeats import DataState
+from stelae.server.bounds import kept
+from stelae.server.frames import only_frame
+from stelae.server.tserver.service import not_of_masters
 from stelae.spi.consensus import Member, Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
 from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
@@ -43,7 +45,7 @@ class FenceRefused(CallerError, code="FENCE_REFUSED"):
 
 
 class ActionService:
-    """Carries out actions on the replicas of one node. Made by ``LifecycleService``, whose manager it shares."""
+    """Carries out actions on the replicas of one node. Made by ``ReplicaLifecycle``, whose manager it shares."""
 
     def __init__(self, node: Node, manager: TabletManager) -> None:
         self._node = node
@@ -125,10 +127,13 @@ class ActionService:
 def _check(action: Action) -> None:
     """Refuse what no master asks for, before anything is looked up or made: ``CallerError``."""
     tablet_id(action.tablet_id)
+    not_of_masters(action.tablet_id)
     if isinstance(action, CreateReplica):
         names = [member.node_id for member in action.config.members]
         if action.node_id not in names or len(set(names)) != len(names):
             raise CallerError(f"node {action.node_id} is to make a replica and is not once among the members {names}")
+        if len(names) % 2 == 0:
+            raise CallerError(f"a tablet has an odd number of members, not {len(names)}")
 
 
 def _settings(action: CreateReplica) -> TabletSettings:

@@ -8,17 +8,17 @@ import re
 from functools import partial
 from typing import Any
 
-from stelae.client.messages import decode, encode
 from stelae.host.node import Node
 from stelae.host.ports import Timer
-from stelae.server.master.heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
-from stelae.server.tserver.about import AboutNode
-from stelae.server.tserver.changes import ReplicaChanges
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.master_list import MasterList
+from stelae.server.tserver.node_info import NodeInfoService
+from stelae.server.tserver.replica_changes import ReplicaChanges
+from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.server.tserver.settings import TabletServerSettings
-from stelae.server.tserver.watch import ReplicaWatch
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 
@@ -56,9 +56,9 @@ class MasterReports:
         self._unheard: dict[NodeId, str] = {}
         self._settings = node.config.extra.get("tserver") or TabletServerSettings()
         self._list = MasterList(node)
-        self._watch = ReplicaWatch(node)
+        self._watch = ReplicaStats(node)
         self._changes = ReplicaChanges(node, self._watch)
-        self._about = AboutNode(node, self._watch, self._settings.location)
+        self._about = NodeInfoService(node, self._watch, self._settings.location)
 
     def start(self) -> None:
         """Begin to report; masters are peers from here on."""

@@ -17,7 +17,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.host.replica import Replica
 from stelae.host.settings import MaintenanceSettings
-from stelae.server.tserver.memory import WORKING
+from stelae.server.tserver.memory_limit import WORKING
 from stelae.spi.ids import TabletId
 
 TICK_US = 1_000_000

@@ -11,10 +11,10 @@ import logging
 from functools import partial
 from typing import Any
 
-from stelae.client.messages import decode, encode
 from stelae.host.node import Node
-from stelae.server.master.founding_wire import FOUNDING, FoundingAnswer, FoundingRequest, Stage
-from stelae.server.master.listed import check_listed
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, Stage
+from stelae.protocol.codec import decode, encode
+from stelae.server.master.core.listed_masters import check_listed
 from stelae.spi.errors import ConfigError, StelaeError
 from stelae.spi.ids import NodeId
 
@@ -35,7 +35,7 @@ class MasterList:
         """A master has answered: ask it for its list, unless it is asked or was compared."""
         if master not in self._asked:
             self._asked.add(master)
-            call = self._node.messenger.call(master, FOUNDING, [encode(FoundingRequest())], deadline_ms=CALL_MS)
+            call = self._node.messenger.call(master, FOUNDING, [encode(BootstrapRequest())], deadline_ms=CALL_MS)
             call.add_done_callback(partial(self._answered, master))
 
     def _answered(self, master: NodeId, call: asyncio.Future[Any]) -> None:
@@ -43,7 +43,7 @@ class MasterList:
             self._asked.discard(master)
             return
         try:
-            answer = decode(call.result().body[0], FoundingAnswer)
+            answer = decode(call.result().body[0], BootstrapAnswer)
         except (StelaeError, IndexError) as error:
             log.warning("list of masters answered wrongly master=%s: %s", master, error)
             return
@@ -52,7 +52,7 @@ class MasterList:
             return
         self._compare(master, answer)
 
-    def _compare(self, master: NodeId, answer: FoundingAnswer) -> None:
+    def _compare(self, master: NodeId, answer: BootstrapAnswer) -> None:
         addresses = dict(answer.masters)
         try:
             masters = {node_id: addresses.get(node_id, "?") for node_id in answer.members}

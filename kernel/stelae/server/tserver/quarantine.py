@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from stelae.client.messages import decode, encode
-from stelae.client.node_messages import QUARANTINE, QuarantineInfo, QuarantineRequest
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.lifecycle.manager import TabletManager
 from stelae.lifecycle.quarantine import Quarantined, QuarantineSettings, allowed_bytes, listed, too_much
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.node_messages import QUARANTINE, QuarantineInfo, QuarantineRequest
 from stelae.server.frames import only_frame
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.wire.requests import Request
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class QuarantineKeeper:
-    """Purges the quarantine of one node. Made by ``LifecycleService``, whose manager it shares."""
+    """Purges the quarantine of one node. Made by ``ReplicaLifecycle``, whose manager it shares."""
 
     def __init__(self, node: Node, manager: TabletManager) -> None:
         self._node = node

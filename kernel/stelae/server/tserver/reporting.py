@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
+from stelae.protocol.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 CHANGES_MAX = 4096

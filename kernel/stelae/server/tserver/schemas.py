@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from stelae.client.messages import ALTER, AlterReply, AlterRequest, decode, encode
 from stelae.host.node import Node
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.tablet_messages import ALTER, AlterReply, AlterRequest
 from stelae.server.frames import only_frame
 from stelae.server.limits import limits_of
 from stelae.server.tserver.service import not_of_masters, replica_of

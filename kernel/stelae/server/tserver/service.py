@@ -9,8 +9,12 @@ from typing import TypeVar
 
 import msgspec
 
-from stelae.client.catalog import SYSTEM_TABLET
-from stelae.client.messages import (
+from stelae.host.node import Node
+from stelae.host.replica import Replica, ReplicaState
+from stelae.lifecycle.loading import TabletLoader
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.tablet_messages import (
     CHECKSUM,
     DESCRIBE,
     DIFF,
@@ -18,6 +22,7 @@ from stelae.client.messages import (
     SCAN,
     SCAN_PAGE_ROWS_MAX,
     STATUS,
+    TIMESTAMP_MAX,
     WRITE,
     Checksum,
     ChecksumRequest,
@@ -29,17 +34,11 @@ from stelae.client.messages import (
     ScanRequest,
     StatusReply,
     StatusRequest,
-    decode,
-    encode,
 )
-from stelae.client.times import TIMESTAMP_MAX
-from stelae.host.node import Node
-from stelae.host.replica import Replica, ReplicaState
-from stelae.lifecycle.loading import TabletLoader
 from stelae.server.frames import only_frame
-from stelae.server.tserver.diffs import reader_of
+from stelae.server.tserver.diff_pages import reader_of
 from stelae.server.tserver.load import LoadMeter
-from stelae.server.tserver.pages import Frames, Pages
+from stelae.server.tserver.scan_pages import Frames, Pages
 from stelae.server.tserver.snapshots import choose_time
 from stelae.spi.errors import CallerError, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import TabletId

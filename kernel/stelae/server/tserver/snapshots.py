@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from stelae.client.messages import ScanRequest
 from stelae.host.hybrid_clock import ClockSettings, physical_us
 from stelae.host.replica import Replica, ReplicaState
+from stelae.protocol.tablet_messages import ScanRequest
 from stelae.spi.errors import CallerError, ClockError, StelaeError, Unavailable
 
 CONFIRMATIONS_MAX = 64

@@ -7,10 +7,10 @@ from stelae.server.tserver.heartbeats import MasterReports
 from stelae.server.tserver.leadership import LeadershipService
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.maintenance import Maintenance
-from stelae.server.tserver.memory import MemoryKeeper
+from stelae.server.tserver.memory_limit import MemoryLimit
+from stelae.server.tserver.replica_lifecycle import ReplicaLifecycle
 from stelae.server.tserver.schemas import SchemaService
 from stelae.server.tserver.service import TabletService
-from stelae.server.tserver.tablets import LifecycleService
 from stelae.spi.hooks import Service
 
 
@@ -22,10 +22,10 @@ class TabletServer:
         self._parts: list[Service] = [
             TabletService(node, load),
             SchemaService(node),
-            LifecycleService(node),
+            ReplicaLifecycle(node),
             LeadershipService(node),
             Maintenance(node),
-            MemoryKeeper(node),
+            MemoryLimit(node),
             MasterReports(node, load),
         ]
 

@@ -17,7 +17,7 @@ class LogRetention(Invariant):
     leader. A replica that has failed for good does not count: nothing brings it back."""
 
     name: ClassVar[str] = "log_retention"
-    source: ClassVar[str] = "durability.md rule 4, decision 55"
+    source: ClassVar[str] = "durability.md rule 4, ADR 55"
 
     def on_collect(self, node: NodeView, log: LogId, upto: int) -> None:
         """Compare what may go with what the slowest replica has."""

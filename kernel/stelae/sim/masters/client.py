@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stelae.client.master_names import TableId
-from stelae.client.master_requests import (
+from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
+from stelae.protocol.catalog_names import TableId
+from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
     AlterTable,
@@ -27,8 +28,7 @@ from stelae.client.master_requests import (
     TableDescription,
     Verdict,
 )
-from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
-from stelae.server.master.events import ChangeAsked, ReadAsked, Refuse, Reply
+from stelae.server.master.core.events import ChangeAsked, ReadAsked, Refuse, Reply
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.network import Place

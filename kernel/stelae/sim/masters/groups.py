@@ -12,8 +12,8 @@ from functools import partial
 
 import msgspec
 
-from stelae.server.master.actions import ChangeConfig, ConfigChange, TransferLeadership
-from stelae.server.master.heartbeats import DataState
+from stelae.protocol.actions import ChangeConfig, ConfigChange, TransferLeadership
+from stelae.protocol.heartbeats import DataState
 from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.masters.world import World
 from stelae.spi.consensus import Member, MemberType, TabletConfig

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from stelae.server.master.batches import Batch, from_rows, to_rows
-from stelae.server.master.events import Applied, Confirmed, Decided, Event, LeaderChanged, ReadIndexTold, Tick
-from stelae.server.master.operations import Outcome
+from stelae.server.master.core.batches import Batch, from_rows, to_rows
+from stelae.server.master.core.events import Applied, Confirmed, Decided, Event, LeaderChanged, ReadIndexTold, Tick
+from stelae.server.master.core.operations import Outcome
 from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.masters.network import DELAY_US_MAX, DELAY_US_MIN, LOSS, SLOW_US_MAX, Place
 from stelae.sim.masters.world import Committed, World, master_node

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
-from stelae.server.master.actions import Action
-from stelae.server.master.batches import Batch
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.core import MasterCore
-from stelae.server.master.events import (
+from stelae.protocol.actions import Action
+from stelae.protocol.heartbeats import Heartbeat, HeartbeatReply
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.events import (
     Applied,
     AskPolicy,
     AskReadIndex,
@@ -29,9 +29,9 @@ from stelae.server.master.events import (
     Send,
     Tick,
 )
-from stelae.server.master.heartbeats import Heartbeat, HeartbeatReply
-from stelae.server.master.proposals import Planner, propose
-from stelae.server.master.reconcile import View
+from stelae.server.master.core.master_core import MasterCore
+from stelae.server.master.core.proposals import Planner, propose
+from stelae.server.master.core.reconcile import View
 from stelae.sim.draw import stream
 from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.network import Place

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.client.master_names import TableState, TabletState
-from stelae.client.master_requests import TableDescription
-from stelae.server.master.actions import Action, DeleteReplica
-from stelae.server.master.batches import Batch
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.events import ReadAsked
-from stelae.server.master.heartbeats import DataState, Heartbeat
+from stelae.protocol.actions import Action, DeleteReplica
+from stelae.protocol.catalog_names import TableState, TabletState
+from stelae.protocol.heartbeats import DataState, Heartbeat
+from stelae.protocol.master_messages import TableDescription
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.events import ReadAsked
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """Where a master is within the path of a change (``stelae.server.master.operations``)."""
+    """Where a master is within the path of a change (``stelae.server.master.core.operations``)."""
 
     PLANNED = "planned"  #: Before what it has planned is handed to the log.
     REPLICATED = "replicated"  #: Handed to the log, and nothing heard of it.

@@ -6,16 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from stelae.server.master.actions import (
-    Action,
-    AlterSchema,
-    ChangeConfig,
-    CreateReplica,
-    DeleteReplica,
-    TransferLeadership,
-)
-from stelae.server.master.fences import LocalReplica, Verdict, judge
-from stelae.server.master.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus
+from stelae.protocol.actions import Action, AlterSchema, ChangeConfig, CreateReplica, DeleteReplica, TransferLeadership
+from stelae.protocol.fences import LocalReplica, Verdict, judge
+from stelae.protocol.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, skewed
 from stelae.sim.masters.groups import Groups, ModelReplica

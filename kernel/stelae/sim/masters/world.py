@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stelae.server.master.batches import Batch
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.heartbeats import Heartbeat
+from stelae.protocol.heartbeats import Heartbeat
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.settings import MasterSettings
 from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation

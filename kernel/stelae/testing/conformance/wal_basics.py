@@ -44,7 +44,7 @@ def reopened(harness: WalHarness, engine: WalEngine) -> WalEngine:
 
 
 def _check_aside(harness: WalHarness, directory: str) -> None:
-    """Read a log that was set aside, if the engine can (decision 33): twice, for reading changes nothing."""
+    """Read a log that was set aside, if the engine can (ADR 33): twice, for reading changes nothing."""
     opened_aside = getattr(harness.engine_type, "opened_aside", None)
     if opened_aside is None:
         return

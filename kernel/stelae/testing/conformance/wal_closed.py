@@ -1,4 +1,4 @@
-"""A log that was closed knows its length: what is cut from its files afterwards is missed (decision 35).
+"""A log that was closed knows its length: what is cut from its files afterwards is missed (ADR 35).
 
 A segment that was open when its process died may end in a torn tail, which recovery has to cut. A closed one that was
 cut looks just like it, unless the engine wrote down somewhere else how much of it there is."""

@@ -3,7 +3,7 @@
 Its process is killed and its files are cut, everywhere. Where its calls can be recorded
 (``stelae.testing.recorder``), it also loses power at any of them, and what was not synced by then is kept, lost, torn
 and reordered. What cannot be proven on a machine is skipped as *not proven here*; which rows may be is decided in
-decision 22, and ``UNPROVEN`` says the same."""
+ADR 22, and ``UNPROVEN`` says the same."""
 
 from __future__ import annotations
 

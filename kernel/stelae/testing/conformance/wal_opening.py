@@ -1,4 +1,4 @@
-"""What a start makes of a disk that fails: that something cannot be read now is no damage (decision 38).
+"""What a start makes of a disk that fails: that something cannot be read now is no damage (ADR 38).
 
 A damaged replica is replaced, and never votes again under its node's uuid. So damage is what was read back whole and
 is wrong. Whatever cannot be read, or written for want of space, ends ``open`` with an error that names the place, and

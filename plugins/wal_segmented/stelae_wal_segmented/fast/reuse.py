@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.log_support.spare import Spare, Wanted
 from stelae.spi.services import File
+from stelae_shared.log_files.spare import Spare, Wanted
 from stelae_wal_segmented.fast.kept_files import KeptFiles, UsedFile
 from stelae_wal_segmented.fast.noted import Noted, NotedPool
 from stelae_wal_segmented.fast.writer import BlockWriter

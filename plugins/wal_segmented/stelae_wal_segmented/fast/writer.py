@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stelae.log_support.buffers import joined
-from stelae.log_support.whole_blocks import WholeBlocks
 from stelae.spi.services import File
 from stelae.spi.wal import Write
+from stelae_shared.log_files.buffers import joined
+from stelae_shared.log_files.whole_blocks import WholeBlocks
 from stelae_wal_segmented.fast.noted import Noted
 from stelae_wal_segmented.group import EncodedGroup
 from stelae_wal_segmented.index import SegmentIndex

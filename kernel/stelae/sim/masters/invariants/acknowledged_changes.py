@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.client.master_requests import ChangeRefused, ChangeReply, Verdict, decode_verdict
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.records import RequestRecord, TableRecord
+from stelae.protocol.master_messages import ChangeRefused, ChangeReply, Verdict, decode_verdict
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.records import RequestRecord, TableRecord
 from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.invariants.base import Invariant

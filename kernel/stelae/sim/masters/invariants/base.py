@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.client.master_requests import TableDescription
-from stelae.server.master.actions import Action, DeleteReplica
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.events import ReadAsked
-from stelae.server.master.heartbeats import Heartbeat
+from stelae.protocol.actions import Action, DeleteReplica
+from stelae.protocol.heartbeats import Heartbeat
+from stelae.protocol.master_messages import TableDescription
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.events import ReadAsked
 from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.master import SimMaster

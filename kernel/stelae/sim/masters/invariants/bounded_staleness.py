@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import ClassVar
 
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.events import ReadAsked
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.events import ReadAsked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.master import SimMaster

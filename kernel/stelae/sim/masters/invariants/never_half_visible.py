@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.client.master_names import TabletState
-from stelae.client.master_requests import TableDescription
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.mutations import partitions_of
-from stelae.server.master.records import TableRecord
+from stelae.protocol.catalog_names import TabletState
+from stelae.protocol.master_messages import TableDescription
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.mutations import partitions_of
+from stelae.server.master.core.records import TableRecord
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.master import SimMaster
 

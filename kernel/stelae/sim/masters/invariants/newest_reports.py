@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.server.master.heartbeats import Heartbeat, ReplicaStatus
-from stelae.server.master.servers import Liveness
+from stelae.protocol.heartbeats import Heartbeat, ReplicaStatus
+from stelae.server.master.core.servers import Liveness
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.master import SimMaster

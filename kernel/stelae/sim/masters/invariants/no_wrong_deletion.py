@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.server.master.actions import DeleteReplica
+from stelae.protocol.actions import DeleteReplica
 from stelae.sim.masters.groups import Group, ModelReplica
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.tserver import SimServer

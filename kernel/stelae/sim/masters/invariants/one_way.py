@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
-from stelae.client.master_names import TableState
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.records import ClusterRecord, Record, TableRecord, TabletRecord
-from stelae.server.master.states import table_may_become, tablet_may_become
+from stelae.protocol.catalog_names import TableState
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.records import ClusterRecord, Record, TableRecord, TabletRecord
+from stelae.server.master.core.states import table_may_become, tablet_may_become
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.world import Committed
 from stelae.spi.ids import ZERO

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.server.master.catalog import Catalog
-from stelae.server.master.records import TableRecord, TabletRecord
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.world import Committed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.server.master.actions import Action, DeleteReplica
-from stelae.server.master.heartbeats import DataState
+from stelae.protocol.actions import Action, DeleteReplica
+from stelae.protocol.heartbeats import DataState
 from stelae.sim.masters.invariants.base import Invariant
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer

@@ -1,1 +1,0 @@
-"""Faults on purpose: what tests and ``stelae chaos`` do to live processes."""

@@ -1,0 +1,176 @@
+"""What is wrong with a cluster, in words: a judgement of a survey, and nothing else.
+
+An *error* is a thing that is broken, or will be at the next failure; a *warning* one that whoever runs the cluster
+ought to know. Each names where it is, the fact, and what there is to do, where that is not plain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from stelae.check.cluster_state import Survey
+from stelae.check.health import NodeFacts, TableHealth, TabletHealth, Verdict
+from stelae.check.setting_differences import Severity, differences, versions
+from stelae.protocol.catalog_names import ServerMode, TableId, TableState
+from stelae.protocol.node_messages import NodeInfo, QuarantineInfo
+
+SILENT_MS = 5_000
+"""Masters that have not heard of a server for so long put nothing new on it."""
+
+CLOCK_ERROR_MS = 500
+"""How far clocks may be apart where a node does not say what it accepts."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing, in words."""
+
+    severity: Severity
+    text: str
+
+
+def findings(survey: Survey, masters: TabletHealth, tables: Sequence[TableHealth]) -> list[Finding]:
+    """All of them, errors first; causes before what follows from them: clocks, nodes, connections, then tables."""
+    infos = [facts.info for facts in survey.nodes.values() if facts.info is not None]
+    found = [
+        *([_error(survey.problem)] if survey.problem else []),
+        *_of_clocks(list(survey.nodes.values())),
+        *_of_masters(masters),
+        *_of_servers(survey),
+        *_of_connections(survey),
+        *(Finding(severity=one.severity, text=str(one)) for one in differences(infos)),
+        *_of_versions(survey, infos),
+        *(finding for facts in survey.nodes.values() for finding in _of_disk(facts)),
+        *_of_tables(tables),
+        *_of_strays(survey),
+    ]
+    return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
+
+
+def server_problem(survey: Survey, node_id: str) -> str:
+    """Why a tablet server is not well; empty if it is."""
+    line = next(line for line in survey.servers if line.node_id == node_id)
+    problem = survey.nodes[line.node_id].problem
+    if not problem and (line.silent_ms is None or line.silent_ms > SILENT_MS):
+        silent = "since this master leads" if line.silent_ms is None else f"for {line.silent_ms / 1000:.1f} s"
+        problem = f"the masters have not heard of it {silent}"
+    return problem
+
+
+def _error(text: str) -> Finding:
+    return Finding(severity=Severity.ERROR, text=text)
+
+
+def _warning(text: str) -> Finding:
+    return Finding(severity=Severity.WARNING, text=text)
+
+
+def _of_masters(masters: TabletHealth) -> Iterator[Finding]:
+    if masters.verdict is not Verdict.HEALTHY:
+        yield _error(f"masters: {masters.verdict}: {masters.why}")
+
+
+def _of_servers(survey: Survey) -> Iterator[Finding]:
+    for line in survey.servers:
+        if problem := server_problem(survey, line.node_id):
+            yield _error(f"tablet server {line.address}: {problem}")
+        if line.mode is not ServerMode.NORMAL:
+            yield _warning(f"tablet server {line.address} is in mode {line.mode}: it is given no new replicas")
+    if not survey.servers and not survey.problem:
+        yield _error("no tablet server has reported to the masters yet")
+
+
+def _of_tables(tables: Iterable[TableHealth]) -> Iterator[Finding]:
+    for table in tables:
+        bad = [tablet for tablet in table.tablets if tablet.verdict is not Verdict.HEALTHY]
+        for what, tablets in groupby(sorted(bad, key=_what), _what):
+            ids = [tablet.tablet_id for tablet in tablets]
+            which = f"tablet {ids[0]}" if len(ids) == 1 else f"{len(ids)} tablets"
+            yield _error(f"{which} of {table.name}: {what}")
+        if not bad and not table.healthy:
+            yield _error(f"table {table.name} is {table.state}")
+
+
+def _what(tablet: TabletHealth) -> str:
+    """What is wrong with a tablet: a dead server's tablets have it in common, and are told as one."""
+    return f"{tablet.verdict}: {tablet.why}"
+
+
+def _of_connections(survey: Survey) -> Iterator[Finding]:
+    """Nodes that answer us and have no way to each other. One that answers nobody has been told of already."""
+    answering = {node_id for node_id, facts in survey.nodes.items() if not facts.problem}
+    for facts in survey.nodes.values():
+        for peer in () if facts.info is None else facts.info.peers:
+            if not peer.connected and peer.node_id in answering:
+                yield _error(f"{facts.address} has no connection to {peer.address}, though both answer")
+
+
+def _of_clocks(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
+    """Clocks are compared with each other, by way of the asker's, whose own error drops out."""
+    told = [facts for facts in nodes if facts.info is not None]
+    if len(told) < 2:
+        return
+    middle_ms = sorted(facts.clock_ahead_ms for facts in told)[len(told) // 2]
+    for facts in told:
+        apart_ms = facts.clock_ahead_ms - middle_ms
+        allowed_ms = _clock_error_ms(facts.info)
+        if abs(apart_ms) - facts.clock_error_ms > allowed_ms:
+            way = "ahead of" if apart_ms > 0 else "behind"
+            fact = f"the clock of {facts.address} is {abs(apart_ms)} ms {way} the others'"
+            yield _error(f"{fact}; {allowed_ms} ms are allowed: set its clock")
+
+
+def _clock_error_ms(info: NodeInfo | None) -> int:
+    found = None if info is None else info.settings.get("clock.clock_error_ms_max")
+    return found if isinstance(found, int) else CLOCK_ERROR_MS
+
+
+def _of_versions(survey: Survey, infos: Sequence[NodeInfo]) -> Iterator[Finding]:
+    found = versions(infos)
+    if len(found) > 1:
+        held = "; ".join(f"{release} on {', '.join(nodes)}" for release, nodes in found.items())
+        yield _warning(f"nodes run {len(found)} releases: {held}")
+    for facts in survey.nodes.values():
+        if not facts.problem and facts.info is None:
+            yield _warning(f"{facts.address} does not say what it runs: it is of an older release, or overloaded")
+
+
+def _of_disk(facts: NodeFacts) -> Iterator[Finding]:
+    kept = facts.quarantine
+    if kept is None:
+        return
+    if kept.free_bytes < kept.free_bytes_min:
+        fact = f"{facts.address} has {kept.free_bytes} bytes of disk left, less than {kept.free_bytes_min}"
+        yield _error(f"{fact}: writes stop when it is full; make room, or move replicas away")
+    if excess := too_much(kept):
+        yield _warning(f"quarantine of {facts.address}: {excess}")
+    if kept.unreadable:
+        what = f"{kept.unreadable} directories do not say of when they are, and are never too old"
+        yield _warning(f"quarantine of {facts.address}: {what}; look at them with: stelae tablet quarantine list")
+
+
+def too_much(kept: QuarantineInfo) -> str:
+    """What of a quarantine is above its limits, though a node purges it by itself; empty if nothing."""
+    if kept.size_bytes > kept.bytes_max:
+        return f"{kept.size_bytes} bytes are set aside, above {kept.bytes_max}, and are not purged"
+    if kept.oldest_s is not None and kept.oldest_s > kept.age_s_max + 600:
+        return f"something is {kept.oldest_s} s old, above {kept.age_s_max}, and is not purged"
+    return ""
+
+
+def _of_strays(survey: Survey) -> Iterator[Finding]:
+    """Replicas that no table has. Masters never touch what they have no record of, so somebody has to know of them."""
+    described = {table.table_id: {t.tablet_id: dict(t.members) for t in table.tablets} for table in survey.tables}
+    recallable = {one.table_id for one in survey.summaries if one.state is TableState.SOFT_DELETED}
+    known = {one.table_id for one in survey.summaries}
+    for line in survey.servers:
+        info = survey.nodes[line.node_id].info
+        for facts in () if info is None else info.replicas:
+            if facts.table_id in recallable or (facts.table_id in known and facts.table_id not in described):
+                continue
+            members = described.get(TableId(facts.table_id), {}).get(facts.tablet_id)
+            if members is None:
+                yield _warning(f"{line.address} has a replica of tablet {facts.tablet_id}, which no table has")
+            elif members and line.node_id not in members:
+                yield _warning(f"{line.address} has a replica of tablet {facts.tablet_id} and is no member of it")

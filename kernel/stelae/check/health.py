@@ -1,0 +1,254 @@
+"""Whether a cluster is healthy: a judgement of what its masters and servers said, and nothing else.
+
+A tablet is HEALTHY if all of its members run and agree on one leader; UNDER_REPLICATED if a majority does, and some
+do not run, or need a copy because the log no longer has what they lack; CONSENSUS_MISMATCH if running replicas name
+different leaders, terms or members, or other members than the masters; UNAVAILABLE without a majority or without a
+leader; UNFINISHED while masters are still making, changing or replacing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from stelae.protocol.catalog_names import TableId, TableState, TabletState
+from stelae.protocol.master_messages import TableDescription
+from stelae.protocol.node_messages import NodeInfo, QuarantineInfo, ReplicaFacts
+from stelae.protocol.tablet_messages import ReplicaReport
+from stelae.spi.ids import NodeId, TabletId
+
+Members = tuple[tuple[NodeId, str], ...]
+
+
+class Verdict(StrEnum):
+    """How a tablet is, worst last."""
+
+    HEALTHY = "HEALTHY"
+    UNFINISHED = "UNFINISHED"
+    UNDER_REPLICATED = "UNDER_REPLICATED"
+    CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node said when it was asked; ``problem``: why it said nothing.
+
+    ``clock_ahead_ms``: of its clock, compared with that of whoever asked, as well as ``clock_error_ms`` allows to say.
+    ``info`` and ``quarantine`` are ``None`` of a node whose release does not know the question."""
+
+    node_id: NodeId
+    address: str
+    problem: str = ""
+    reports: Mapping[TabletId, ReplicaReport] = {}
+    info: NodeInfo | None = None
+    quarantine: QuarantineInfo | None = None
+    clock_ahead_ms: int = 0
+    clock_error_ms: int = 0
+
+    @property
+    def facts(self) -> dict[TabletId, ReplicaFacts]:
+        """What it says of its replicas besides the reports."""
+        return {} if self.info is None else {facts.tablet_id: facts for facts in self.info.replicas}
+
+
+class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a tablet, as one row of the consensus matrix. ``problem`` is empty if it runs.
+
+    ``members`` are those of its own newest config, of op id ``config``; ``change_pending``: it is not committed.
+    ``configuring``: it runs, and knows of no entry of its term that is committed, as while there is no leader."""
+
+    node_id: NodeId
+    address: str
+    role: str = "-"
+    term: int = 0
+    leader: NodeId | None = None
+    last: str = "-"
+    commit: int = 0
+    applied: int = 0
+    config: str = "-"
+    members: tuple[NodeId, ...] = ()
+    change_pending: bool = False
+    size_bytes: int | None = None
+    unheard: tuple[NodeId, ...] = ()  #: Members that this one, the leader, has not heard for too long.
+    problem: str = ""
+    configuring: bool = False
+    log_begins: int | None = None  #: The first index that its log still has, or will have; ``None``: it does not say.
+    copies_needed: tuple[NodeId, ...] = ()  #: Members that this one, the leader, cannot catch up from its log.
+    needs_copy: str = ""  #: Why it needs a copy; empty if the leader does not say so.
+
+    @property
+    def state(self) -> str:
+        """In one word if it runs, else why it does not."""
+        runs = "CONFIGURING" if self.configuring else "RUNNING"
+        return self.problem or ("NEEDS_COPY" if self.needs_copy else runs)
+
+    @property
+    def in_short(self) -> str:
+        """The problem without its cause."""
+        return in_short(self.problem)
+
+
+class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One tablet: the verdict, in words why, and its members."""
+
+    tablet_id: TabletId
+    verdict: Verdict
+    why: str
+    replicas: tuple[ReplicaHealth, ...]
+
+
+class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One table, and the tablets of it."""
+
+    table_id: TableId
+    name: str
+    state: TableState
+    tablets: tuple[TabletHealth, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it is at rest, with all of its tablets healthy."""
+        return self.state is TableState.RUNNING and all(t.verdict is Verdict.HEALTHY for t in self.tablets)
+
+
+_RUNS = ("RUNNING", "CONFIGURING")
+
+REMEDY = (
+    "a replica cannot be copied yet, and the others have all rows: to have as many replicas as before, write the table "
+    "to a file (stelae export), create it anew (stelae table create), and load the file (stelae import)"
+)
+"""What can be done about a replica that needs a copy."""
+
+SILENT = "does not answer"
+"""How the problem of a node begins that could not be asked; the cause stands behind it."""
+
+
+def in_short(problem: str) -> str:
+    """A problem, without the cause of a node's silence: that is told once, where the nodes are."""
+    return SILENT if problem.startswith(SILENT) else problem
+
+
+def tablet_health(
+    tablet_id: TabletId, members: Members, nodes: Mapping[NodeId, NodeFacts], *, unfinished: str = ""
+) -> TabletHealth:
+    """Judge one tablet by what its members say. ``unfinished``: what masters are still doing with it."""
+    replicas = _with_copies([_replica(node, address, tablet_id, nodes.get(node)) for node, address in members])
+    verdict, why = _judge(replicas)
+    if unfinished:
+        verdict, why = Verdict.UNFINISHED, unfinished
+    return TabletHealth(tablet_id=tablet_id, verdict=verdict, why=why, replicas=replicas)
+
+
+def table_health(table: TableDescription, nodes: Mapping[NodeId, NodeFacts]) -> TableHealth:
+    """Judge every tablet of a table."""
+    tablets = []
+    for tablet in table.tablets:
+        state = "" if tablet.state is TabletState.RUNNING else f"the masters have it as {tablet.state}"
+        tablets.append(tablet_health(tablet.tablet_id, tablet.members, nodes, unfinished=state))
+    return TableHealth(table_id=table.table_id, name=table.name, state=table.state, tablets=tuple(tablets))
+
+
+def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFacts | None) -> ReplicaHealth:
+    if facts is None or facts.problem:
+        why = "no such server" if facts is None else facts.problem
+        return ReplicaHealth(node_id=node_id, address=address, problem=why)
+    report = facts.reports.get(tablet_id)
+    if report is None:
+        return ReplicaHealth(node_id=node_id, address=address, problem=_why_missing(tablet_id, facts))
+    more = facts.facts.get(tablet_id)
+    return ReplicaHealth(
+        node_id=node_id,
+        address=address,
+        role=report.role,
+        term=report.term,
+        leader=report.leader,
+        last=str(report.last),
+        commit=report.commit,
+        applied=report.applied,
+        config="-" if more is None else str(more.config),
+        members=() if more is None else more.members,
+        change_pending=more is not None and more.change_pending,
+        size_bytes=None if more is None else more.size_bytes,
+        unheard=() if more is None else more.unhealthy,
+        problem="" if report.state in _RUNS else f"{report.state} {report.failure}".strip(),
+        configuring=report.state == "CONFIGURING",
+        log_begins=None if more is None or more.log_base is None else more.log_base.index + 1,
+        copies_needed=() if more is None else more.copies_needed,
+    )
+
+
+def _with_copies(replicas: Sequence[ReplicaHealth]) -> tuple[ReplicaHealth, ...]:
+    """Say of each replica that the newest leader cannot catch up why it needs a copy."""
+    leading = [replica for replica in replicas if replica.role == "LEADER" and not replica.problem]
+    lagging = max(leading, key=lambda replica: replica.term).copies_needed if leading else ()
+    return tuple(
+        msgspec.structs.replace(replica, needs_copy=_why_copy(replica, replicas))
+        if replica.node_id in lagging
+        else replica
+        for replica in replicas
+    )
+
+
+def _why_copy(lagging: ReplicaHealth, replicas: Sequence[ReplicaHealth]) -> str:
+    others = [(r.address, r.log_begins) for r in replicas if r is not lagging and r.log_begins is not None]
+    begin = ", ".join(f"{first} on {address}" for address, first in others)
+    if lagging.problem:
+        return f"its log ended before those of all others begin, which is at index {begin}"
+    last_index = int(lagging.last.partition(".")[2])
+    reason = f"its log ends at {lagging.last}, and the logs of all others begin at index {begin}"
+    able = ", ".join(address for address, first in others if first <= last_index + 1)
+    hint = f"; the log of {able} reaches back far enough, if that replica becomes the leader"
+    return reason + (hint if able else "")
+
+
+def _why_missing(tablet_id: TabletId, facts: NodeFacts) -> str:
+    for failed in () if facts.info is None else facts.info.failed:
+        if failed.tablet_id == tablet_id:
+            return f"FAILED {failed.reason}" + ("; it will never vote again" if failed.op_id_lost else "")
+    return "the server has no such replica"
+
+
+def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
+    running = [replica for replica in replicas if not replica.problem]
+    majority = len(replicas) // 2 + 1
+    if len(running) < majority:
+        return Verdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
+    present, running = running, [replica for replica in running if not replica.configuring]
+    if len(running) < majority:
+        return Verdict.UNAVAILABLE, _no_leader(present, replicas)
+    newest = max(replica.term for replica in running)
+    leaders = [replica for replica in running if replica.role == "LEADER" and replica.term == newest]
+    if len(leaders) != 1:
+        return Verdict.UNAVAILABLE, _no_leader(running, replicas)
+    others = [r for r in running if (r.term, r.leader) != (newest, leaders[0].node_id)]
+    if others:
+        named = ", ".join(replica.address for replica in others)
+        return Verdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
+    known = {replica.node_id for replica in replicas}
+    strange = [replica.address for replica in running if replica.members and set(replica.members) != known]
+    if strange:
+        return Verdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
+    if len(running) < len(replicas) or any(replica.needs_copy for replica in replicas):
+        return Verdict.UNDER_REPLICATED, _missing(present, replicas)
+    unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
+    if unheard:
+        return Verdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
+    return Verdict.HEALTHY, ""
+
+
+def _no_leader(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealth]) -> str:
+    """Enough of them run, and that does not make a tablet that serves."""
+    newest = max(replica.term for replica in running)
+    leading = ", ".join(r.address for r in running if r.role == "LEADER" and r.term == newest)
+    why = f"{leading} leads in term {newest}, of which nothing is committed yet" if leading else "none leads"
+    return f"{len(running)} of {len(replicas)} replicas run, and {why}"
+
+
+def _missing(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealth]) -> str:
+    down = ", ".join(f"{r.address} ({r.in_short})" for r in replicas if r.problem)
+    late = ", ".join(r.address for r in running if r.configuring and not r.needs_copy)
+    parts = [f"{len(running)} of {len(replicas)} replicas run; not: {down}"] if down else []
+    parts += [f"not in touch with the leader yet: {late}"] if late else []
+    copies = [f"{r.address} needs a copy, because {r.needs_copy}" for r in replicas if r.needs_copy]
+    return "; ".join([*parts, *copies, *([REMEDY] if copies else [])])

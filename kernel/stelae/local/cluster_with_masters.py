@@ -1,0 +1,151 @@
+"""A local cluster with masters: their processes and those of tablet servers on loopback, below one folder."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stelae.local.cluster import (
+    CLUSTER_FILE,
+    ClusterOptions,
+    LocalCluster,
+    NotACluster,
+    check_engines,
+    format_node,
+    make_folder,
+    sections_text,
+)
+from stelae.local.node_process import NodeProcess, Role
+from stelae.local.ports import free_ports
+from stelae.spi.ids import NodeId
+
+KIND = "masters"
+"""How the cluster file says that there are masters."""
+
+
+class ClusterWithMasters:
+    """Processes below one folder. Make one with :meth:`create`, or find it with :meth:`open`."""
+
+    def __init__(self, directory: Path, masters: Sequence[NodeProcess], servers: Sequence[NodeProcess]) -> None:
+        self.directory = directory
+        self.masters = list(masters)
+        self.servers = list(servers)
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        options: ClusterOptions,
+        *,
+        masters: int = 3,
+        formatted: Callable[[NodeProcess, NodeId], None] = format_node,
+    ) -> ClusterWithMasters:
+        """Format masters and tablet servers of a new cluster; nothing is started.
+
+        Args:
+            directory: new, or empty.
+            options: of the tablet servers: how many, and what they are made of.
+            masters: how many; odd.
+            formatted: formats the directory of one node, under a uuid. The default is a process for each.
+
+        Raises:
+            PluginError, ConfigError: an engine is not installed, or broken; or more are named than there are servers.
+                Nothing was written.
+            ClusterExists: the folder is not empty.
+            FormatFailed: with what ``stelae fs format`` said.
+        """
+        check_engines(options)
+        make_folder(directory)
+        ports = iter(free_ports(masters + options.node_count))
+        cluster = cls(
+            directory,
+            [_process(directory, "master", n, next(ports)) for n in range(1, masters + 1)],
+            [_process(directory, "tserver", n, next(ports)) for n in range(1, options.node_count + 1)],
+        )
+        cluster_id = f"local-{secrets.token_hex(6)}"
+        members = [{"uuid": master.node_id, "address": master.address} for master in cluster.masters]
+        for place, node in enumerate((*cluster.masters, *cluster.servers)):
+            node.directory.mkdir()
+            sections: dict[str, Any] = {
+                "node": {"directory": str((node.directory / "data").resolve()), "listen": node.address},
+                "cluster": {"id": cluster_id},
+                "masters": {"members": members},
+            }
+            if node.role == "tserver" and options.engines:
+                sections["engines"] = options.engines_of(place - masters)
+            node.config_path.write_text(sections_text(sections, options.settings))
+            formatted(node, node.node_id)
+        found = {"cluster_id": cluster_id, KIND: _listed(cluster.masters), "servers": _listed(cluster.servers)}
+        (directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
+        return cluster
+
+    @classmethod
+    def open(cls, directory: Path) -> ClusterWithMasters:
+        """Find a cluster that another process made.
+
+        Raises:
+            NotACluster: there is none with masters in that folder.
+        """
+        try:
+            found = json.loads((directory / CLUSTER_FILE).read_text())
+            masters = _found(directory, found[KIND], "master")
+            servers = _found(directory, found["servers"], "tserver")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NotACluster(
+                f"{directory} holds no local cluster with masters; make one with: stelae cluster up {directory}"
+            ) from error
+        return cls(directory, masters, servers)
+
+    @property
+    def nodes(self) -> list[NodeProcess]:
+        """Masters, then tablet servers."""
+        return [*self.masters, *self.servers]
+
+    @property
+    def addresses(self) -> list[str]:
+        """``host:port`` of every master: what clients connect to."""
+        return [master.address for master in self.masters]
+
+    def start(self, *, outlive: bool = False) -> None:
+        """Start every node that does not run; see ``NodeProcess.start``."""
+        for node in self.nodes:
+            if node.running_pid() is None:
+                node.start(outlive=outlive)
+
+    def check(self) -> None:
+        """See that every node that was started still runs; ``NodeExited``: one does not."""
+        for node in self.nodes:
+            node.check()
+
+    def kill(self) -> None:
+        """Kill what this process started, and wait until it is gone."""
+        for node in self.nodes:
+            node.kill()
+
+
+def addresses_of(directory: Path) -> list[str]:
+    """``host:port`` of whom a client of a local cluster connects to: its masters, or the nodes of one without.
+
+    Raises:
+        NotACluster: there is none in that folder.
+    """
+    try:
+        return ClusterWithMasters.open(directory).addresses
+    except NotACluster:
+        return LocalCluster.open(directory).addresses
+
+
+def _process(directory: Path, role: Role, number: int, port: int) -> NodeProcess:
+    name = f"{role}-{number}"
+    return NodeProcess(name, NodeId(secrets.token_hex(16)), f"127.0.0.1:{port}", directory / name, role)
+
+
+def _found(directory: Path, nodes: Sequence[Mapping[str, str]], role: Role) -> list[NodeProcess]:
+    return [NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"], role) for n in nodes]
+
+
+def _listed(nodes: Sequence[NodeProcess]) -> list[dict[str, str]]:
+    return [{"name": node.name, "node_id": node.node_id, "address": node.address} for node in nodes]

@@ -1,0 +1,1 @@
+"""Messages, kinds, codecs and fences that clients, tablet servers and masters share."""

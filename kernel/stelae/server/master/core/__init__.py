@@ -1,0 +1,1 @@
+"""The masters' pure core: catalog, changes of tables, reports and reconciler. No socket, no clock, no thread."""

@@ -1,0 +1,84 @@
+"""Between the reconciler and the policy: what of its proposal is carried out.
+
+A policy proposes where replicas go. ``stelae.server.master.core.policy_guards`` decides whether they may go there, from
+the state at the moment the proposal arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stelae.protocol.actions import Action, ChangeConfig, ConfigChange, TransferLeadership
+from stelae.protocol.catalog_names import TableState, TabletState
+from stelae.server.master.core.mutations import move_tablet
+from stelae.server.master.core.policy_guards import health_of, objection
+from stelae.server.master.core.proposals import Proposal
+from stelae.server.master.core.reconcile import Plan, View
+from stelae.server.master.core.records import TabletRecord
+from stelae.server.master.core.states import TabletCause
+from stelae.spi import policy
+from stelae.spi.consensus import Member, MemberType, TabletConfig
+from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.policy import ActionKind, NodeHealth
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """An action of the policy that may not be, and why."""
+
+    action: policy.Action
+    reason: str
+
+
+def repair(view: View, proposal: Proposal, plan: Plan) -> list[Refused]:
+    """Add to ``plan`` what of a proposal may be, and return the rest.
+
+    A new tablet whose nodes are not all live any more is left to the next plan."""
+    for tablet_id, nodes in proposal.members.items():
+        tablet = view.catalog.tablets.get(tablet_id)
+        if tablet is None or tablet.state is not TabletState.PREPARING:
+            continue
+        live = all(health_of(view, node_id) is NodeHealth.LIVE for node_id in nodes)
+        if live and view.catalog.tables[tablet.table_id].state is not TableState.SOFT_DELETED:
+            _place(view, tablet, nodes, plan)
+    return _carry_out(view, proposal.actions, plan)
+
+
+def _place(view: View, tablet: TabletRecord, nodes: tuple[NodeId, ...], plan: Plan) -> None:
+    members = tuple(Member(node_id=node_id, address=_address(view, node_id)) for node_id in sorted(nodes))
+    moved = move_tablet(tablet, TabletCause.PLACED, view.wall_us)
+    plan.change_tablet(msgspec.structs.replace(moved, config=TabletConfig(op_id=ZERO, members=members)))
+
+
+def _address(view: View, node_id: NodeId) -> str:
+    server = view.servers.get(node_id)
+    return "" if server is None else server.address
+
+
+def _carry_out(view: View, proposed: Iterable[policy.Action], plan: Plan) -> list[Refused]:
+    refused, touched = [], set()
+    for action in proposed:
+        reason = "another action on this tablet comes first" if action.tablet_id in touched else objection(view, action)
+        if reason is not None:
+            refused.append(Refused(action=action, reason=reason))
+            continue
+        touched.add(action.tablet_id)
+        plan.actions.append(_as_action(view, action))
+    return refused
+
+
+def _as_action(view: View, action: policy.Action) -> Action:
+    leader = view.leader_of(action.tablet_id)
+    assert leader is not None
+    if action.kind is ActionKind.TRANSFER:
+        return TransferLeadership(node_id=leader[0], tablet_id=action.tablet_id, to=action.node_id, cas=action.cas)
+    adding = action.kind is ActionKind.ADD
+    return ChangeConfig(
+        node_id=leader[0],
+        tablet_id=action.tablet_id,
+        change=ConfigChange(action.kind.value),
+        member=action.node_id,
+        address=_address(view, action.node_id) if adding else "",
+        member_type=(action.member_type or MemberType.PRE_VOTER) if adding else action.member_type,
+        cas=action.cas,
+    )

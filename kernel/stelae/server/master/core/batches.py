@@ -1,0 +1,90 @@
+"""A logical operation on the catalog as one batch of rows of the system table.
+
+The system table is a tablet like any other, with the same engines. A batch is **one** operation of its write path, so
+it is replicated, applied and lost as a whole; there is nothing to roll forward when a leader dies. Puts and drops are
+two kinds of operation and so never share a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import cast
+
+import msgspec
+
+from stelae.server.master.core.records import Key, Record, decode_record, encode_record
+from stelae.spi.errors import Corrupt
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Column, Schema
+from stelae.spi.write import OpKind
+
+SYSTEM_SCHEMA = Schema(
+    1,
+    (
+        Column(id=1, name="kind", type="string"),
+        Column(id=2, name="id", type="string"),
+        Column(id=3, name="record", type="binary"),
+    ),
+    (1, 2),
+)
+"""Of the system table. What a record is made of may grow; this never changes."""
+
+_ROW_BYTES = 64
+"""What a row costs beside its contents: offsets, and the length of its key at most."""
+
+
+class Batch(msgspec.Struct, frozen=True, dict=True):
+    """Records to put, or keys to drop; never both, never neither."""
+
+    puts: tuple[Record, ...] = ()
+    drops: tuple[Key, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.puts) == bool(self.drops):
+            raise ValueError("a batch has either puts or drops")
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Everything that it touches."""
+        return self.drops or tuple(record.key for record in self.puts)
+
+    @cached_property
+    def encoded(self) -> tuple[bytes, ...]:
+        """Its records as they are stored, in order."""
+        return tuple(map(encode_record, self.puts))
+
+    @property
+    def size_bytes(self) -> int:
+        """About what its entry takes in the log."""
+        return sum(map(len, self.encoded)) + _ROW_BYTES * len(self.keys)
+
+
+def to_rows(batch: Batch) -> tuple[OpKind, RowBatch]:
+    """Return the one operation on the system table that a batch is; neither kind of it has row errors."""
+    if batch.drops:
+        return OpKind.DELETE_IGNORE, RowBatch.from_equal_rows(SYSTEM_SCHEMA.key_layout, batch.drops)
+    rows = [(*record.key, data) for record, data in zip(batch.puts, batch.encoded, strict=True)]
+    return OpKind.UPSERT, RowBatch.from_equal_rows(SYSTEM_SCHEMA.layout, rows)
+
+
+def from_rows(kind: OpKind, rows: RowBatch) -> Batch:
+    """Read what :func:`to_rows` made, as it comes out of the log; ``Corrupt``: it is no such operation."""
+    if not len(rows):
+        raise Corrupt("an operation on the system table has no rows")
+    if kind is OpKind.DELETE_IGNORE:
+        return Batch(drops=tuple(Key(*row) for row in rows.to_rows()))
+    if kind is not OpKind.UPSERT:
+        raise Corrupt(f"the system table takes UPSERT and DELETE_IGNORE, not {kind.name}")
+    return Batch(puts=records_of([rows]))
+
+
+def records_of(pages: Iterable[RowBatch]) -> tuple[Record, ...]:
+    """Return the records of whole rows, as a scan of the system table gives them; ``Corrupt``: some row is none."""
+    found = []
+    for page in pages:
+        for kind, name, data in page.to_rows():
+            record = decode_record(cast("bytes", data))
+            if record.key != (kind, name):
+                raise Corrupt(f"row {kind}/{name} of the system table holds the record {'/'.join(record.key)}")
+            found.append(record)
+    return tuple(found)

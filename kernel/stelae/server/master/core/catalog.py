@@ -1,0 +1,175 @@
+"""The catalog in memory: one immutable snapshot, with its indexes, that the next applied batch replaces whole.
+
+Readers hold a snapshot for as long as they like and see one state of the cluster. Nothing in it is derived from reports
+or from liveness: it is a function of the applied batches alone, so it is equal on all masters that applied as far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar, assert_never
+
+import msgspec
+
+from stelae.protocol.catalog_names import TableId, TableState
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.records import (
+    ClientRecord,
+    ClusterRecord,
+    Key,
+    Record,
+    RequestRecord,
+    ServerRecord,
+    TableRecord,
+    TabletRecord,
+)
+from stelae.spi.ids import ZERO, ClientId, NodeId, OpId, TabletId
+
+TabletIds = tuple[TabletId, ...]
+
+
+class Catalog(msgspec.Struct, frozen=True, kw_only=True):
+    """One state. Maps are never changed once they are in a snapshot."""
+
+    applied: OpId = ZERO  #: Of the last entry in it.
+    records: Mapping[Key, Record]
+    names: Mapping[str, TableId]  #: Of tables that clients can see.
+    tables: Mapping[TableId, TableRecord]  #: All, removed ones as well.
+    tablets: Mapping[TabletId, TabletRecord]  #: All, removed and replaced ones as well.
+    of_table: Mapping[TableId, TabletIds]  #: Tablets that are not terminal, in order of their creation.
+    servers: Mapping[NodeId, ServerRecord]
+    clients: Mapping[ClientId, ClientRecord]
+    requests: Mapping[ClientId, Mapping[int, RequestRecord]]
+    cluster: ClusterRecord | None = None
+
+    @classmethod
+    def empty(cls) -> Catalog:
+        """The catalog before its first batch."""
+        return cls(records={}, names={}, tables={}, tablets={}, of_table={}, servers={}, clients={}, requests={})
+
+    @classmethod
+    def load(cls, records: Iterable[Record], applied: OpId) -> Catalog:
+        """Return the snapshot that a scan of the system table gives, as of an op id."""
+        given = tuple(records)
+        empty = cls.empty()
+        return empty.apply(Batch(puts=given), applied) if given else msgspec.structs.replace(empty, applied=applied)
+
+    def apply(self, batch: Batch | None, op_id: OpId) -> Catalog:
+        """Return the next snapshot; this one stays as it is. ``None`` stands for an entry without rows."""
+        if batch is None:
+            return msgspec.structs.replace(self, applied=op_id)
+        return _Next(self).apply(batch, op_id)
+
+    def table_named(self, name: str) -> TableRecord | None:
+        """The table that clients see under a name."""
+        table_id = self.names.get(name)
+        return None if table_id is None else self.tables[table_id]
+
+    def live_tablets(self, table_id: TableId) -> list[TabletRecord]:
+        """The tablets of a table that are not terminal."""
+        return [self.tablets[tablet_id] for tablet_id in self.of_table.get(table_id, ())]
+
+
+_HIDDEN = (TableState.SOFT_DELETED, TableState.REMOVED)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Map(Generic[K, V]):
+    """A map that is copied when it is first changed."""
+
+    def __init__(self, before: Mapping[K, V]) -> None:
+        self.now = before
+        self._copy: dict[K, V] | None = None
+
+    def edit(self) -> dict[K, V]:
+        if self._copy is None:
+            self.now = self._copy = dict(self.now)
+        return self._copy
+
+
+class _Next:
+    """The next snapshot in the making."""
+
+    def __init__(self, before: Catalog) -> None:
+        self._before = before
+        self._records = _Map(before.records)
+        self._names = _Map(before.names)
+        self._tables = _Map(before.tables)
+        self._tablets = _Map(before.tablets)
+        self._of_table = _Map(before.of_table)
+        self._servers = _Map(before.servers)
+        self._clients = _Map(before.clients)
+        self._requests = _Map(before.requests)
+        self._cluster = before.cluster
+        self._members: dict[TableId, dict[TabletId, None]] = {}
+
+    def apply(self, batch: Batch, op_id: OpId) -> Catalog:
+        for record in batch.puts:
+            self._records.edit()[record.key] = record
+            self._put(record)
+        for key in batch.drops:
+            self._drop(self._records.edit().pop(key, None))
+        for table_id, members in self._members.items():
+            self._of_table.edit()[table_id] = tuple(members)
+        return Catalog(
+            applied=op_id,
+            records=self._records.now,
+            names=self._names.now,
+            tables=self._tables.now,
+            tablets=self._tablets.now,
+            of_table=self._of_table.now,
+            servers=self._servers.now,
+            clients=self._clients.now,
+            requests=self._requests.now,
+            cluster=self._cluster,
+        )
+
+    def _put(self, record: Record) -> None:
+        match record:
+            case TableRecord():
+                self._put_table(record)
+            case TabletRecord():
+                self._put_tablet(record)
+            case ServerRecord():
+                self._servers.edit()[record.node_id] = record
+            case ClientRecord():
+                self._clients.edit()[record.client_id] = record
+            case RequestRecord():
+                mine = self._requests.now.get(record.client_id, {})
+                self._requests.edit()[record.client_id] = {**mine, record.sequence: record}
+            case ClusterRecord():
+                self._cluster = record
+            case _:
+                assert_never(record)
+
+    def _put_table(self, record: TableRecord) -> None:
+        old = self._tables.now.get(record.table_id)
+        if old is not None and self._names.now.get(old.name) == old.table_id:
+            del self._names.edit()[old.name]
+        self._tables.edit()[record.table_id] = record
+        if record.state not in _HIDDEN:
+            self._names.edit()[record.name] = record.table_id
+
+    def _put_tablet(self, record: TabletRecord) -> None:
+        self._tablets.edit()[record.tablet_id] = record
+        members = self._members.get(record.table_id)
+        if members is None:
+            members = self._members[record.table_id] = dict.fromkeys(self._of_table.now.get(record.table_id, ()))
+        if record.terminal:
+            members.pop(record.tablet_id, None)
+        else:
+            members[record.tablet_id] = None
+
+    def _drop(self, record: Record | None) -> None:
+        """Only what exactly-once keeps is ever dropped; a drop of anything else, or again, does nothing."""
+        if isinstance(record, ClientRecord):
+            self._clients.edit().pop(record.client_id, None)
+        elif isinstance(record, RequestRecord):
+            left = {n: r for n, r in self._requests.now[record.client_id].items() if n != record.sequence}
+            if left:
+                self._requests.edit()[record.client_id] = left
+            else:
+                del self._requests.edit()[record.client_id]
+        elif record is not None:
+            self._records.edit()[record.key] = record

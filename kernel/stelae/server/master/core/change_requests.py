@@ -1,0 +1,129 @@
+"""The part of a master's core that deals with changes: who asked, who waits, and what became of it."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+
+from stelae.protocol.master_errors import NotReplicated, OutcomeUnknown, TableBusy
+from stelae.protocol.master_messages import ChangeReply, Verdict
+from stelae.rows.limits import DEFAULTS, LimitSettings
+from stelae.server.master.core.ddl import plan_change
+from stelae.server.master.core.events import Applied, ChangeAsked, Decided, Effect, Refuse, Replicate, Reply
+from stelae.server.master.core.exactly_once import identified, known_verdict, refusal
+from stelae.server.master.core.leadership import Leadership
+from stelae.server.master.core.mutations import Context, Mutation
+from stelae.server.master.core.operations import Outcome, Settled
+from stelae.server.master.core.reconcile import View
+from stelae.server.master.settings import MasterSettings
+from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError
+from stelae.spi.ids import NodeId, OpId
+
+
+class Changing:
+    """Stateless but for its generators: what it holds is in the leadership that it is handed."""
+
+    def __init__(
+        self, settings: MasterSettings, rng: random.Random, tokens: Iterator[int], limits: LimitSettings = DEFAULTS
+    ) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._rng = rng
+        self._tokens = tokens
+
+    def ask(self, event: ChangeAsked, view: View, leadership: Leadership) -> list[Effect]:
+        """Take a request: answer it from what is known, begin it, or have it wait for a lock."""
+        try:
+            verdict = known_verdict(view.catalog, event.request)
+        except StelaeError as error:
+            return [_refuse(event.token, error)]
+        if verdict is not None:
+            return [_tell(event.token, verdict)]
+        if leadership.is_full:
+            return [_refuse(event.token, Overloaded(f"{self._settings.inflight_max} changes are under way; ask again"))]
+        try:
+            mutation = self._plan(event, view)
+        except RetryableError as error:
+            return [_refuse(event.token, error)]
+        effects = self.begin(mutation, leadership, event.token)
+        if effects:
+            return effects
+        if len(leadership.waiting) >= self._settings.inflight_max:
+            return [_refuse(event.token, TableBusy("another change of the same table or name is under way; ask again"))]
+        leadership.waiting.append(event)
+        return []
+
+    def begin(self, mutation: Mutation, leadership: Leadership, asked: int | None = None) -> list[Effect]:
+        """Return how the mutation is replicated; nothing, if a lock that it needs is taken."""
+        token = next(self._tokens)
+        operation = leadership.operations.begin(token, mutation, asked)
+        return [] if operation is None else [Replicate(token, leadership.term, operation.batch)]
+
+    def retry(self, view: View, leadership: Leadership) -> list[Effect]:
+        """Try again what waits for locks, oldest first."""
+        waiting, leadership.waiting = leadership.waiting, deque()
+        effects: list[Effect] = []
+        for event in waiting:
+            effects += self.ask(event, view, leadership)
+        return effects
+
+    def decided(self, event: Decided, leadership: Leadership, applied: OpId) -> list[Effect]:
+        """Take the outcome of a batch."""
+        settled = leadership.operations.decided(event.token, event.outcome, event.op_id, applied)
+        return [] if settled is None else self._tell_outcome(settled)
+
+    def applied(self, event: Applied, leadership: Leadership) -> list[Effect]:
+        """Take that an entry is applied: it may be what an operation waits for."""
+        settled = leadership.operations.applied(event.batch, event.op_id)
+        return [effect for one in settled for effect in self._tell_outcome(one)]
+
+    def abandon(self, leadership: Leadership, leader: NodeId | None) -> list[Effect]:
+        """This master has stepped down: whoever waits is sent on, under the same identity."""
+        effects: list[Effect] = [_refuse(event.token, NotLeader(leader), leader) for event in leadership.waiting]
+        for operation in leadership.operations.abandon():
+            if operation.asked is not None:
+                effects.append(_refuse(operation.asked, _unknown(), leader))
+        return effects
+
+    def _plan(self, event: ChangeAsked, view: View) -> Mutation:
+        context = Context(
+            wall_us=view.wall_us,
+            settings=self._settings,
+            limits=self._limits,
+            servers_live=view.servers.live_count(view.now_us),
+            warm=view.servers.is_warm(view.now_us),
+            rng=self._rng,
+        )
+        try:
+            mutation = plan_change(view.catalog, event.request.change, context)
+        except CallerError as error:
+            return refusal(event.request, error, view.wall_us)
+        return identified(mutation, event.request, view.wall_us)
+
+    def _tell_outcome(self, settled: Settled) -> list[Effect]:
+        operation = settled.operation
+        if operation.asked is None:
+            return []
+        if settled.outcome is Outcome.COMMITTED:
+            assert operation.answer is not None
+            return [_tell(operation.asked, operation.answer)]
+        if settled.outcome is Outcome.CERTAINLY_NOT:
+            fact = "the change could not be replicated, and has no effect; ask again"
+            return [_refuse(operation.asked, NotReplicated(fact))]
+        return [_refuse(operation.asked, _unknown())]
+
+
+def _unknown() -> OutcomeUnknown:
+    return OutcomeUnknown("whether the change is committed is not known; ask again under the same identity")
+
+
+def _tell(token: int, verdict: Verdict) -> Effect:
+    if isinstance(verdict, ChangeReply):
+        return Reply(token, verdict)
+    return Refuse(token=token, code=verdict.code, detail=verdict.detail, retryable=False)
+
+
+def _refuse(token: int, error: StelaeError, leader: NodeId | None = None) -> Refuse:
+    retryable = isinstance(error, RetryableError)
+    return Refuse(token=token, code=error.code, detail=str(error), retryable=retryable, leader=leader)

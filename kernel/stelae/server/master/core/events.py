@@ -1,0 +1,182 @@
+"""Events and effects of a master's core. ``master_core`` lists what the driver must promise."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from stelae.protocol.actions import Action
+from stelae.protocol.heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.master_messages import Answer, ChangeReply, ChangeRequest, ReadRequest
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.proposals import Proposal
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.policy import PolicySnapshot
+
+# -- events --------------------------------------------------------------------------------------
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """The time: ``now_us`` is monotonic within this process, ``wall_us`` is that of the hybrid clock."""
+
+    now_us: int
+    wall_us: int
+
+
+class LeaderChanged(msgspec.Struct, frozen=True, gc=False):
+    """The system tablet is in ``term``, led by ``leader`` as far as this replica knows: perhaps itself."""
+
+    term: int
+    leader: NodeId | None
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The next entry of the system tablet has been applied here; ``batch`` is ``None`` if it has no rows."""
+
+    op_id: OpId
+    batch: Batch | None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What became of a ``Replicate``. ``op_id`` is given with COMMITTED."""
+
+    token: int
+    outcome: Outcome
+    op_id: OpId | None = None
+
+
+class ChangeAsked(msgspec.Struct, frozen=True):
+    """A client asks for a change; ``token`` is the driver's, and comes back with the answer."""
+
+    token: int
+    request: ChangeRequest
+
+
+class ReadAsked(msgspec.Struct, frozen=True):
+    """A client asks a question."""
+
+    token: int
+    request: ReadRequest
+
+
+class Confirmed(msgspec.Struct, frozen=True, gc=False):
+    """Answer to ``Confirm``: a majority says that this master leads, and all up to then is applied here; or not."""
+
+    token: int
+    ok: bool
+
+
+class CaughtUp(msgspec.Struct, frozen=True, gc=False):
+    """Everything acknowledged up to ``wall_us`` is applied here: the time of an entry that is, as true as the masters'
+    clocks are. For a master that has begun and hears no leader yet."""
+
+    wall_us: int
+
+
+class ReadIndexTold(msgspec.Struct, frozen=True):
+    """Answer to ``AskReadIndex``: what was acknowledged before ``asked`` is committed at ``index`` or below."""
+
+    asked: Tick
+    index: int
+
+
+class HeartbeatHeard(msgspec.Struct, frozen=True):
+    """A tablet server's heartbeat."""
+
+    token: int
+    heartbeat: Heartbeat
+
+
+class MastersCompared(msgspec.Struct, frozen=True):
+    """Answer to ``CompareMasters``: why the masters' lists are not known to be alike; empty if they are."""
+
+    objection: str
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """Answer to ``AskPolicy``: what the policy wants. An empty proposal if it failed."""
+
+    token: int
+    proposal: Proposal
+
+
+Event: TypeAlias = (
+    Tick
+    | LeaderChanged
+    | Applied
+    | Decided
+    | ChangeAsked
+    | ReadAsked
+    | Confirmed
+    | CaughtUp
+    | ReadIndexTold
+    | HeartbeatHeard
+    | MastersCompared
+    | Planned
+)
+
+# -- effects -------------------------------------------------------------------------------------
+
+
+class Replicate(msgspec.Struct, frozen=True):
+    """Propose a batch in ``term``, and in no other: it was planned on what that leadership has applied."""
+
+    token: int
+    term: int
+    batch: Batch
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Answer a client or a server."""
+
+    token: int
+    body: ChangeReply | Answer | HeartbeatReply
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with an error; ``code`` is that of its class. After a retryable one it may ask again."""
+
+    token: int
+    code: str
+    detail: str
+    retryable: bool
+    leader: NodeId | None = None  #: Whom to ask, of ``NOT_LEADER``.
+
+
+class Confirm(msgspec.Struct, frozen=True, gc=False):
+    """Ask a majority whether this master still leads (a read index), then say ``Confirmed``."""
+
+    token: int
+
+
+class AskReadIndex(msgspec.Struct, frozen=True):
+    """Ask the leader, perhaps this master, for a read index, then say ``ReadIndexTold`` with the same ``asked``."""
+
+    asked: Tick
+    leader: NodeId
+
+
+class CompareMasters(msgspec.Struct, frozen=True):
+    """Ask every other master for its list of masters, then say ``MastersCompared``."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Have a tablet server act. ``address`` is where it was last heard; empty if it never was."""
+
+    address: str
+    action: Action
+
+
+class AskPolicy(msgspec.Struct, frozen=True):
+    """Ask the policy about a snapshot (``proposals.propose``), away from the loop, then say ``Planned``.
+
+    Of a large cluster that takes seconds. What comes of it is judged by what is true by then."""
+
+    token: int
+    snapshot: PolicySnapshot
+    seed: int
+
+
+Effect: TypeAlias = Replicate | Reply | Refuse | Confirm | AskReadIndex | CompareMasters | Send | AskPolicy

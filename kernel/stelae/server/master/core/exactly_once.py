@@ -1,0 +1,76 @@
+"""Each change once: what a leader looks up before it plans, and what it adds to the batch of what it has planned.
+
+The answer stands in the same batch as the change, so there is no state in which one is there without the other, and
+whichever leader is asked again finds both or neither. Refusals are kept as well. A copy of the request that was late
+on its way would otherwise be carried out after its client was told that it cannot be."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stelae.protocol.master_errors import StaleChange
+from stelae.protocol.master_messages import ChangeRefused, ChangeRequest, Verdict, decode_verdict, encode_verdict
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.housekeeping import client_lock
+from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.mutations import Mutation
+from stelae.server.master.core.records import RequestRecord
+from stelae.spi.errors import CallerError, PayloadMismatch
+from stelae.spi.ids import client_id
+
+_SEQUENCE_LIMIT = 1 << 63
+
+
+def known_verdict(catalog: Catalog, request: ChangeRequest) -> Verdict | None:
+    """Return what the request has come to before, or ``None``: it is new.
+
+    ``BadIdentifier``, ``CallerError``: no request can have this identity. ``StaleChange``: the answer is forgotten.
+    ``PayloadMismatch``: the identity belongs to another change."""
+    client_id(request.client_id)
+    if not 1 <= request.first_incomplete <= request.sequence < _SEQUENCE_LIMIT:
+        what = f"sequence {request.sequence} with first incomplete {request.first_incomplete}"
+        raise CallerError(f"{what}: both count from 1, and what is asked for is not complete")
+    found = catalog.requests.get(request.client_id, {}).get(request.sequence)
+    if found is not None:
+        if found.digest != request.digest:
+            raise PayloadMismatch(f"sequence {request.sequence} of client {request.client_id} was another change")
+        return decode_verdict(found.answer)
+    client = catalog.clients.get(request.client_id)
+    if client is not None and request.sequence <= client.floor:
+        what = f"answers to client {request.client_id} up to sequence {client.floor} are forgotten"
+        raise StaleChange(f"{what}: look at the table to see what sequence {request.sequence} came to")
+    return None
+
+
+def identified(mutation: Mutation, request: ChangeRequest, wall_us: int) -> Mutation:
+    """Return the mutation with its answer in its batch."""
+    assert mutation.answer is not None
+    record = _record(request, mutation.answer, wall_us)
+    batch = Batch(puts=(*mutation.batch.puts, record))
+    locks = _locks(request)
+    merged = Wanted(write=(*mutation.locks.write, *locks.write), read=(*mutation.locks.read, *locks.read))
+    return msgspec.structs.replace(mutation, batch=batch, locks=merged)
+
+
+def refusal(request: ChangeRequest, error: CallerError, wall_us: int) -> Mutation:
+    """Return the mutation that keeps a refusal, and nothing else."""
+    verdict = ChangeRefused(code=error.code, detail=str(error))
+    batch = Batch(puts=(_record(request, verdict, wall_us),))
+    return Mutation(batch=batch, locks=_locks(request), answer=verdict)
+
+
+def _record(request: ChangeRequest, verdict: Verdict, wall_us: int) -> RequestRecord:
+    return RequestRecord(
+        client_id=request.client_id,
+        sequence=request.sequence,
+        digest=request.digest,
+        answer=encode_verdict(verdict),
+        decided_us=wall_us,
+    )
+
+
+def _locks(request: ChangeRequest) -> Wanted:
+    """The identity is locked, lest a copy of the request be planned beside it; the client's floor must stand still."""
+    identity = f"request/{request.client_id}/{request.sequence}"
+    return Wanted(write=(identity,), read=(client_lock(request.client_id),))

@@ -1,0 +1,135 @@
+"""A change as a value, before anybody sees it: what it puts, what it locks, and what is answered if it commits.
+
+Planning a change reads a snapshot and makes one of these; it alters nothing. So a change whose replication fails has
+left no trace to take back, and a reader can meet nothing between two states."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import msgspec
+
+from stelae.partition.partitioning import Partitioning
+from stelae.partition.schema import Partition, PartitionSchema
+from stelae.protocol.catalog_names import TableId, TableState, TabletState
+from stelae.protocol.master_messages import Verdict
+from stelae.rows.limits import DEFAULTS, LimitSettings
+from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.records import TableRecord, TabletRecord
+from stelae.server.master.core.states import TABLE_MOVES, TABLET_MOVES, TableCause, TabletCause
+from stelae.server.master.settings import MasterSettings
+from stelae.spi.consensus import TabletConfig
+from stelae.spi.errors import TooLarge
+from stelae.spi.ids import TabletId
+from stelae.spi.schema import Schema
+
+_FORGOTTEN = Partition()
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What planning may depend on besides the catalog."""
+
+    wall_us: int
+    settings: MasterSettings
+    limits: LimitSettings = DEFAULTS
+    servers_live: int
+    warm: bool  #: Whether this master has been up long enough to have heard from every live server.
+    rng: random.Random
+
+
+class Mutation(msgspec.Struct, frozen=True, kw_only=True):
+    """One logical operation."""
+
+    batch: Batch
+    locks: Wanted
+    answer: Verdict | None = None  #: To whom asked for it.
+
+    def check_size(self, settings: MasterSettings) -> Mutation:
+        """Return it; ``TooLarge``: it does not fit one batch, and an operation is never cut in two."""
+        size = self.batch.size_bytes
+        if size > settings.batch_bytes_max:
+            what = f"this change of {len(self.batch.keys)} records, which must be one batch (take it in several steps),"
+            raise TooLarge(what, size, settings.batch_bytes_max)
+        return self
+
+
+def draw_id(rng: random.Random) -> str:
+    """Return 32 hexadecimal digits that nobody has drawn before."""
+    return f"{rng.getrandbits(128):032x}"
+
+
+def move_table(table: TableRecord, cause: TableCause, wall_us: int) -> TableRecord:
+    """Return the table after a cause; planning has looked at its state before."""
+    after = TABLE_MOVES[cause][table.state]
+    assert after is not None, f"{cause} does nothing to a table that is {table.state}"
+    if after is TableState.REMOVED:
+        return msgspec.structs.replace(
+            table,
+            state=after,
+            schema=b"",
+            partition_schema=b"",
+            fully_applied=None,
+            purge_us=0,
+            changed_us=wall_us,
+            first_schemas=(),
+        )
+    return msgspec.structs.replace(table, state=after, changed_us=wall_us)
+
+
+def move_tablet(tablet: TabletRecord, cause: TabletCause, wall_us: int) -> TabletRecord:
+    """Return the tablet after a cause; planning has looked at its state before."""
+    after = TABLET_MOVES[cause][tablet.state]
+    assert after is not None, f"{cause} does nothing to a tablet that is {tablet.state}"
+    if after is tablet.state:
+        return tablet
+    if after in (TabletState.REMOVED, TabletState.REPLACED):
+        config = None if tablet.config is None else _without_addresses(tablet.config)
+        return msgspec.structs.replace(
+            tablet, state=after, since_us=wall_us, partition=_FORGOTTEN, config=config, barred=()
+        )
+    return msgspec.structs.replace(tablet, state=after, since_us=wall_us)
+
+
+def _without_addresses(config: TabletConfig) -> TabletConfig:
+    """What a terminal record keeps: who may still hold the tablet; a record never grows when it becomes terminal."""
+    members = tuple(msgspec.structs.replace(member, address="") for member in config.members)
+    return msgspec.structs.replace(config, members=members)
+
+
+def new_tablets(
+    table_id: TableId, partitions: Iterable[Partition], context: Context, version: int
+) -> tuple[TabletRecord, ...]:
+    """Return a tablet that is PREPARING for each partition, and begins with a version of the schema."""
+    return tuple(
+        TabletRecord(
+            tablet_id=TabletId(draw_id(context.rng)),
+            table_id=table_id,
+            state=TabletState.PREPARING,
+            partition=partition,
+            since_us=context.wall_us,
+            first_schema=version,
+        )
+        for partition in partitions
+    )
+
+
+def partitions_of(schema: Schema, partition_schema: PartitionSchema) -> tuple[Partition, ...]:
+    """Return the partitions in their order; ``BadPartitioning``: the two do not fit."""
+    return Partitioning(schema, partition_schema).partitions
+
+
+def table_lock(table_id: TableId) -> str:
+    """The name under which a table is locked."""
+    return f"table/{table_id}"
+
+
+def tablet_lock(tablet_id: TabletId) -> str:
+    """The name under which a tablet is locked."""
+    return f"tablet/{tablet_id}"
+
+
+def name_lock(name: str) -> str:
+    """The name under which a table's name is locked while something comes to be called so."""
+    return f"name/{name}"

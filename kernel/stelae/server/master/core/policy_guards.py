@@ -1,0 +1,117 @@
+"""Whether an action of a policy may be: rules that no policy can break (``durability.md`` rules 28 and 30).
+
+One change of a tablet at a time, by compare-and-set on its committed config; an eviction follows the report of the
+tablet's leader, and leaves a majority of the new config healthy."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stelae.protocol.catalog_names import ServerMode, TabletState
+from stelae.protocol.heartbeats import DataState, ReplicaStatus
+from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.records import TabletRecord
+from stelae.server.master.core.servers import Liveness
+from stelae.spi import policy
+from stelae.spi.consensus import Member, MemberType, TabletConfig
+from stelae.spi.ids import NodeId
+from stelae.spi.policy import ActionKind, NodeHealth
+
+_VOTING = (MemberType.VOTER, MemberType.WITNESS)
+_MODES = {ServerMode.RETIRING: NodeHealth.RETIRING, ServerMode.MAINTENANCE: NodeHealth.MAINTENANCE}
+
+
+def health_of(view: View, node_id: NodeId) -> NodeHealth:
+    """How a node is shown to the policy.
+
+    One that is merely silent is shown as in maintenance: nothing goes there, and nothing is re-replicated yet."""
+    liveness = view.servers.liveness(node_id, view.now_us)
+    record = view.catalog.servers.get(node_id)
+    mode = _MODES.get(record.mode) if record is not None else None
+    if mode is NodeHealth.MAINTENANCE or liveness is Liveness.SILENT:
+        return NodeHealth.MAINTENANCE
+    if liveness is Liveness.DEAD:
+        return NodeHealth.DEAD
+    return mode or NodeHealth.LIVE
+
+
+def is_healthy(view: View, tablet: TabletRecord, node_id: NodeId, leader: tuple[NodeId, ReplicaStatus] | None) -> bool:
+    """Whether a member serves, by the report of the tablet's leader, its own, and this master's ears."""
+    if leader is not None and node_id in leader[1].unhealthy:
+        return False
+    if node_id in tablet.barred or view.servers.liveness(node_id, view.now_us) is Liveness.DEAD:
+        return False
+    server = view.servers.get(node_id)
+    status = None if server is None else server.replicas.get(tablet.tablet_id)
+    if server is not None and server.complete and status is None:
+        return False
+    return status is None or status.data_state is DataState.READY
+
+
+def objection(view: View, action: policy.Action) -> str | None:
+    """Return why an action of the policy must not be, or ``None``."""
+    tablet = view.catalog.tablets.get(action.tablet_id)
+    if tablet is None or tablet.state is not TabletState.RUNNING or tablet.config is None:
+        return "the tablet does not run"
+    if action.kind is ActionKind.PLACE:
+        return "the tablet has its first members"
+    leader = view.leader_of(action.tablet_id)
+    if leader is None:
+        return "no leader of the tablet is known"
+    status = leader[1]
+    if action.cas != tablet.config.op_id or status.config is None or status.config.op_id != action.cas:
+        known = "none" if status.config is None else str(status.config.op_id)
+        return f"planned for config {action.cas}; on record is {tablet.config.op_id}, its leader has {known}"
+    if status.change_pending:
+        return "another change of its config is pending"
+    return _member_objection(view, tablet, tablet.config, action)
+
+
+def _member_objection(view: View, tablet: TabletRecord, config: TabletConfig, action: policy.Action) -> str | None:
+    member = config.member(action.node_id)
+    if action.kind is ActionKind.ADD:
+        return _addition_objection(view, tablet, member, action)
+    if member is None:
+        return f"{action.node_id} is no member"
+    if action.kind is ActionKind.TRANSFER:
+        leader = view.leader_of(tablet.tablet_id)
+        fit = member.member_type is MemberType.VOTER and is_healthy(view, tablet, action.node_id, leader)
+        return None if fit else f"{action.node_id} is no healthy voter"
+    others = tuple(m for m in config.members if m.node_id != action.node_id)
+    if action.kind is ActionKind.REMOVE:
+        after = others
+    elif action.member_type is None or action.member_type is member.member_type:
+        return f"{action.node_id} is {member.member_type} already"
+    else:
+        after = (*others, msgspec.structs.replace(member, member_type=action.member_type))
+    return _majority_objection(view, tablet, after) or _eviction_objection(view, tablet, action)
+
+
+def _addition_objection(view: View, tablet: TabletRecord, member: Member | None, action: policy.Action) -> str | None:
+    if member is not None:
+        return f"{action.node_id} is a member already"
+    if action.node_id in tablet.barred:
+        return f"{action.node_id} has lost its last op id: it never is a member again under that name"
+    if health_of(view, action.node_id) is not NodeHealth.LIVE:
+        return f"{action.node_id} is not live"
+    if action.member_type not in (MemberType.PRE_VOTER, MemberType.NON_VOTER, None):
+        return f"a member joins as PRE_VOTER or NON_VOTER, not as {action.member_type}"
+    return None
+
+
+def _majority_objection(view: View, tablet: TabletRecord, members: tuple[Member, ...]) -> str | None:
+    voters = [m.node_id for m in members if m.member_type in _VOTING]
+    leader = view.leader_of(tablet.tablet_id)
+    healthy = sum(is_healthy(view, tablet, node_id, leader) for node_id in voters)
+    if healthy > len(voters) // 2:
+        return None
+    return f"{healthy} of {len(voters)} voters would be healthy, which is no majority"
+
+
+def _eviction_objection(view: View, tablet: TabletRecord, action: policy.Action) -> str | None:
+    """Who is taken for dead by this master alone stays: the tablet's leader may well hear it."""
+    leader = view.leader_of(tablet.tablet_id)
+    if action.kind is not ActionKind.REMOVE or leader is None or is_healthy(view, tablet, action.node_id, leader):
+        return None
+    reported = action.node_id in leader[1].unhealthy or action.node_id in tablet.barred
+    return None if reported else f"the leader does not report {action.node_id} as unhealthy"

@@ -1,0 +1,138 @@
+"""The cluster as the policy sees it, kept up to date tablet by tablet: no plan begins with a look at everything.
+
+A tablet's view rests on its record, on what is reported of it, and on how the nodes that it names stand. Who changes
+one of these says so (``touch``), and the view is made anew before the next plan, some thousand in a step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from stelae.protocol.catalog_names import TableState, TabletState
+from stelae.protocol.heartbeats import ReplicaStatus
+from stelae.server.master.core.policy_guards import health_of, is_healthy
+from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.records import TabletRecord
+from stelae.server.master.core.servers import Liveness
+from stelae.spi.consensus import Member, MemberType, Role, TabletConfig
+from stelae.spi.ids import ZERO, IncarnationId, NodeId, TabletId
+from stelae.spi.policy import NodeView, PolicySnapshot, ReplicaView, TabletView
+
+_VOTING = (MemberType.VOTER, MemberType.WITNESS)
+
+
+class _Standing(NamedTuple):
+    """What of a node its tablets' views rest on."""
+
+    dead: bool
+    complete: bool
+    incarnation: IncarnationId
+
+
+class PolicyViews:
+    """Of one leadership.
+
+    Args:
+        tablets: all that there are when it begins.
+    """
+
+    def __init__(self, tablets: Iterable[TabletId]) -> None:
+        self._stale: dict[TabletId, None] = dict.fromkeys(tablets)
+        self._views: dict[TabletId, TabletView] = {}
+        self._on: dict[NodeId, dict[TabletId, None]] = {}
+        self._standings: dict[NodeId, _Standing] = {}
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no view waits to be made anew."""
+        return not self._stale
+
+    def touch(self, tablets: Iterable[TabletId]) -> None:
+        """Something that the views of these rest on may have changed."""
+        self._stale.update(dict.fromkeys(tablets))
+
+    def refresh(self, view: View, count_max: int) -> None:
+        """Make views anew, so many at most; also those of nodes that stand differently than before."""
+        for node_id in sorted({*_known_nodes(view), *self._on}):
+            standing = _standing(view, node_id)
+            if self._standings.get(node_id, standing) != standing:
+                self.touch(self._on.get(node_id, ()))
+            self._standings[node_id] = standing
+        for tablet_id in list(itertools.islice(self._stale, count_max)):
+            del self._stale[tablet_id]
+            self._renew(view, tablet_id)
+
+    def snapshot(self, view: View) -> PolicySnapshot:
+        """Return the cluster as it is; nothing of it changes afterwards. To be asked for when ``is_fresh``."""
+        nodes = {node_id: _node_view(view, node_id) for node_id in _known_nodes(view)}
+        return PolicySnapshot(now_us=view.wall_us, nodes=nodes, tablets=dict(self._views))
+
+    def _renew(self, view: View, tablet_id: TabletId) -> None:
+        before = self._views.pop(tablet_id, None)
+        for replica in before.replicas if before is not None else ():
+            self._on[replica.node_id].pop(tablet_id, None)
+        tablet = view.catalog.tablets.get(tablet_id)
+        table = None if tablet is None else view.catalog.tables[tablet.table_id]
+        if tablet is None or table is None:
+            return
+        new = tablet.state is TabletState.PREPARING and table.state is not TableState.SOFT_DELETED
+        if new or tablet.state is TabletState.RUNNING:
+            made = self._views[tablet_id] = _tablet_view(view, tablet, table.replication_factor)
+            for replica in made.replicas:
+                self._on.setdefault(replica.node_id, {})[tablet_id] = None
+
+
+def _known_nodes(view: View) -> list[NodeId]:
+    return sorted({*view.catalog.servers, *(server.node_id for server in view.servers)})
+
+
+def _standing(view: View, node_id: NodeId) -> _Standing:
+    dead = view.servers.liveness(node_id, view.now_us) is Liveness.DEAD
+    server = view.servers.get(node_id)
+    if server is None:
+        return _Standing(dead, False, IncarnationId(""))
+    return _Standing(dead, server.complete, server.incarnation)
+
+
+def _node_view(view: View, node_id: NodeId) -> NodeView:
+    server, record = view.servers.get(node_id), view.catalog.servers.get(node_id)
+    location = server.location if server is not None else record.location if record is not None else ""
+    health = health_of(view, node_id)
+    if server is None:
+        return NodeView(node_id=node_id, health=health, location=location)
+    load = server.load_ops_per_s
+    return NodeView(
+        node_id=node_id, health=health, location=location, free_bytes=server.free_bytes, load_ops_per_s=load
+    )
+
+
+def _tablet_view(view: View, tablet: TabletRecord, replication_factor: int) -> TabletView:
+    config = tablet.config or TabletConfig(op_id=ZERO, members=())
+    leader = view.leader_of(tablet.tablet_id)
+    statuses = dict(view.servers.holding(tablet.tablet_id))
+    replicas = tuple(
+        ReplicaView(
+            node_id=member.node_id,
+            member_type=member.member_type,
+            role=_role(member, leader, statuses.get(member.node_id)),
+            healthy=is_healthy(view, tablet, member.node_id, leader),
+            size_bytes=0 if member.node_id not in statuses else statuses[member.node_id].size_bytes,
+        )
+        for member in config.members
+    )
+    return TabletView(
+        tablet_id=tablet.tablet_id,
+        replication_factor=replication_factor,
+        config_op_id=config.op_id,
+        replicas=replicas,
+        change_pending=leader is not None and leader[1].change_pending,
+    )
+
+
+def _role(member: Member, leader: tuple[NodeId, ReplicaStatus] | None, status: ReplicaStatus | None) -> Role:
+    if leader is not None and leader[0] == member.node_id:
+        return Role.LEADER
+    if status is not None and status.role is not Role.LEADER:
+        return status.role
+    return Role.FOLLOWER if member.member_type in _VOTING else Role.LEARNER

@@ -1,0 +1,287 @@
+"""The reconciler: from catalog, reports, liveness and time to what the catalog should say and what servers should do.
+
+A pure function of the state, not of events: what a lost message or a dead leader left undone is found again by looking
+(source, *Operations triggered by heartbeats may go unperformed*). It yields *transitions*, which become batches and so
+take the one path of every change, and *actions*, which are idempotent and carry their fences. Actions rest on the
+applied snapshot alone, never on a batch under way.
+
+A tablet that the catalog does not know is left alone, whatever it is: it may be of another cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from stelae.partition.bounds import scheme_of
+from stelae.protocol.actions import Action, AlterSchema, CreateReplica, DeleteReplica, Evicted, Terminal
+from stelae.protocol.catalog_names import TableState, TabletState
+from stelae.protocol.heartbeats import DataState, ReplicaStatus
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.mutations import move_table, move_tablet, table_lock, tablet_lock
+from stelae.server.master.core.records import Record, TableRecord, TabletRecord
+from stelae.server.master.core.servers import Liveness, Servers
+from stelae.server.master.core.states import TableCause, TabletCause
+from stelae.server.master.settings import MasterSettings
+from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.ids import ZERO, NodeId, TabletId
+
+PATIENCE_DOUBLINGS_MAX = 4
+"""How often the time that a tablet has for its first election is doubled, at most."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """All that reconciling may depend on."""
+
+    catalog: Catalog
+    servers: Servers
+    settings: MasterSettings
+    now_us: int  #: Of the clock by which servers are heard.
+    wall_us: int  #: Of the clock whose times are in the catalog.
+
+    def leader_of(self, tablet_id: TabletId) -> tuple[NodeId, ReplicaStatus] | None:
+        """Return the reported leader of the latest term, if its server is not dead."""
+        leading = [
+            (status.term, node_id, status)
+            for node_id, status in self.servers.holding(tablet_id)
+            if status.role is Role.LEADER and self.servers.liveness(node_id, self.now_us) is not Liveness.DEAD
+        ]
+        return max(leading, key=lambda one: one[:2])[1:] if leading else None
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """Records to be put together or not at all, with the locks that they need."""
+
+    puts: tuple[Record, ...]
+    locks: Wanted
+
+
+class Plan:
+    """What reconciling came to, in order."""
+
+    def __init__(self) -> None:
+        self.transitions: list[Transition] = []
+        self.actions: list[Action] = []
+        self.strangers: list[TabletId] = []  #: Reported, and not on record.
+
+    def change_tablet(self, *puts: TabletRecord) -> None:
+        """Put tablets of one table; the table must not change meanwhile."""
+        locks = Wanted(
+            write=tuple(tablet_lock(record.tablet_id) for record in puts), read=(table_lock(puts[0].table_id),)
+        )
+        self.transitions.append(Transition(puts=puts, locks=locks))
+
+
+def reconcile(view: View, tablets: Iterable[TabletId]) -> Plan:
+    """Return what is to be done about tablets that something has happened to.
+
+    Those that were removed a moment ago are looked at as well: their deletion does not wait for a report."""
+    plan = Plan()
+    for tablet_id in tablets:
+        tablet = view.catalog.tablets.get(tablet_id)
+        if tablet is not None and not tablet.terminal:
+            _live_tablet(view, view.catalog.tables[tablet.table_id], tablet, plan)
+        else:
+            _reported(view, tablet_id, plan)
+            if tablet is not None:
+                _delete_unreported(view, tablet, plan)
+    return plan
+
+
+def scan(view: View, tablets: Iterable[TabletId]) -> Plan:
+    """Return what is to be done about tablets that are on record, or that somebody holds, or both."""
+    plan = Plan()
+    for tablet_id in tablets:
+        tablet = view.catalog.tablets.get(tablet_id)
+        if tablet is not None and not tablet.terminal:
+            _live_tablet(view, view.catalog.tables[tablet.table_id], tablet, plan)
+        else:
+            _reported(view, tablet_id, plan)
+    return plan
+
+
+def settle(view: View, table: TableRecord) -> Transition | None:
+    """Return the end of a table's alteration, if all of its tablets have come along."""
+    if table.state is not TableState.ALTERING:
+        return None
+    version = table.newest.version
+    for tablet in view.catalog.live_tablets(table.table_id):
+        leader = view.leader_of(tablet.tablet_id)
+        if tablet.state is not TabletState.RUNNING or leader is None or leader[1].schema_version < version:
+            return None
+    moved = move_table(table, TableCause.SETTLED, view.wall_us)
+    after = msgspec.structs.replace(moved, fully_applied=None)
+    return Transition(puts=(after,), locks=Wanted(write=(table_lock(table.table_id),)))
+
+
+def _reported(view: View, tablet_id: TabletId, plan: Plan) -> None:
+    """A tablet that is not live in the catalog, and that somebody may hold."""
+    tablet = view.catalog.tablets.get(tablet_id)
+    if tablet is None:
+        plan.strangers.append(tablet_id)
+    elif tablet.terminal:
+        for node_id, _ in view.servers.holding(tablet_id):
+            plan.actions.append(_deletion(tablet, node_id))
+
+
+def _delete_unreported(view: View, tablet: TabletRecord, plan: Plan) -> None:
+    """Members on record whose server has not told everything yet (KUDU-1353, third consequence)."""
+    holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
+    for member in tablet.config.members if tablet.config is not None else ():
+        server = view.servers.get(member.node_id)
+        if member.node_id not in holders and (server is None or not server.complete):
+            plan.actions.append(_deletion(tablet, member.node_id))
+
+
+def _deletion(tablet: TabletRecord, node_id: NodeId) -> Action:
+    return DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=Terminal(state=tablet.state))
+
+
+def _live_tablet(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -> None:
+    if tablet.state is TabletState.CREATING:
+        _creating(view, table, tablet, plan)
+    elif tablet.state is TabletState.RUNNING:
+        _running(view, table, tablet, plan)
+
+
+def _creating(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -> None:
+    """A leader reported: it runs. Too late: another one takes its place. Else whoever lacks it gets a nudge."""
+    assert tablet.config is not None
+    newest = _newest_config(view, tablet)
+    if newest.op_id > ZERO or view.leader_of(tablet.tablet_id) is not None:
+        moved = move_tablet(tablet, TabletCause.ELECTED, view.wall_us)
+        plan.change_tablet(msgspec.structs.replace(moved, config=newest, begun=_begun(view, tablet)))
+    elif table.state is TableState.SOFT_DELETED:
+        return
+    elif view.wall_us - tablet.since_us > _patience_us(view, tablet, tablet.config):
+        plan.change_tablet(*_replaced(view, tablet))
+    else:
+        plan.actions += _creations(view, table, tablet, tablet.config)
+
+
+def _patience_us(view: View, tablet: TabletRecord, config: TabletConfig) -> int:
+    """How long a tablet may take to elect its first leader before another one takes its place.
+
+    Servers that are too busy for one would be busier with its successor, which has all of it before it: twice as long
+    with each replacement, and four times where every member has its replica and nothing but an election is missing."""
+    doublings = min(_generation(tablet.tablet_id), PATIENCE_DOUBLINGS_MAX)
+    ready = {node for node, status in view.servers.holding(tablet.tablet_id) if status.data_state is DataState.READY}
+    if all(member.node_id in ready for member in config.members):
+        doublings += 2
+    return view.settings.create_timeout_ms * 1000 << doublings
+
+
+def _creations(view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig) -> Iterator[CreateReplica]:
+    """Have those members make their replica who have not reported one.
+
+    Where the tablet has been before, the fence refuses: an empty replica there could vote against what it has held."""
+    holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
+    for member in config.members:
+        if member.node_id not in holders:
+            yield CreateReplica(
+                node_id=member.node_id,
+                tablet_id=tablet.tablet_id,
+                table_id=table.table_id,
+                config=msgspec.structs.replace(config, op_id=ZERO),
+                schema=table.schema_of(tablet),
+                partition=tablet.partition,
+                consensus=table.consensus,
+                scheme=scheme_of(table.partitioning, tablet.partition),
+            )
+
+
+def _late_creations(
+    view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig
+) -> Iterator[CreateReplica]:
+    """A first member that was away, or missed the request, while the others elected a leader: it still has to begin.
+
+    Only while the first config stands, whose entry is the first of the log: who joins later comes by a copy. Only where
+    no replica has ever been reported, for one that was there and is not has been lost with what it acknowledged. And
+    only on a server that has told everything, so that who is merely starting is not asked in vain."""
+    if config.op_id.index <= 1:
+        for action in _creations(view, table, tablet, config):
+            server = view.servers.get(action.node_id)
+            never = action.node_id not in tablet.begun and action.node_id not in tablet.barred
+            if server is not None and server.complete and never:
+                yield action
+
+
+def _replaced(view: View, tablet: TabletRecord) -> tuple[TabletRecord, TabletRecord]:
+    """The old one and the new one in one batch: no snapshot has a partition without a tablet, or with two.
+
+    The new id is a function of the old one, so that planning it again before the batch is applied draws nothing."""
+    new_id = TabletId(f"{tablet.tablet_id[:32]}-{_generation(tablet.tablet_id) + 1}")
+    fresh = TabletRecord(
+        tablet_id=new_id,
+        table_id=tablet.table_id,
+        state=TabletState.PREPARING,
+        partition=tablet.partition,
+        since_us=view.wall_us,
+        first_schema=tablet.first_schema,
+    )
+    moved = move_tablet(tablet, TabletCause.TIMED_OUT, view.wall_us)
+    return msgspec.structs.replace(moved, replaced_by=new_id), fresh
+
+
+def _generation(tablet_id: TabletId) -> int:
+    _, dash, number = tablet_id.partition("-")
+    return int(number) if dash else 0
+
+
+def _running(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -> None:
+    assert tablet.config is not None
+    newest = _newest_config(view, tablet)
+    barred = _barred(view, tablet)
+    begun = _begun(view, tablet)
+    if newest.op_id > tablet.config.op_id or barred != tablet.barred or begun != tablet.begun:
+        moved = move_tablet(tablet, TabletCause.REPORTED, view.wall_us)
+        plan.change_tablet(msgspec.structs.replace(moved, config=newest, barred=barred, begun=begun))
+    _evict(view, tablet, tablet.config, plan)
+    if table.state is not TableState.SOFT_DELETED:
+        _alter(view, table, tablet, tablet.config, plan)
+        plan.actions += _late_creations(view, table, tablet, tablet.config)
+
+
+def _newest_config(view: View, tablet: TabletRecord) -> TabletConfig:
+    """The committed config of the highest op id, on record or reported by whomever: committed is committed."""
+    known = [status.config for _, status in view.servers.holding(tablet.tablet_id) if status.config is not None]
+    assert tablet.config is not None
+    return max((tablet.config, *known), key=lambda config: config.op_id)
+
+
+def _barred(view: View, tablet: TabletRecord) -> tuple[NodeId, ...]:
+    lost = [node_id for node_id, status in view.servers.holding(tablet.tablet_id) if status.op_id_lost]
+    return tuple(sorted({*tablet.barred, *lost}))
+
+
+def _begun(view: View, tablet: TabletRecord) -> tuple[NodeId, ...]:
+    reported = [node_id for node_id, _ in view.servers.holding(tablet.tablet_id)]
+    return tuple(sorted({*tablet.begun, *reported}))
+
+
+def _evict(view: View, tablet: TabletRecord, config: TabletConfig, plan: Plan) -> None:
+    """Replicas that the config left behind get a tombstone, by compare-and-set.
+
+    One that knows the config on record and is not in it is left alone: it is the newcomer of a change that is not
+    committed yet. What was removed learns no config later than the one before, since no leader sends it any."""
+    for node_id, status in view.servers.holding(tablet.tablet_id):
+        if config.member(node_id) is not None or status.config is None or status.data_state is DataState.COPYING:
+            continue
+        if status.config.op_id < config.op_id:
+            fence = Evicted(config_op_id=config.op_id, seen=status.config.op_id)
+            plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
+
+
+def _alter(view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig, plan: Plan) -> None:
+    """Tell the leader the newest schema; where none is reported yet, every member on record (KUDU-1353)."""
+    version = table.newest.version
+    leader = view.leader_of(tablet.tablet_id)
+    if leader is not None:
+        targets = [leader[0]] if leader[1].schema_version < version else []
+    else:
+        targets = [m.node_id for m in config.members] if table.state is TableState.ALTERING else []
+    for node_id in targets:
+        plan.actions.append(
+            AlterSchema(node_id=node_id, tablet_id=tablet.tablet_id, version=version, schema=table.schema)
+        )

@@ -1,0 +1,173 @@
+"""What a master has heard from tablet servers since it started. None of it is durable, or taken from the catalog.
+
+Liveness is refreshed by every heartbeat, on followers as well: so a master that becomes leader knows at once who lives
+(KUDU-1358). Reports are taken by the leader alone, and belong to one leadership: a new leader asks each server for a
+full one, whatever it knew of it before (KUDU-1374)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from operator import itemgetter
+
+import msgspec
+
+from stelae.protocol.heartbeats import DataState, Heartbeat, ReplicaStatus, Report
+from stelae.server.master.settings import MasterSettings
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
+
+
+class Liveness(StrEnum):
+    """How a server stands with this master."""
+
+    LIVE = "LIVE"
+    SILENT = "SILENT"  #: Not heard for a while, or never yet since this master started.
+    DEAD = "DEAD"
+
+
+class Server:
+    """One server as this master has heard it. Attributes are for reading."""
+
+    def __init__(self, node_id: NodeId) -> None:
+        self.node_id = node_id
+        self.incarnation = IncarnationId("")
+        self.sequence = -1
+        self.heard_us = 0
+        self.address = ""
+        self.location = ""
+        self.free_bytes = 0
+        self.load_ops_per_s = 0.0
+        self.complete = False  #: Whether ``replicas`` is everything that it has.
+        self.version = 0
+        self.replicas: dict[TabletId, ReplicaStatus] = {}
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a report."""
+
+    wants_full: bool
+    acknowledged: int
+    changed: tuple[TabletId, ...] = ()
+
+
+Holders = tuple[tuple[NodeId, ReplicaStatus], ...]
+_NODE = itemgetter(0)
+
+
+class Servers:
+    """All servers that this master has heard of.
+
+    Args:
+        started_us: when this master started, on the clock of all ``now_us`` here.
+    """
+
+    def __init__(self, settings: MasterSettings, started_us: int) -> None:
+        self._settings = settings
+        self._started_us = started_us
+        self._servers: dict[NodeId, Server] = {}
+        self._holders: dict[TabletId, Holders] = {}
+
+    def __iter__(self) -> Iterator[Server]:
+        """In order of node ids."""
+        return iter([self._servers[node_id] for node_id in sorted(self._servers)])
+
+    def get(self, node_id: NodeId) -> Server | None:
+        """Return a server, if it was heard of."""
+        return self._servers.get(node_id)
+
+    def heard(self, heartbeat: Heartbeat, now_us: int) -> bool:
+        """Take from a heartbeat that its sender lives; false if it was overtaken by a later one.
+
+        Incarnation ids of a node rise with each start, so one that is lower than the present one is of a process that
+        has ended, whether this master has heard of that process before or not."""
+        server = self._servers.setdefault(heartbeat.node_id, Server(heartbeat.node_id))
+        if heartbeat.incarnation < server.incarnation:
+            return False
+        if heartbeat.incarnation > server.incarnation:
+            self._forget(server)
+            server.incarnation, server.sequence = heartbeat.incarnation, -1
+        server.heard_us = now_us
+        if heartbeat.sequence <= server.sequence:
+            return False
+        server.sequence = heartbeat.sequence
+        server.address, server.location = heartbeat.address, heartbeat.location
+        server.free_bytes, server.load_ops_per_s = heartbeat.free_bytes, heartbeat.load_ops_per_s
+        return True
+
+    def begin_leadership(self) -> None:
+        """From now on each server is asked for a full report, also one that was complete before."""
+        for server in self._servers.values():
+            self._forget(server)
+
+    def take(self, node_id: NodeId, report: Report | None) -> Taken:
+        """Take a report of a heartbeat that was not overtaken; only the leader does."""
+        server = self._servers[node_id]
+        if report is None:
+            return Taken(wants_full=not server.complete, acknowledged=server.version)
+        if report.full:
+            changed = dict.fromkeys((*server.replicas, *(status.tablet_id for status in report.replicas)))
+            self._forget(server)
+            for status in report.replicas:
+                self._store(server, status)
+            server.complete, server.version = True, report.upto
+        elif server.complete and report.since <= server.version:
+            changed = dict.fromkeys(status.tablet_id for status in report.replicas)
+            for status in report.replicas:
+                self._store(server, status)
+            server.version = max(server.version, report.upto)
+        else:
+            return Taken(wants_full=True, acknowledged=server.version)
+        return Taken(wants_full=False, acknowledged=server.version, changed=tuple(changed))
+
+    def liveness(self, node_id: NodeId, now_us: int) -> Liveness:
+        """How a server stands. "Never heard of" counts from this master's start (``durability.md`` rule 28)."""
+        server = self._servers.get(node_id)
+        since_us = self._started_us if server is None else server.heard_us
+        silent_ms = (now_us - since_us) // 1000
+        if silent_ms > self._settings.server_dead_ms:
+            return Liveness.DEAD
+        if server is None or silent_ms > self._settings.server_silent_ms:
+            return Liveness.SILENT
+        return Liveness.LIVE
+
+    def live_count(self, now_us: int) -> int:
+        """How many servers are LIVE."""
+        return sum(self.liveness(node_id, now_us) is Liveness.LIVE for node_id in self._servers)
+
+    def is_warm(self, now_us: int) -> bool:
+        """Whether this master has been up for so long that it has heard from every live server."""
+        return now_us - self._started_us > self._settings.server_silent_ms * 1000
+
+    def holding(self, tablet_id: TabletId) -> Holders:
+        """Return who has reported to hold a tablet, and what, in order of node ids; tombstones are left out."""
+        return self._holders.get(tablet_id, ())
+
+    def held(self) -> list[TabletId]:
+        """Return every tablet that somebody has reported to hold."""
+        return list(self._holders)
+
+    def _forget(self, server: Server) -> None:
+        """What a server has reported counts no more."""
+        for tablet_id in list(server.replicas):
+            self._remove(server, tablet_id)
+        server.complete, server.version = False, 0
+
+    def _store(self, server: Server, status: ReplicaStatus) -> None:
+        """A tombstone is nothing to remember: of dropped tables they would pile up."""
+        if status.data_state is DataState.DELETED:
+            self._remove(server, status.tablet_id)
+        else:
+            server.replicas[status.tablet_id] = status
+            others = self._without(server.node_id, status.tablet_id)
+            self._holders[status.tablet_id] = tuple(sorted((*others, (server.node_id, status)), key=_NODE))
+
+    def _remove(self, server: Server, tablet_id: TabletId) -> None:
+        if server.replicas.pop(tablet_id, None) is not None:
+            others = self._without(server.node_id, tablet_id)
+            if others:
+                self._holders[tablet_id] = others
+            else:
+                del self._holders[tablet_id]
+
+    def _without(self, node_id: NodeId, tablet_id: TabletId) -> Holders:
+        return tuple(holder for holder in self.holding(tablet_id) if holder[0] != node_id)

@@ -1,0 +1,134 @@
+"""Answers what a node is: its release, its settings, its replicas, and whom of its peers it reaches."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from stelae import __version__
+from stelae.host.node import Node
+from stelae.host.replica import Replica
+from stelae.host.settings import NodeConfig, Picked
+from stelae.lifecycle.loading import TabletLoader
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.node_messages import (
+    NODE,
+    FailedReplica,
+    NodeInfo,
+    NodeRequest,
+    PeerContact,
+    ReplicaFacts,
+    SettingValue,
+)
+from stelae.server.frames import only_frame
+from stelae.server.tserver.replica_stats import ReplicaStats
+from stelae.spi.ids import NodeId
+from stelae.wire.requests import Request
+
+_SECTIONS = ("wire", "log", "clock", "workers", "maintenance")
+_ENGINES = ("wal", "consensus", "store", "policy")
+
+
+class NodeInfoService:
+    """Serves ``NODE``. Made by ``MasterReports``, whose watch it shares."""
+
+    def __init__(self, node: Node, watch: ReplicaStats, location: str) -> None:
+        self._node = node
+        self._watch = watch
+        self._location = location
+        self._settings = flat_settings(node.config)
+
+    def start(self) -> None:
+        """Register the handler; the node's uptime begins."""
+        self._started_us = self._node.turns.now_us()
+        self._node.messenger.serve(NODE, self._serve)
+
+    def _serve(self, request: Request) -> None:
+        decode(only_frame(request), NodeRequest)
+        request.reply([encode(self.describe())])
+
+    def describe(self) -> NodeInfo:
+        """The node as it is now."""
+        node, config = self._node, self._node.config
+        is_master = config.tablet is not None and config.tablet.id == SYSTEM_TABLET
+        listed = config.tablet.members if is_master and config.tablet is not None else config.masters
+        return NodeInfo(
+            node_id=node.node_id,
+            incarnation=node.messenger.identity.incarnation_id,
+            role="master" if is_master else "tserver",
+            version=__version__,
+            cluster_id=config.cluster_id,
+            address=node.address,
+            location=self._location,
+            uptime_ms=(node.turns.now_us() - self._started_us) // 1000,
+            wall_us=node.engines.services.clock.wall_us(),
+            free_bytes=node.free_bytes(),
+            masters=tuple((master.node_id, master.address) for master in listed),
+            peers=self._peers(),
+            replicas=tuple(self._facts(replica) for _, replica in sorted(node.replicas.items())),
+            failed=self._failed(),
+            settings=self._settings,
+        )
+
+    def _peers(self) -> tuple[PeerContact, ...]:
+        """Whoever this node has to reach: its masters, and the other members of its tablets."""
+        node = self._node
+        known: dict[NodeId, str] = {master.node_id: master.address for master in node.config.masters}
+        for replica in node.replicas.values():
+            known |= {member.node_id: member.address for member in replica.status.config.members}
+        known.pop(node.node_id, None)
+        connected = node.messenger.connected
+        return tuple(
+            PeerContact(node_id=peer, address=address, connected=connected(peer) is not None)
+            for peer, address in sorted(known.items())
+        )
+
+    def _facts(self, replica: Replica) -> ReplicaFacts:
+        status, tablet_id = replica.status, replica.tablet_id
+        return ReplicaFacts(
+            tablet_id=tablet_id,
+            table_id=replica.flusher.superblock.table_name,
+            size_bytes=self._watch.size_bytes.get(tablet_id, 0),
+            schema_version=replica.applier.store.schema.version,
+            config=status.config.op_id,
+            members=tuple(member.node_id for member in status.config.members),
+            change_pending=status.config.op_id != status.committed_config.op_id,
+            unhealthy=self._watch.unhealthy.get(tablet_id, ()),
+            copies_needed=tuple(peer.node_id for peer in status.peers if peer.state == "COPY"),
+            log_base=replica.flusher.log_base,
+        )
+
+    def _failed(self) -> tuple[FailedReplica, ...]:
+        source = self._node.tablets
+        lost = source.lost if isinstance(source, TabletLoader) else set()
+        return tuple(
+            FailedReplica(tablet_id=tablet_id, reason=reason, op_id_lost=tablet_id in lost)
+            for tablet_id, reason in sorted(self._node.failed_tablets.items())
+        )
+
+
+def flat_settings(config: NodeConfig) -> dict[str, SettingValue]:
+    """Every setting that a node runs with, as ``section.name``; of engines ``kind.engine.name``."""
+    found: dict[str, SettingValue] = {}
+    for section in _SECTIONS:
+        found |= _flat(section, getattr(config, section))
+    for section, settings in config.extra.items():
+        found |= _flat(section, settings)
+    for kind in _ENGINES:
+        picked: Picked | None = getattr(config, kind)
+        if picked is not None:
+            found[f"engines.{kind}"] = picked.name
+            found |= _flat(f"{kind}.{picked.name}", picked.config)
+    return found
+
+
+def _flat(prefix: str, settings: Any) -> dict[str, SettingValue]:
+    """An engine of somebody else may have settings of any type: those travel as text."""
+    if not dataclasses.is_dataclass(settings):
+        return {}
+    found: dict[str, SettingValue] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        found[f"{prefix}.{field.name}"] = value if isinstance(value, bool | int | float | str) else repr(value)
+    return found

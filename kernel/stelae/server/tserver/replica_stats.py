@@ -1,0 +1,123 @@
+"""What has to be looked up of a node's replicas now and then: how large they are, and whom their leaders do not hear.
+
+Sizes cost a walk through a store's directory, so a replica is measured when its superblock is another one than before:
+files change with it alone. At most ``MEASURING_MAX`` walks wait for the pool at a time."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from stelae.host.node import Node
+from stelae.host.ports import Timer
+from stelae.host.replica import Replica
+from stelae.host.superblock import Superblock
+from stelae.lifecycle.sizes import bytes_below
+from stelae.server.tserver.followers import Followers
+from stelae.server.tserver.settings import TabletServerSettings
+from stelae.spi.consensus import Role
+from stelae.spi.ids import NodeId, TabletId
+
+log = logging.getLogger(__name__)
+
+LOOK_US = 500_000
+"""How often leaders are asked whom they hear."""
+
+SIZE_LOOKS = 4
+"""Sizes are looked at with every fourth look: nothing depends on them at once."""
+
+MEASURING_MAX = 8
+"""Walks that are under way at a time: after a start, scans must not wait behind those of all replicas."""
+
+STEP_BYTES_MIN = 64 << 10
+STEP_PARTS = 8
+"""A size is told anew when it differs by an eighth, and by 64 KiB: else every write would be news to the masters."""
+
+
+class ReplicaStats:
+    """Sizes and unhealthy followers of the replicas of one node, on its event loop."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        settings = node.config.extra.get("tserver") or TabletServerSettings()
+        self._followers = Followers(settings.follower_unhealthy_ms)
+        self._timer: Timer | None = None
+        self._looks = 0
+        self._measured: dict[TabletId, Superblock] = {}
+        self._measuring: set[TabletId] = set()
+        self._file_bytes: dict[TabletId, int] = {}
+        self.size_bytes: dict[TabletId, int] = {}
+        """Of each replica, rounded to what is worth a report: the store's files, and the rows that wait for a flush."""
+        self._changed: set[TabletId] = set()
+        self.unhealthy: dict[TabletId, tuple[NodeId, ...]] = {}
+        """Of each tablet that this node leads and whose followers are not all well."""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._timer = self._node.turns.call_at(self._node.turns.now_us(), self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def take_changed(self) -> set[TabletId]:
+        """Return the tablets of which something has changed here since this was last asked for."""
+        taken, self._changed = self._changed, set()
+        return taken
+
+    def _look(self) -> None:
+        turns, replicas = self._node.turns, self._node.replicas
+        self._timer = turns.call_at(turns.now_us() + LOOK_US, self._look)
+        leading = {tablet_id: replica for tablet_id, replica in replicas.items() if _leads(replica)}
+        self._followers.keep(leading)
+        found = {tablet_id: self._unheard(replica) for tablet_id, replica in leading.items()}
+        before, self.unhealthy = self.unhealthy, {tablet_id: nodes for tablet_id, nodes in found.items() if nodes}
+        self._changed |= {tablet_id for tablet_id, _ in before.items() ^ self.unhealthy.items()}
+        if self._looks % SIZE_LOOKS == 0:
+            for gone in self.size_bytes.keys() - replicas.keys():
+                del self.size_bytes[gone]
+                self._measured.pop(gone, None)
+                self._file_bytes.pop(gone, None)
+            for replica in replicas.values():
+                self._weigh(replica)
+        self._looks += 1
+
+    def _unheard(self, replica: Replica) -> tuple[NodeId, ...]:
+        status, tablet_id = replica.status, replica.tablet_id
+        others = [member.node_id for member in status.config.members if member.node_id != status.node_id]
+        alive = self._node.peers.heartbeats.peers_alive(tablet_id, status.term)
+        return self._followers.leads(tablet_id, status.term, others, alive, self._node.turns.now_us())
+
+    # -- sizes -----------------------------------------------------------------------------------
+
+    def _weigh(self, replica: Replica) -> None:
+        tablet_id, block = replica.tablet_id, replica.flusher.superblock
+        stale = self._measured.get(tablet_id) is not block
+        if stale and tablet_id not in self._measuring and len(self._measuring) < MEASURING_MAX:
+            self._measure(tablet_id, block)
+        found = self._file_bytes.get(tablet_id, 0) + replica.applier.store.memory_bytes()
+        before = self.size_bytes.get(tablet_id)
+        if before is None or abs(found - before) > max(STEP_BYTES_MIN, before // STEP_PARTS):
+            self.size_bytes[tablet_id] = found
+            self._changed.add(tablet_id)
+
+    def _measure(self, tablet_id: TabletId, block: Superblock) -> None:
+        files, place = self._node.files, self._node.layout.data_of(tablet_id)
+        self._measuring.add(tablet_id)
+        work = partial(bytes_below, files, place)
+        self._node.scans.run(f"size/{tablet_id}", work, partial(self._take_size, tablet_id, block))
+
+    def _take_size(self, tablet_id: TabletId, block: Superblock, found: int | Exception) -> None:
+        self._measuring.discard(tablet_id)
+        if tablet_id not in self._node.replicas:
+            return
+        self._measured[tablet_id] = block
+        if isinstance(found, Exception):
+            log.warning("size unknown tablet=%s reason=%s", tablet_id, found)
+        else:
+            self._file_bytes[tablet_id] = found
+
+
+def _leads(replica: Replica) -> bool:
+    return replica.status.role is Role.LEADER and replica.status.serving and not replica.failure

@@ -1,0 +1,154 @@
+"""How clients reach replicas with requests of production's codecs: over the network, so an answer may never come.
+
+Behind the codecs is the server's own code: the write path of the replica, ``Replica.change_schema``, and
+``stelae.server.tserver.snapshots`` for the time of a scan. A request to a node that does not run is lost. Errors cross
+the network as the fields that the messenger sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from stelae.host.hybrid_clock import ClockSettings, HybridClock
+from stelae.host.replica import Replica
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.tablet_messages import ScanRequest
+from stelae.server.tserver.snapshots import choose_time
+from stelae.sim.coverage import Coverage
+from stelae.sim.fact_feed import Facts
+from stelae.sim.invariants import Scanned
+from stelae.sim.network import Network
+from stelae.sim.node import Node
+from stelae.sim.plan import NODES
+from stelae.spi.errors import SchemaMismatch, StelaeError, TooOld, Unavailable
+from stelae.spi.ids import NodeId
+from stelae.spi.scan import Order
+from stelae.spi.schema import Schema
+from stelae.spi.write import WriteReply, decode_request, encode_reply
+from stelae.wire.refusals import error_fields, error_of
+
+Answered: TypeAlias = Callable[[bytes | StelaeError], None]
+TimeAnswered: TypeAlias = Callable[[int | StelaeError], None]
+Serve: TypeAlias = Callable[[Replica], None]
+
+SCAN_ROWS_MAX: Final = 1_000
+"""More than there are keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    clock: ClockSettings
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """What a read uses of its node (``snapshots.ReadNode``)."""
+
+    time: HybridClock
+    config: _Config
+
+
+class Gateway:
+    """The replicas of a run, as requests see them."""
+
+    def __init__(self, nodes: Sequence[Node], node_ids: Sequence[NodeId], network: Network, watch: Facts) -> None:
+        self._nodes = nodes
+        self._network = network
+        self._watch = watch
+        self._coverage: Coverage = watch.coverage
+        self.node_ids = node_ids
+
+    def write(self, client: int, node: int, request: bytes, answered: Answered) -> None:
+        """Send an encoded ``WriteRequest``; ``answered`` gets the encoded reply."""
+
+        def done(result: WriteReply | StelaeError) -> None:
+            answer = encode_reply(result) if isinstance(result, WriteReply) else _over_the_wire(result)
+            self._reply(node, client, lambda: answered(answer))
+
+        self._ask(client, node, "write", lambda replica: replica.write(decode_request(request), done), done)
+
+    def alter(self, client: int, node: int, schema: bytes, answered: Callable[[StelaeError | None], None]) -> None:
+        """Send the next schema; ``answered`` gets ``SchemaMismatch`` when it was refused for good."""
+
+        def done(result: WriteReply | StelaeError) -> None:
+            error = _refusal(result) if isinstance(result, WriteReply) else _over_the_wire(result)
+            self._reply(node, client, lambda: answered(error))
+
+        serve: Serve = lambda replica: replica.change_schema(Schema.from_bytes(schema), done)  # noqa: E731
+        self._ask(client, node, "alter", serve, done)
+
+    def scan(self, client: int, node: int, request: ScanRequest, at_least: int, answered: TimeAnswered) -> None:
+        """Send a scan of all rows; ``answered`` gets the time at which it was read.
+
+        Args:
+            at_least: what the reader must see is at or below this time.
+        """
+        data = encode(request)
+
+        def refused(error: StelaeError) -> None:
+            self._reply(node, client, lambda: answered(_over_the_wire(error)))
+
+        def serve(replica: Replica) -> None:
+            scan = decode(data, ScanRequest)
+
+            def chosen(at: int | StelaeError) -> None:
+                found = at if isinstance(at, StelaeError) else self._read(node, replica, scan, at, at_least)
+                if isinstance(found, StelaeError):
+                    refused(found)
+                else:
+                    self._reply(node, client, lambda: answered(found))
+
+            running = self._nodes[node].running
+            if running is not None:
+                choose_time(_Home(running.clock, _Config(ClockSettings())), replica, scan, chosen)
+
+        self._ask(client, node, "scan", serve, refused)
+
+    def _read(self, node: int, replica: Replica, scan: ScanRequest, at: int, at_least: int) -> int | StelaeError:
+        """Read all rows as of a time that was chosen, and show them to the watch."""
+        view, store = self._nodes[node].view, replica.applier.store
+        floor, schema = view.floor, store.schema
+        rows = []
+        try:
+            with store.scan(scan.spec, at) as cursor:
+                while (batch := cursor.next_batch(SCAN_ROWS_MAX)) is not None:
+                    rows += batch.to_rows()
+        except TooOld as error:
+            self._coverage.hit("scan.too_old")
+            self._watch.scanned(view, Scanned(at, floor, None, error.floor))
+            return error
+        if scan.spec.order is Order.KEY_DESCENDING:
+            rows.reverse()
+        self._coverage.hit(f"scan.{_kind(scan, at, replica)}")
+        self._watch.scanned(view, Scanned(at, floor, tuple(rows), schema=schema, at_least=at_least))
+        return at
+
+    def _ask(self, client: int, node: int, label: str, serve: Serve, refuse: Callable[[StelaeError], None]) -> None:
+        def arrived() -> None:
+            replica = self._nodes[node].replica
+            if replica is None:
+                refuse(Unavailable("the replica has failed"))
+            else:
+                serve(replica)
+
+        self._network.send((NODES + client, node), label, lambda: self._nodes[node].run(arrived))
+
+    def _reply(self, node: int, client: int, deliver: Callable[[], None]) -> None:
+        self._network.send((node, NODES + client), "reply", deliver)
+
+
+def _kind(scan: ScanRequest, at: int, replica: Replica) -> str:
+    """Name the case of ``snapshots`` by which a scan was served."""
+    if scan.at is None:
+        return "linearizable" if scan.at_least is None else "fresh"
+    return "settled" if at <= replica.applier.timestamp else "led"
+
+
+def _refusal(reply: WriteReply) -> StelaeError | None:
+    (answer,) = reply.answers
+    return SchemaMismatch(answer.result.detail) if answer.result.refusal else None
+
+
+def _over_the_wire(error: StelaeError) -> StelaeError:
+    return error_of(error_fields(error))

@@ -1,0 +1,261 @@
+"""The watch: shows every fact to the invariants that care, then lets the world follow.
+
+The first violation stands; whoever runs the simulation stops at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from stelae.host.superblock import Superblock
+from stelae.sim.coverage import Coverage
+from stelae.sim.history import SCHEMA, Answer, Operation
+from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Scanned, Violation
+from stelae.sim.log_model import LogModel
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.stale import Told
+from stelae.sim.table import Cells
+from stelae.sim.world import Needs, NodeView, World
+from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.schema import Schema
+from stelae.spi.wal import Append, Durable, LogState, Outcome
+
+Hook = Callable[..., None]
+
+
+class Facts:
+    """All invariants of one run over one world.
+
+    Attributes:
+        violation: the first one, if any.
+        leader_elected: called with the position of a node that has won an election.
+        leader_serves: called with the position of a node that begins to serve as leader.
+        applied_ahead: called with the position of a node that has applied what its log does not hold durably.
+    """
+
+    def __init__(self, world: World, scheduler: Scheduler, coverage: Coverage) -> None:
+        self.world = world
+        self.coverage = coverage
+        self.violation: Violation | None = None
+        self.leader_elected: Callable[[int], None] = _nobody_listens
+        self.leader_serves: Callable[[int], None] = _nobody_listens
+        self.applied_ahead: Callable[[int], None] = _nobody_listens
+        self._scheduler = scheduler
+        self._invariants = [make(world, self.report) for make in INVARIANTS]
+        self._on_restart = self._hooks("on_restart")
+        self._on_ready = self._hooks("on_ready")
+        self._on_status = self._hooks("on_status")
+        self._on_sent = self._hooks("on_sent")
+        self._on_read = self._hooks("on_read")
+        self._on_stale = self._hooks("on_stale")
+        self._on_trusted_again = self._hooks("on_trusted_again")
+        self._on_recovered = self._hooks("on_recovered")
+        self._on_wal = self._hooks("on_wal")
+        self._on_applied = self._hooks("on_applied")
+        self._on_invoked = self._hooks("on_invoked")
+        self._on_answered = self._hooks("on_answered")
+        self._on_collect = self._hooks("on_collect")
+        self._on_store_opened = self._hooks("on_store_opened")
+        self._on_proposed = self._hooks("on_proposed")
+        self._on_saved = self._hooks("on_saved")
+        self._on_missing = self._hooks("on_missing")
+        self._on_checksum = self._hooks("on_checksum")
+        self._on_changed = self._hooks("on_changed")
+        self._on_scanned = self._hooks("on_scanned")
+        self._on_schema = self._hooks("on_schema")
+        self._on_altered = self._hooks("on_altered")
+
+    def report(self, invariant: str, detail: str) -> None:
+        """Keep a violation, unless there is an earlier one."""
+        if self.violation is None:
+            at_us = self._scheduler.now_us
+            self.violation = Violation(invariant=invariant, detail=detail, at_us=at_us)
+
+    def restarted(
+        self, node: NodeView, hard_state: HardState, log: LogView, commit: int, committed_config: TabletConfig
+    ) -> None:
+        """A core was made from what the disk gave back."""
+        for hook in self._on_restart:
+            hook(node, hard_state, log, commit)
+        node.restore(hard_state, log, committed_config)
+        node.commit = commit
+
+    def ready(self, node: NodeView, ready: Ready) -> None:
+        """A core gave out effects."""
+        self._count(ready)
+        for hook in self._on_ready:
+            hook(node, ready)
+        node.follow(ready, _configs(ready))
+        if ready.commit is not None:
+            self._committed(node, ready)
+
+    def status(self, node: NodeView, status: Status) -> None:
+        """A core's snapshot, taken after its effects."""
+        before, node.status = node.status, status
+        if before is None or before.role is not status.role or before.term != status.term:
+            origin = before.role if before is not None else "START"
+            self.coverage.hit(f"role.{origin}>{status.role}")
+            self._scheduler.note(f"{node.position} {status.role} {status.term}")
+            if status.role is Role.LEADER:
+                self.leader_elected(node.position)
+        for hook in self._on_status:
+            hook(node, before, status)
+        if status.serving and status.role is Role.LEADER:
+            served = before is not None and before.serving and before.role is Role.LEADER
+            if not served:
+                self.leader_serves(node.position)
+
+    def sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+        """A message goes on the wire."""
+        for hook in self._on_sent:
+            hook(node, outbound, needs)
+        node.expose(needs.hard_state)
+
+    def read(self, node: NodeView, token: int) -> None:
+        """A core was asked for a read index."""
+        for hook in self._on_read:
+            hook(node, token)
+
+    def stale(self, node: NodeView, told: Told) -> None:
+        """A copy of a core was told something of an older term."""
+        self.coverage.hit(f"stale.{told.what}")
+        for hook in self._on_stale:
+            hook(node, told)
+
+    def trusted_again(self, node: NodeView, operation: str, path: str) -> None:
+        """A file was used whose sync had failed."""
+        for hook in self._on_trusted_again:
+            hook(node, operation, path)
+
+    def recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
+        """A log engine has opened a log."""
+        for hook in self._on_recovered:
+            hook(node, log, state, found, model)
+
+    def wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
+        """The replicated log of a node has answered."""
+        for hook in self._on_wal:
+            hook(node, append, outcome)
+        if isinstance(outcome, Durable):
+            node.persisted(append.replace_from, append.entries)
+
+    def applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+        """A replica has applied an entry."""
+        entry = self.world.entries.get(op_id)
+        self.world.agreed.applied(op_id, entry.timestamp if entry is not None else 0, requests)
+        for hook in self._on_applied:
+            hook(node, op_id, requests)
+        if not self.world.holds(node, op_id):
+            self.applied_ahead(node.position)
+
+    def invoked(self, operation: Operation) -> None:
+        """A client has begun an operation."""
+        self.world.agreed.invoked(operation)
+        for hook in self._on_invoked:
+            hook(operation)
+
+    def answered(self, operation: Operation, answer: Answer) -> None:
+        """A client has an answer."""
+        for hook in self._on_answered:
+            hook(operation, answer)
+
+    def collect(self, node: NodeView, log: LogId, upto: int) -> None:
+        """The replicated log of a node is about to be collected."""
+        for hook in self._on_collect:
+            hook(node, log, upto)
+
+    def store_opened(self, node: NodeView, flushed: OpId) -> None:
+        """A store was opened."""
+        for hook in self._on_store_opened:
+            hook(node, flushed)
+        node.flushed = flushed
+        node.floor = 0
+
+    def proposed(self, node: NodeView, flushed: OpId) -> None:
+        """A store has proposed an edit."""
+        for hook in self._on_proposed:
+            hook(node, flushed)
+
+    def saved(self, node: NodeView, block: Superblock, unsynced: Sequence[str]) -> None:
+        """A superblock is durable."""
+        for hook in self._on_saved:
+            hook(node, block, unsynced)
+        node.flushed = block.flushed
+        node.edits += 1
+        self._scheduler.note(f"{node.position} {block.flushed} {block.manifest.hex()}")
+
+    def missing(self, node: NodeView, names: Sequence[str]) -> None:
+        """Files of the durable superblock are gone."""
+        for hook in self._on_missing:
+            hook(node, names)
+
+    def checksum(self, node: NodeView, engine: str, index: int, checksum: str, schema: Schema = SCHEMA) -> None:
+        """A store has said what its rows come to as of an entry."""
+        for hook in self._on_checksum:
+            hook(node, engine, index, checksum, schema)
+
+    def changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema = SCHEMA) -> None:
+        """A store has said what an entry changed."""
+        for hook in self._on_changed:
+            hook(node, op_id, rows, schema)
+
+    def schema_applied(self, node: NodeView, op_id: OpId, schema: Schema) -> None:
+        """A replica is about to apply a schema change."""
+        for hook in self._on_schema:
+            hook(node, op_id, schema)
+        self.world.agreed.schema_applied(op_id, schema)
+
+    def altered(self, schema: Schema, *, taken: bool) -> None:
+        """Whoever asked for a schema change has its answer."""
+        for hook in self._on_altered:
+            hook(schema, taken=taken)
+
+    def floor_raised(self, node: NodeView, floor: int) -> None:
+        """A store was told a history floor."""
+        node.floor = max(node.floor, floor)
+        node.floor_max = max(node.floor_max, floor)
+
+    def scanned(self, node: NodeView, scanned: Scanned) -> None:
+        """A replica was read in its past."""
+        for hook in self._on_scanned:
+            hook(node, scanned)
+
+    def expected_rows(self) -> dict[int, Cells]:
+        """Cells by key as the agreed writes leave them."""
+        return self.world.agreed.rows()
+
+    def at_end(self) -> None:
+        """The run is over, healed and quiet."""
+        for invariant in self._invariants:
+            invariant.at_end()
+
+    def _hooks(self, name: str) -> list[Hook]:
+        """The bound hooks of that name that some invariant overrides."""
+        default: Any = getattr(Invariant, name)
+        return [
+            getattr(invariant, name) for invariant in self._invariants if getattr(type(invariant), name) is not default
+        ]
+
+    def _count(self, ready: Ready) -> None:
+        for field in ready.__struct_fields__:
+            value = getattr(ready, field)
+            if value is not None and value != ():
+                self.coverage.hit(f"ready.{field}")
+
+    def _committed(self, node: NodeView, ready: Ready) -> None:
+        """Only now does the view have the entries that this Ready appended and committed."""
+        assert ready.commit is not None
+        node.commit = max(node.commit, ready.commit)
+        self.world.learn_commit(node, ready.commit)
+
+
+def _nobody_listens(_position: int) -> None:
+    """Until a run says who wants to know."""
+
+
+def _configs(ready: Ready) -> list[TabletConfig]:
+    if ready.append is None:
+        return []
+    return [decode_config(e) for e in ready.append.entries if e.kind is EntryKind.CONFIG]

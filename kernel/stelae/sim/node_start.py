@@ -1,0 +1,347 @@
+"""From a formatted disk to a running node, with the steps and the code of production.
+
+Only what production does with threads and sockets is done otherwise. A start happens at one instant
+of virtual time; power may still be lost within it, at any disk operation."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stelae.host.assembly import Engines, ReplicaLimits, assemble
+from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
+from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
+from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
+from stelae.host.layout import Layout
+from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.peer_codec import PeerCodec
+from stelae.host.peers import PeerTraffic
+from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
+from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.bootstrap import recover
+from stelae.server.bounds import batcher_of
+from stelae.sim.clock import VirtualClock
+from stelae.sim.coverage import Coverage
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.draw import chance, stream
+from stelae.sim.engines import SimEngines
+from stelae.sim.fact_feed import Facts
+from stelae.sim.history import SCHEMA
+from stelae.sim.log_model import LogModel
+from stelae.sim.network import Network
+from stelae.sim.peers import Parcel, WatchedNetwork, Wire
+from stelae.sim.process import Call, Process, Span, VirtualLogDriver, VirtualPool, VirtualReader
+from stelae.sim.profile import Profile
+from stelae.sim.scratch_log import SCRIBE_LOG, ScratchLogWriter
+from stelae.sim.services import CountedMetrics, VirtualWorkers
+from stelae.sim.snapshot_reader import SnapshotReader
+from stelae.sim.store_files import StoreFiles, WatchedSuperblock
+from stelae.sim.tap_core import CoreTap, tapped
+from stelae.sim.tap_store import tapped_store
+from stelae.sim.tap_wal import WalTap
+from stelae.sim.upkeep import maintenance_of
+from stelae.sim.world import NodeView
+from stelae.spi.consensus import HardState, Member, TabletConfig
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ZERO, ClusterId, IncarnationId, LogId, NodeId, TabletId
+from stelae.spi.services import EngineServices
+
+CLUSTER = ClusterId("simulated")
+TABLET = TabletId("tablet")
+LAYOUT = Layout("/node")
+STORE = f"{LAYOUT.data}/{TABLET}"
+CACHE_BYTES_MAX = 4_096
+"""Small, so that replication and apply also read the log."""
+FAR_BOUND = 1 << 40
+"""More than any run writes: bytes are counted, and a log is kept as if there were no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all nodes of a run share."""
+
+    seed: int
+    profile: Profile
+    engines: SimEngines
+    network: Network
+    coverage: Coverage
+    watch: Facts
+    node_ids: Sequence[NodeId]
+    arrive: Callable[[int, Parcel], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """How long disk work takes just now."""
+
+    sync_us: Callable[[], Span]
+    metadata_us: Callable[[], Span]
+    apply_us: Callable[[], Span]
+    read_us: Callable[[], Span]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """One running node."""
+
+    process: Process
+    wire: Wire
+    clock: HybridClock
+    replica: Replica
+    scribe: ScratchLogWriter
+    historian: SnapshotReader
+
+
+def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> None:
+    """Make a disk the home of a node with one empty tablet, as the format command does."""
+    position = around.node_ids.index(node_id)
+    instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=around.profile.logs[position])
+    format_directory(disk, LAYOUT, instance)
+    members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in around.node_ids)
+    config = TabletConfig(op_id=ZERO, members=members)
+    ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
+    store = around.profile.store.engines[position]
+    block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
+    SuperblockFile(disk, LAYOUT, TABLET).save(block)
+
+
+FAST_SHARE = 0.3
+"""Of the starts of nodes that have ``[log] fast = true``. A node may have it at one start and not at the next."""
+
+
+class Boot:
+    """One start of one node.
+
+    Args:
+        number: how many starts the node has had; draws depend on it.
+        models: what the node's logs must hold.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        node: NodeView,
+        number: int,
+        disk: VirtualDisk,
+        clock: VirtualClock,
+        process: Process,
+        models: dict[LogId, LogModel],
+        spans: Spans,
+    ) -> None:
+        self._around = around
+        self._node = node
+        self._number = number
+        self._disk = disk
+        self._clock = clock
+        self._process = process
+        self._models = models
+        self._spans = spans
+        self._metrics = CountedMetrics(around.coverage)
+        self._node_id = around.node_ids[node.position]
+        self._pool = VirtualPool(process, self._rng("pool"), "pool", spans.metadata_us)
+
+    def run(self, observer: ReplicaObserver) -> Running:
+        """Recover everything and start.
+
+        Raises:
+            StorageError: the disk does not allow it now, or what is on it is not usable.
+            PowerLost: power went while starting.
+        """
+        lock_directory(self._disk, LAYOUT, pid=self._number)
+        wal_engine = self._around.profile.logs[self._node.position]
+        InstanceFile(self._disk, LAYOUT).start(cluster=CLUSTER, wal_engine=wal_engine)
+        hybrid = self._hybrid_clock()
+        fast = chance(self._rng("fast"), FAST_SHARE)
+        wal = self._open_wal(fast)
+        process, spans = self._process, self._spans
+        driver = VirtualLogDriver(process, wal, self._rng("wal"), spans.sync_us, fast=fast, writer=self._writer)
+        codec = PeerCodec(self._around.engines.consensus.message_types)
+        traffic = PeerTraffic(codec, process, self._metrics, self._beat_interval_us)
+        wire = self._wire(hybrid)
+        replica = self._replica(wal, driver.writer, traffic, hybrid, observer)
+        traffic.add(replica)
+        wire.traffic = traffic
+        traffic.start(wire)
+        replica.start()
+        maintenance_of(process, hybrid, replica, self._around.profile).start()
+        return Running(
+            process=process,
+            wire=wire,
+            clock=hybrid,
+            replica=replica,
+            scribe=self._scribe(wal, driver.writer),
+            historian=self._historian(replica),
+        )
+
+    @property
+    def _beat_interval_us(self) -> int:
+        return self._around.profile.election_timeout_ms * 1_000 // 5
+
+    def _rng(self, name: str) -> random.Random:
+        return stream(self._around.seed, f"node/{self._node.position}/{self._number}/{name}")
+
+    def _hybrid_clock(self) -> HybridClock:
+        settings = ClockSettings()
+        stored = load_ceiling(self._disk, LAYOUT)
+        ceiling = first_ceiling(stored, self._clock, settings)
+        save_ceiling(self._disk, LAYOUT, ceiling)
+
+        def save(wanted: int, done: Callable[[object], None]) -> None:
+            self._pool.run("clock", lambda: save_ceiling(self._disk, LAYOUT, wanted), done)
+
+        return HybridClock(self._clock, settings=settings, stored=stored, ceiling=ceiling, save=save)
+
+    def _services(self) -> EngineServices:
+        workers = VirtualPool(self._process, self._rng("workers"), "worker", self._spans.sync_us)
+        return EngineServices(self._disk, self._clock, self._metrics, VirtualWorkers(workers))
+
+    def _open_wal(self, fast: bool) -> WalTap:
+        around = self._around
+        name = around.profile.logs[self._node.position]
+        around.watch.coverage.hit(f"log.{name}")
+        config = around.engines.wal_config(name, around.profile)
+        engine = around.engines.wals[name]
+        if fast and (chosen := engine.fast()) is not None:
+            around.watch.coverage.hit(f"log.fast.{name}")
+            engine = chosen
+        inner = engine.open(LAYOUT.wals, config, self._services())
+        tap = WalTap(inner, self._node, around.watch, self._models, TABLET)
+        for log in (LogId(TABLET, 1), SCRIBE_LOG):
+            if log not in tap.logs():
+                tap.create(log, ZERO)
+        return tap
+
+    def _writer(self, wake: Call, post: Callable[[list[Completion]], None]) -> LogWriter:
+        return LogWriter(
+            lock=contextlib.nullcontext(),
+            wake=wake,
+            post=post,
+            queue_bytes_max=self._around.profile.queue_bytes_max,
+            group_bytes_max=1 << 20,
+        )
+
+    def _wire(self, hybrid: HybridClock) -> Wire:
+        return Wire(
+            position=self._node.position,
+            node_ids=self._around.node_ids,
+            incarnation_id=IncarnationId(f"{self._number:016x}"),
+            process=self._process,
+            network=self._around.network,
+            clock=hybrid,
+            coverage=self._around.coverage,
+            arrive=self._around.arrive,
+        )
+
+    def _replica(
+        self, wal: WalTap, writer: LogWriter, traffic: PeerTraffic, hybrid: HybridClock, observer: ReplicaObserver
+    ) -> Replica:
+        record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
+        files = StoreFiles(self._disk, STORE, self._node, self._around.watch)
+        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, files.saved)
+        block = superblock_file.load()
+        engines, cores = self._engines(wal, block.store_engine, files)
+        recovered = recover(block, record, engines, STORE)
+        network = WatchedNetwork(traffic, self._node, self._around.watch, cores)
+        return assemble(
+            recovered,
+            engines,
+            self._ports(wal, writer, network, traffic, hybrid, observer),
+            node_id=self._node_id,
+            superblock_file=superblock_file,
+            limits=ReplicaLimits(
+                cache_bytes_max=CACHE_BYTES_MAX,
+                range_bytes_max=self._around.profile.append_bytes_max,
+                flush_bytes=self._around.profile.store.flush_bytes,
+                memory_bytes_max=self._around.profile.store.memory_bytes_max,
+                lagging_peer_bytes_max=FAR_BOUND if chance(self._rng("bound"), 0.5) else 0,
+            ),
+            rng=self._rng("core"),
+        )
+
+    def _engines(self, wal: WalTap, store: str, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
+        """Return the engines with their taps, and the list that will hold the core."""
+        around, chosen = self._around, self._around.engines
+        consensus, cores = tapped(chosen.consensus, self._node, around.watch)
+        inline = around.profile.apply_inline
+        engines = Engines(
+            wal=wal,
+            consensus=consensus,
+            consensus_config=chosen.consensus_config(around.profile),
+            store=tapped_store(chosen.stores[store], self._node, around.watch, files, inline=inline),
+            store_config=chosen.store_config(store, around.profile),
+            services=self._services(),
+        )
+        return engines, cores
+
+    def _ports(
+        self,
+        wal: WalTap,
+        writer: LogWriter,
+        network: WatchedNetwork,
+        traffic: PeerTraffic,
+        hybrid: HybridClock,
+        observer: ReplicaObserver,
+    ) -> ReplicaPorts:
+        process, spans = self._process, self._spans
+        hard_states = HardStateWriter(self._disk, LAYOUT, self._pool)
+        reads = VirtualPool(process, self._rng("reads"), "read", spans.read_us)
+        return ReplicaPorts(
+            turns=process,
+            writer=writer,
+            reader=VirtualReader(wal, reads),
+            hard_states=WatchedHardStates(hard_states, self._node),
+            network=network,
+            batcher=batcher_of,
+            heartbeats=traffic.heartbeats,
+            time=hybrid,
+            pool=VirtualPool(process, self._rng("apply"), "apply", spans.apply_us),
+            metadata_pool=self._pool,
+            metrics=self._metrics,
+            observer=observer,
+        )
+
+    def _scribe(self, wal: WalTap, writer: LogWriter) -> ScratchLogWriter:
+        state = wal.logs()[SCRIBE_LOG]
+        writer.open_log(SCRIBE_LOG, state.last)
+        floor = self._models[SCRIBE_LOG].collectable
+        rng = self._rng("scribe")
+        scribe = ScratchLogWriter(self._process, writer, rng, self._around.coverage, state.last, floor)
+        scribe.start()
+        return scribe
+
+    def _historian(self, replica: Replica) -> SnapshotReader:
+        around = self._around
+        historian = SnapshotReader(
+            self._process, replica, self._node, around.watch, self._rng("historian"), around.coverage
+        )
+        historian.start()
+        return historian
+
+
+class WatchedHardStates:
+    """The ``HardStates`` of a replica: what was saved is noted when its saving is reported."""
+
+    def __init__(self, inner: HardStateWriter, node: NodeView) -> None:
+        self._inner = inner
+        self._node = node
+
+    def save(
+        self,
+        tablet_id: TabletId,
+        hard_state: HardState,
+        committed_config: TabletConfig,
+        done: Callable[[StelaeError | None], None],
+    ) -> None:
+        """Save as ``inner`` does."""
+
+        def finished(error: StelaeError | None) -> None:
+            if error is None:
+                self._node.saved = hard_state
+            done(error)
+
+        self._inner.save(tablet_id, hard_state, committed_config, finished)
+
+
+__all__ = ["LAYOUT", "TABLET", "Boot", "Running", "Spans", "Surroundings", "format_node"]

@@ -1,0 +1,120 @@
+"""A reader of snapshots, on whichever replica answers: settled ones, led ones, fresh ones and linearizable ones.
+
+It asks for a time that it was told before, for one about now, for one just above an acknowledged write, for anything
+at or above what its writer was told, and for the present. Which replica may serve each of these, and when, is decided
+by ``stelae.server.tserver.snapshots``; that what is served is right is judged by the invariants."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from stelae.host.hybrid_clock import timestamp
+from stelae.protocol.tablet_messages import ScanRequest
+from stelae.sim.client_gateway import Gateway
+from stelae.sim.clock import EPOCH_US
+from stelae.sim.draw import below, between, chance, pick, skewed
+from stelae.sim.node_start import TABLET
+from stelae.sim.plan import NODES
+from stelae.sim.workload import Surroundings
+from stelae.sim.writing import Writer
+from stelae.spi.errors import NotLeader, StelaeError
+from stelae.spi.ids import NodeId
+from stelae.spi.scan import Order, ScanSpec
+
+FIRST_NUMBER: Final = 70
+"""Place on the network of the first reader, behind the writers."""
+
+PAUSE_US: Final = (20_000, 900_000)
+TIMES_MAX: Final = 8
+"""Times of earlier scans that are remembered, to be read again."""
+
+AHEAD_US: Final = 20_000
+"""How far beyond true time most scans may ask; node clocks are off by more."""
+
+EARLY: Final = 0.3
+EARLY_US: Final = 3_000_000
+"""Share of the scans about now that may ask for a time so far beyond. A node refuses them, unless it gets them late: a
+node that was paused may answer them when it goes on."""
+
+PROBED_AGAIN_US: Final = (100_000, 500_000)
+BEHIND_US: Final = 200_000
+
+
+class Reader:
+    """One reader.
+
+    Args:
+        writer: whose writes its fresh reads must see.
+    """
+
+    def __init__(self, around: Surroundings, front: Gateway, writer: Writer, number: int, rng: random.Random) -> None:
+        self._around = around
+        self._front = front
+        self._writer = writer
+        self._place = FIRST_NUMBER + number
+        self._name = f"reader-{number}"
+        self._rng = rng
+        self._target = below(rng, NODES)
+        self._times: list[int] = []
+        self.stopping = False
+
+    @property
+    def idle(self) -> bool:
+        """True: reads have no effect and may be given up."""
+        return True
+
+    def start(self) -> None:
+        """Begin to act, now and then, until ``stopping``."""
+        self._around.scheduler.after(skewed(self._rng, *PAUSE_US), f"{self._name}.act", self._act)
+
+    def leader_serves(self, position: int) -> None:
+        """Read about now from a new leader, and from any node that still believes to lead."""
+        if not self.stopping:
+            at = self._about_now()
+            for node in range(NODES):
+                if node == position or chance(self._rng, 0.5):
+                    self._scan(node, at=at)
+
+    def probe(self, node: int, at: int) -> None:
+        """Read at a time from a node that believes to lead: now, and once more when its clock may have passed it."""
+        self._scan(node, at=at)
+        label = f"{self._name}.probe"
+        self._around.scheduler.after(between(self._rng, *PROBED_AGAIN_US), label, lambda: self._scan(node, at=at))
+
+    def _act(self) -> None:
+        if self.stopping:
+            return
+        if chance(self._rng, 0.4):
+            self._target = below(self._rng, NODES)
+        share = self._rng.random()
+        if share < 0.2 and self._times:
+            self._scan(self._target, at=pick(self._rng, self._times))
+        elif share < 0.55:
+            self._scan(self._target, at=self._about_now())
+        elif share < 0.8:
+            self._scan(self._target, at_least=self._writer.timestamp)
+        elif share < 0.9:
+            self._scan(self._target, at=self._around.history.timestamp_max + 1)
+        else:
+            self._scan(self._target)
+        self.start()
+
+    def _scan(self, node: int, *, at: int | None = None, at_least: int | None = None) -> None:
+        spec = ScanSpec(order=pick(self._rng, (Order.KEY, Order.KEY_DESCENDING)))
+        request = ScanRequest(TABLET, spec, at, at_least=at_least)
+        # A linearizable scan sees every write that was acknowledged before it began.
+        must_see = at_least or 0 if at is not None or at_least is not None else self._around.history.timestamp_max
+
+        def answered(result: int | StelaeError) -> None:
+            if isinstance(result, int):
+                self._times = [*self._times, result][-TIMES_MAX:]
+            elif isinstance(result, NotLeader) and result.leader is not None:
+                self._target = self._front.node_ids.index(NodeId(result.leader))
+
+        self._front.scan(self._place, node, request, must_see, answered)
+
+    def _about_now(self) -> int:
+        now_us = EPOCH_US + self._around.scheduler.now_us
+        ahead_us = EARLY_US if chance(self._rng, EARLY) else AHEAD_US
+        return timestamp(now_us + between(self._rng, -BEHIND_US, ahead_us))

@@ -1,0 +1,117 @@
+"""A second log on each node, written by nobody but its scribe.
+
+The replicated log of a tablet is seldom replaced far back and never collected while its store is
+rebuilt from it. The scribe does both all the time, through the same log writer and engine and in
+the same groups, so that every crash also judges replaced suffixes, bases and recycled space."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from stelae.host.log_writer import LogWriter
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import between, chance, skewed
+from stelae.sim.process import Process
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import LogId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.wal import Failed, Outcome
+
+SCRIBE_LOG: Final = LogId(TabletId("scribe"), 1)
+
+PAUSE_US = (20_000, 500_000)
+REPAIR_US = 300_000
+ENTRIES_MAX = 4
+BODY_BYTES_MAX = 600
+IN_FLIGHT_MAX = 3
+
+
+class ScratchLogWriter:
+    """Writes, replaces and collects at random for as long as its process lives.
+
+    Args:
+        last: op id of the last entry, as the engine found it.
+        floor: highest index that was ever allowed to be collected: it is never replaced.
+    """
+
+    def __init__(
+        self, process: Process, writer: LogWriter, rng: random.Random, coverage: Coverage, last: OpId, floor: int
+    ) -> None:
+        self._process = process
+        self._writer = writer
+        self._rng = rng
+        self._coverage = coverage
+        self._floor = floor
+        self._last = last
+        self._terms = last.term + 1
+        self._in_flight = 0
+        self._broken = False
+        self.stopping = False
+
+    def start(self) -> None:
+        """Act now and then until ``stopping``."""
+        self._process.schedule(skewed(self._rng, *PAUSE_US), "scribe", self._act)
+
+    def _act(self) -> None:
+        if self.stopping:
+            return
+        if not self._broken and self._in_flight < IN_FLIGHT_MAX:
+            share = self._rng.random()
+            if share < 0.15 and self._in_flight == 0:
+                self._collect()
+            else:
+                self._append(replace=share < 0.4)
+        self.start()
+
+    def _append(self, *, replace: bool) -> None:
+        first, replace_from = self._last.index + 1, None
+        if replace and self._last.index > self._floor:
+            first = replace_from = between(self._rng, self._floor + 1, self._last.index)
+            self._coverage.hit("scribe.replaced")
+        if replace_from is not None or chance(self._rng, 0.1):
+            self._terms += 1
+        entries = tuple(
+            self._entry(OpId(self._terms, first + offset)) for offset in range(between(self._rng, 1, ENTRIES_MAX))
+        )
+        size_bytes = sum(entry.size_bytes for entry in entries)
+        try:
+            slot = self._writer.reserve(SCRIBE_LOG, size_bytes)
+        except StelaeError:
+            self._coverage.hit("scribe.refused")
+            return
+        self._last = entries[-1].op_id
+        self._in_flight += 1
+        self._writer.append_async(slot, entries, replace_from=replace_from, done=self._appended)
+
+    def _entry(self, op_id: OpId) -> Entry:
+        body = bytes(self._rng.getrandbits(8) for _ in range(8))
+        body *= skewed(self._rng, 0, BODY_BYTES_MAX // 8)
+        return Entry(op_id, EntryKind.WRITE, op_id.index + 1, body)
+
+    def _appended(self, outcome: Outcome) -> None:
+        self._in_flight -= 1
+        if isinstance(outcome, Failed) and not self._broken:
+            self._broken = True
+            self._coverage.hit("scribe.failed")
+            self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
+
+    def _repair(self) -> None:
+        def repaired(result: object) -> None:
+            if isinstance(result, OpId):
+                self._broken = False
+                self._last = result
+                self._terms = max(self._terms, result.term) + 1
+            else:
+                self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
+
+        self._writer.repair(SCRIBE_LOG, repaired)
+
+    def _collect(self) -> None:
+        """Let a part go; nothing at or below it is replaced from now on."""
+        if self._last.index <= self._floor:
+            return
+        upto = between(self._rng, self._floor + 1, self._last.index)
+        self._floor = upto
+        self._coverage.hit("scribe.collected")
+        self._writer.submit_job(lambda engine: engine.collect(SCRIBE_LOG, upto), lambda _: None)

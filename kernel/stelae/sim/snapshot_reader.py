@@ -1,0 +1,152 @@
+"""One reader on each node who looks into the past: scans at times that were, piece by piece, while others write.
+
+A scan may stay open over many turns, in which the store is flushed, merged and told a higher floor; or it is taken up
+again behind its last row, as a client does that goes on elsewhere."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final
+
+from stelae.host.replica import Replica
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import between, chance, pick, skewed
+from stelae.sim.fact_feed import Facts
+from stelae.sim.invariants import Scanned
+from stelae.sim.process import Process
+from stelae.sim.table import Cell
+from stelae.sim.world import NodeView
+from stelae.spi.errors import TooOld
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.schema import Schema
+from stelae.spi.store import Cursor
+
+PAUSE_US = (50_000, 2_500_000)
+ROWS_MAX: Final = 6
+RECENT: Final = 16
+"""Most scans are as of one of so many last entries: what is older is soon behind the floor."""
+
+RESUMED: Final = 0.2
+"""Share of the steps in which a scan is taken up again with a new cursor."""
+
+BEHIND: Final = 0.7
+"""Share of the scans as of a time behind the highest floor, as long as a store that was opened anew knows none so high:
+what it still answers then must be right."""
+
+FIRST_US: Final = (1_000, 400_000)
+"""How soon after a start the first scan comes: before maintenance has told the floor again."""
+
+WHOLE: Final = 0.5
+"""Share of the scans that are read at once."""
+
+
+@dataclass(slots=True)
+class _Scan:
+    """A scan under way. ``edits``: how many edits had been durable when it began; ``schema``: in force then."""
+
+    at: int
+    floor: int
+    order: Order
+    cursor: Cursor
+    edits: int
+    schema: Schema
+    rows: list[tuple[Cell, ...]] = field(default_factory=list)
+
+
+class SnapshotReader:
+    """Reads for as long as its process lives."""
+
+    def __init__(
+        self, process: Process, replica: Replica, node: NodeView, watch: Facts, rng: random.Random, coverage: Coverage
+    ) -> None:
+        self._process = process
+        self._replica = replica
+        self._node = node
+        self._watch = watch
+        self._rng = rng
+        self._coverage = coverage
+        self._scan: _Scan | None = None
+        self.stopping = False
+
+    def start(self) -> None:
+        """Act now and then until ``stopping``."""
+        self._process.schedule(skewed(self._rng, *FIRST_US), "historian", self._act)
+
+    def _act(self) -> None:
+        if self.stopping or self._replica.failure:
+            return
+        if self._scan is None:
+            self._begin()
+        else:
+            self._go_on(self._scan)
+        self._process.schedule(skewed(self._rng, *PAUSE_US), "historian", self._act)
+
+    def _begin(self) -> None:
+        at = self._moment()
+        if at is None:
+            return
+        order = pick(self._rng, (Order.KEY, Order.KEY_DESCENDING))
+        floor = self._node.floor
+        store = self._replica.applier.store
+        try:
+            cursor = store.scan(ScanSpec(order=order), at)
+        except TooOld as error:
+            self._refused(at, floor, error)
+            return
+        self._scan = _Scan(at, floor, order, cursor, self._node.edits, store.schema)
+        self._read(self._scan, whole=chance(self._rng, WHOLE))
+
+    def _go_on(self, scan: _Scan) -> None:
+        token = scan.cursor.resume_token
+        if token is not None and chance(self._rng, RESUMED):
+            scan.cursor.close()
+            if self._replica.applier.store.schema != scan.schema:
+                self._scan = None  # Rows of a new cursor would have other columns than those before.
+                self._coverage.hit("snapshot.schema_changed")
+                return
+            scan.floor = self._node.floor
+            spec = ScanSpec(order=scan.order, after=token)
+            try:
+                scan.cursor = self._replica.applier.store.scan(spec, scan.at)
+            except TooOld as error:
+                self._refused(scan.at, scan.floor, error)
+                return
+            self._coverage.hit("snapshot.resumed")
+        self._read(scan, whole=False)
+
+    def _read(self, scan: _Scan, *, whole: bool) -> None:
+        while (batch := scan.cursor.next_batch(between(self._rng, 1, ROWS_MAX))) is not None:
+            scan.rows += batch.to_rows()
+            if not whole:
+                return
+        self._scan = None
+        scan.cursor.close()
+        self._coverage.hit("snapshot.read")
+        if scan.edits != self._node.edits:
+            self._coverage.hit("snapshot.over_an_edit")
+        rows = scan.rows if scan.order is Order.KEY else scan.rows[::-1]
+        self._watch.scanned(self._node, Scanned(scan.at, scan.floor, tuple(rows), schema=scan.schema))
+
+    def _refused(self, at: int, floor: int, error: TooOld) -> None:
+        self._scan = None
+        self._coverage.hit("snapshot.too_old")
+        self._watch.scanned(self._node, Scanned(at, floor, None, error.floor))
+
+    def _moment(self) -> int | None:
+        """A time at or below that of what is applied here: of an entry, just before one, or about the floor."""
+        moments = self._watch.world.agreed.moments(self._replica.applier.applied.index)
+        if not moments:
+            return None
+        floor = self._node.floor_max
+        if self._node.floor < floor and chance(self._rng, BEHIND):
+            behind = moments[: bisect_left(moments, floor)]
+            if behind:
+                return pick(self._rng, behind[-RECENT:])
+        share = self._rng.random()
+        if share < 0.15 and floor:
+            return min(moments[-1], floor + between(self._rng, -2, 1))
+        reach = len(moments) if share < 0.3 else min(len(moments), RECENT)
+        at = moments[-between(self._rng, 1, reach)]
+        return at - 1 if chance(self._rng, 0.3) else at
