@@ -98,7 +98,9 @@ def _alter(action: AlterSchema, local: LocalReplica | None) -> Judgement:
         return _refused("the replica does not lead")
     if local.schema_version >= action.version:
         return Judgement(Verdict.DONE, f"the schema is of version {local.schema_version}")
-    return Judgement(Verdict.ACT, f"version {action.version} is newer than {local.schema_version}")
+    if local.schema_version + 1 < action.version:
+        return _refused(f"version {action.version} does not follow {local.schema_version}, the one applied here")
+    return Judgement(Verdict.ACT, f"version {action.version} follows {local.schema_version}")
 
 
 def _change(cas: OpId, local: LocalReplica | None) -> Judgement:

@@ -38,6 +38,7 @@ OTHERS = {
     "refused.NOT_LEADER",
     "refused.NOT_REPLICATED",
     "refused.OUTCOME_UNKNOWN",
+    "refused.TABLE_BUSY",
     "report.full",
     "report.incremental",
     "report.of_a_former_run",
@@ -45,6 +46,7 @@ OTHERS = {
     "tablet.config_changed",
     "tablet.copied",
     "tablet.newcomer_of_pending",
+    "unheard.AlterSchema",
 }
 
 

@@ -120,8 +120,10 @@ def test_an_eviction_is_refused_by_a_replica_that_is_being_copied() -> None:
     assert verdict(EVICTED, copying) is Verdict.REFUSED
 
 
-def test_a_schema_is_taken_by_a_leader_that_has_an_older_one() -> None:
+def test_a_schema_is_taken_by_a_leader_that_has_the_one_before_it() -> None:
     assert verdict(ALTER, local()) is Verdict.ACT
+    for version in (0, 2):
+        assert verdict(ALTER, local(schema_version=version)) is Verdict.REFUSED
     for version in (4, 5):
         assert verdict(ALTER, local(schema_version=version)) is Verdict.DONE
     assert verdict(ALTER, local(leads=False)) is Verdict.REFUSED
