@@ -60,7 +60,7 @@ class Contents:
 
     __slots__ = ("changes", "data", "failed", "linked", "number")
 
-    def __init__(self, number: int, data: bytes = b"") -> None:
+    def __init__(self, number: int, data: bytes | bytearray = b"") -> None:
         self.number = number
         self.data = bytearray(data)
         self.changes: list[Change] = []
@@ -122,8 +122,9 @@ class Contents:
 
     def copy(self) -> Contents:
         """An independent copy, un-synced changes included."""
-        twin = Contents(self.number, bytes(self.data))
-        twin.changes = [replace(change) for change in self.changes]
+        twin = Contents(self.number, self.data)
+        if self.changes:
+            twin.changes = [replace(change) for change in self.changes]
         twin.linked = self.linked
         return twin
 

@@ -145,13 +145,13 @@ def _rebuild(old: Directory, new: Directory, rng: random.Random, survival: Survi
 
 
 def _copied(node: Node, done: dict[int, Node]) -> Node:
-    return _copied_directory(node, done) if isinstance(node, Directory) else _copied_file(node, done)
-
-
-def _copied_file(node: Contents, done: dict[int, Node]) -> Node:
-    if node.number not in done:
-        done[node.number] = node.copy()
-    return done[node.number]
+    known = done.get(node.number)
+    if known is not None:
+        return known
+    if isinstance(node, Directory):
+        return _copied_directory(node, done)
+    twin = done[node.number] = node.copy()
+    return twin
 
 
 def _copied_directory(node: Directory, done: dict[int, Node]) -> Directory:
