@@ -19,6 +19,7 @@ from stelae.machine.metrics import NodeMetrics
 from stelae.machine.system_clock import SystemClock
 from stelae.machine.workers import WorkerPool
 from stelae.spi.services import Clock, Files, Metrics
+from stelae.wire.faults import FaultSeam
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""
@@ -33,13 +34,16 @@ class RealMachine:
     """This process, its event loop and its threads, for one node.
 
     ``start`` sets the interpreter's switch interval and collector for a server's work. ``files`` and ``clock`` are
-    the machine's unless others are given."""
+    the machine's unless others are given; ``network_faults``, if any, are between its messages and the network."""
 
-    def __init__(self, *, files: Files | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *, files: Files | None = None, clock: Clock | None = None, network_faults: FaultSeam | None = None
+    ) -> None:
         self.files: Files = RealFiles() if files is None else files
         self.clock: Clock = SystemClock() if clock is None else clock
         self.figures = NodeMetrics()
         self.metrics: Metrics = self.figures
+        self.network_faults = network_faults
         self.pid = os.getpid()
         self.rng: random.Random = secrets.SystemRandom()
         self._pools: list[WorkerPool] = []
