@@ -11,7 +11,7 @@ from stelae.host.ports import BlockingPool, LogReader, Turns
 from stelae.host.settings import LogSettings
 from stelae.spi.services import Clock, Files, Metrics, Workers
 from stelae.spi.wal import WalEngine
-from stelae.wire.faults import FaultSeam
+from stelae.wire.faults import FaultSeam as FaultSeam
 
 
 class NodeTurns(Turns, Protocol):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from stelae.host.machine import LogPath, NodeTurns
+from stelae.host.machine import FaultSeam, LogPath, NodeTurns
 from stelae.host.settings import LogSettings
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
@@ -19,7 +19,6 @@ from stelae.machine.metrics import NodeMetrics
 from stelae.machine.system_clock import SystemClock
 from stelae.machine.workers import WorkerPool
 from stelae.spi.services import Clock, Files, Metrics
-from stelae.wire.faults import FaultSeam
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from functools import cache
 
 from stelae.sim.altering import Alterer, TableView
@@ -49,11 +48,7 @@ STEP_US = 200_000
 
 @cache
 def _engines() -> SimEngines:
-    """Return the engines; what is imported by then stays, and the collector leaves it alone: an eighth of a run."""
-    found = SimEngines.installed()
-    gc.collect()
-    gc.freeze()
-    return found
+    return SimEngines.installed()
 
 
 class Simulation:

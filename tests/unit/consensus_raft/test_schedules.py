@@ -24,6 +24,7 @@ from stelae_consensus_raft.replica import Leadership
 from stelae_consensus_raft.transitions import TRANSITIONS
 from stelae_consensus_raft.voting import Tally
 from stelae_consensus_raft.watermark import Watermark
+from tests.at_length import times
 from tests.unit.consensus_raft.schedules import Schedule
 
 SMALL = Config(append_bytes_max=400, in_flight_messages_max=3, append_retry_ms=100)
@@ -41,7 +42,8 @@ def run(seed: int, steps: int = 1200) -> Schedule:
     return schedule
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.fuzzer
+@pytest.mark.parametrize("seed", range(times(SEEDS)))
 def test_a_schedule_of_faults_loses_nothing_and_ends_on_one_log(seed: int) -> None:
     schedule = run(seed)
     assert schedule.cluster.committed

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stelae.sim.history import Action
 from stelae.sim.linear import Call, Step, Verdict, check
+from tests.at_length import times
 
 UPSERT, INSERT, UPDATE, DELETE, READ = Action.UPSERT, Action.INSERT, Action.UPDATE, Action.DELETE, Action.READ
 PRESENT, MISSING = "ALREADY_PRESENT", "NOT_FOUND"
@@ -188,7 +189,7 @@ def histories(draw: st.DrawFn) -> list[Call]:
     return calls
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=times(600), deadline=None)
 @given(histories())
 def test_the_verdict_is_that_of_brute_force(calls: list[Call]) -> None:
     assert accepted(*calls) == brute_force(calls)

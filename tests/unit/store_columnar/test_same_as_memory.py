@@ -16,6 +16,7 @@ from stelae.testing.conformance.store_harness import Replica, StoreHarness
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore
 from stelae_store_memory import MemoryStore
+from tests.at_length import times
 from tests.conformance.test_store_columnar import tiny
 
 KEYS: dict[str, list[Any]] = {
@@ -147,7 +148,8 @@ def diffed(replica: Replica, after: int, until: int) -> tuple[list[Any], list[An
     return rows, keys
 
 
-@pytest.mark.parametrize("seed", [*range(9), 209])
+@pytest.mark.fuzzer
+@pytest.mark.parametrize("seed", [*range(times(9)), 209])
 def test_a_life_of_entries_flushes_merges_and_crashes(seed: int) -> None:
     twins = Twins(seed)
     for _ in range(40):

@@ -22,6 +22,7 @@ from stelae.testing.conformance.store_scan import TYPES
 from stelae_store_columnar import ColumnarStore
 from stelae_store_lmdb import LmdbStore
 from stelae_store_memory import MemoryStore
+from tests.at_length import times
 from tests.conformance import test_store_columnar
 from tests.conformance.lmdb_store import LmdbHarness, checks_here, tiny
 from tests.unit.store_columnar.test_same_as_memory import Twins
@@ -79,7 +80,7 @@ EVENTS = st.lists(operations(), min_size=1, max_size=3) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 @given(st.lists(EVENTS, min_size=3, max_size=16))
 def test_three_stores_agree_on_faults_rows_and_checksums_at_every_time(
     tmp_path_factory: pytest.TempPathFactory, events: list[Any]

@@ -10,6 +10,7 @@ import pytest
 
 from stelae.testing.wire_fuzz import Case, load_corpus, meet, play, storm
 from stelae.wire.settings import Lane
+from tests.at_length import times
 from tests.unit.wire.worlds import CLUSTER, Metrics, messenger, run
 
 CORPUS = load_corpus(Path(__file__).parent / "corpus")
@@ -48,7 +49,8 @@ def test_a_told_case_is_refused_and_counted_and_the_node_lives(case: Case) -> No
     run(main)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.fuzzer
+@pytest.mark.parametrize("seed", range(times(6)))
 def test_a_storm_of_mutations_to_every_service_leaves_the_node_serving(seed: int) -> None:
     async def main() -> None:
         metrics, address = serving()
