@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stelae.check.cluster_state import Survey, survey
+from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.health import ReplicaHealth, TabletHealth, table_health
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
@@ -29,7 +29,7 @@ def run_list(cluster: Cluster, table: str, *, as_json: bool) -> int:
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (client, catalog):
             asked = [(await described(catalog, table, cluster.timeout_s)).table_id] if table else None
-            found = await survey(client.connection, catalog, tables=asked, timeout_s=cluster.timeout_s)
+            found = await collect_state(client.connection, catalog, tables=asked, timeout_s=cluster.timeout_s)
             return _plain_tablets(found)
 
     tablets = asyncio.run(run())
@@ -57,7 +57,7 @@ def run_describe(cluster: Cluster, tablet: str, *, count_rows: bool, as_json: bo
 
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
-            found = await survey(client.connection, catalog, timeout_s=cluster.timeout_s)
+            found = await collect_state(client.connection, catalog, timeout_s=cluster.timeout_s)
             tablets = {one["tablet_id"]: one for one in _plain_tablets(found)}
             plain = tablets[pick("tablet", tablet, {name: name for name in tablets}, LIST)]
             if count_rows:
@@ -105,8 +105,8 @@ def _print(found: dict[str, Any]) -> None:
 # -- plain values ----------------------------------------------------------------------------------
 
 
-def _plain_tablets(found: Survey) -> list[dict[str, Any]]:
-    """Every tablet of a survey; ``Unavailable``: the masters could not say which there are."""
+def _plain_tablets(found: ClusterState) -> list[dict[str, Any]]:
+    """Every tablet of a cluster state; ``Unavailable``: the masters could not list the tablets."""
     if found.problem:
         raise Unavailable(found.problem)
     lines = {line.node_id: line for line in found.servers}
@@ -119,7 +119,11 @@ def _plain_tablets(found: Survey) -> list[dict[str, Any]]:
 
 
 def _plain(
-    table: TableDescription, place: TabletPlace, health: TabletHealth, found: Survey, lines: dict[NodeId, ServerLine]
+    table: TableDescription,
+    place: TabletPlace,
+    health: TabletHealth,
+    found: ClusterState,
+    lines: dict[NodeId, ServerLine],
 ) -> dict[str, Any]:
     sizes = [replica.size_bytes for replica in health.replicas if replica.size_bytes is not None]
     return {
@@ -136,7 +140,7 @@ def _plain(
     }
 
 
-def _plain_replica(replica: ReplicaHealth, found: Survey, line: ServerLine | None) -> dict[str, Any]:
+def _plain_replica(replica: ReplicaHealth, found: ClusterState, line: ServerLine | None) -> dict[str, Any]:
     info = found.nodes[replica.node_id].info if replica.node_id in found.nodes else None
     return {
         "node_id": replica.node_id,

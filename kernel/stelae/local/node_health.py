@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from stelae.check.cluster_state import Survey, ask_nodes
+from stelae.check.cluster_state import ClusterState, ask_nodes
 from stelae.check.findings import server_problem
 from stelae.check.health import NodeFacts, tablet_health
 from stelae.client import AsyncClient, connect_async
@@ -38,9 +38,9 @@ async def troubles(cluster: ClusterWithMasters) -> dict[str, str]:
         nodes = await ask_nodes(connection, [(node.node_id, node.address) for node in cluster.nodes])
         lines = await _lines(connection)
     found = {node.name: _master_trouble(node, nodes) for node in cluster.masters}
-    survey = Survey(masters=(), nodes=nodes, servers=lines or ())
+    state = ClusterState(masters=(), nodes=nodes, servers=lines or ())
     for node in cluster.servers:
-        found[node.name] = nodes[node.node_id].problem or ("" if lines is None else _server_trouble(node, survey))
+        found[node.name] = nodes[node.node_id].problem or ("" if lines is None else _server_trouble(node, state))
     return {name: why for name, why in found.items() if why}
 
 
@@ -97,10 +97,10 @@ def _master_trouble(node: NodeProcess, nodes: Mapping[NodeId, NodeFacts]) -> str
     return replica.problem
 
 
-def _server_trouble(node: NodeProcess, survey: Survey) -> str:
-    line = next((line for line in survey.servers if line.node_id == node.node_id), None)
+def _server_trouble(node: NodeProcess, state: ClusterState) -> str:
+    line = next((line for line in state.servers if line.node_id == node.node_id), None)
     if line is None:
         return "the masters have not heard of it"
     if line.address != node.address:
         return f"the masters hear it at {line.address}: another process runs under its uuid; stop that one"
-    return server_problem(survey, node.node_id)
+    return server_problem(state, node.node_id)
