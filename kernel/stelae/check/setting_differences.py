@@ -49,7 +49,7 @@ RULES = (
             severity=Severity.ERROR,
             why="what one node sends another one refuses, at every attempt",
         )
-        for limit in ("header_bytes_max", "frame_bytes_max", "frames_max", "parcels_max")
+        for limit in ("header_bytes_max", "frame_bytes_max", "frames_max", "packet_messages_max")
     ),
     Rule(
         name="consensus.*",

@@ -1,6 +1,7 @@
-"""Calls under way on one link: deadlines, jittered retries, cancellation. No socket in sight.
+"""Calls in progress on one link: deadlines, retries with jitter, cancellation. This module uses no sockets.
 
-A call keeps its request id through all attempts: an answer to any is the answer; a late or second one finds no call."""
+All attempts of a call have the same request id. The answer to any attempt completes the call; later answers find no
+call and are ignored. A retry ends with the call's deadline (``CallTable.due``)."""
 
 import asyncio
 import random
@@ -18,14 +19,18 @@ from stelae.wire.refusals import Fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How an idempotent call is repeated to the same node until its deadline: when ``attempt_ms`` brought no answer;
-    after a growing, random pause when it could not be sent, or the answer was ``OVERLOADED`` or ``UNAVAILABLE``."""
+    """How an idempotent call is repeated to the same node until its deadline.
+
+    It is repeated when an attempt has had no answer for ``attempt_ms``. When it could not be sent, or the answer was
+    ``OVERLOADED`` or ``UNAVAILABLE``, it is repeated after a random pause whose upper bound doubles with each attempt,
+    from ``backoff_ms_min`` up to ``backoff_ms_max``."""
 
     attempt_ms: int = 2000
     backoff_ms_min: int = 10
     backoff_ms_max: int = 500
 
     def backoff_us(self, attempts: int, rng: random.Random) -> int:
+        """Return the pause in microseconds after ``attempts`` attempts."""
         ceiling_ms = min(self.backoff_ms_max, self.backoff_ms_min << min(attempts, 16))
         spread_ms = max(0, ceiling_ms - self.backoff_ms_min)
         return int(1000 * (self.backoff_ms_min + rng.random() * spread_ms))
@@ -40,7 +45,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call(asyncio.Future[Response]):
-    """A call, and the future of its answer; cancelling it is told to its table at once."""
+    """A call, and the future of its answer. ``cancel`` removes it from its table at once, and the peer is notified."""
 
     def __init__(
         self,
@@ -59,14 +64,14 @@ class Call(asyncio.Future[Response]):
         self.fields, self.frames, self.lengths = fields, frames, lengths
         self.deadline_us, self.retry = deadline_us, retry
         self.attempts = self.bucket = 0
-        self.sent = False  # whether an attempt is on the present connection
-        self.hindrance: StelaeError | None = None  # what the last attempt met
+        self.sent = False  #: Whether an attempt was sent on the current connection.
+        self.last_error: StelaeError | None = None  #: Why the last attempt failed.
         self.table: CallTable | None = None
 
     def cancel(self, msg: object | None = None) -> bool:
         cancelled = super().cancel(msg)
         if cancelled and self.table is not None:
-            self.table.give_up(self)
+            self.table.cancelled(self)
         return cancelled
 
     def on_due(self, now_us: int) -> None:
@@ -76,60 +81,64 @@ class Call(asyncio.Future[Response]):
 
 @dataclass(slots=True, eq=False)
 class CallTable:
-    """The calls of one link, by request id. ``transmit(call, now_us)`` queues an attempt and returns the error that
-    prevents it, if any; ``cancel(request_id)`` tells the peer that nobody waits any more."""
+    """The calls of one link, by request id."""
 
+    #: ``transmit(call, now_us)`` queues an attempt, or returns the error that prevents it.
     _transmit: Callable[[Call, int], StelaeError | None]
-    _cancel: Callable[[int], None]
+    #: ``send_cancel(request_id)`` notifies the peer that the caller no longer waits.
+    _send_cancel: Callable[[int], None]
     _deadlines: Deadlines
     _rng: random.Random
     _calls: dict[int, Call] = field(init=False, default_factory=dict)
 
     def start(self, call: Call, now_us: int) -> None:
+        """Add a call and make its first attempt."""
         self._calls[call.request_id] = call
         call.table = self
         self._attempt(call, now_us)
 
     def answer(self, request_id: int, response: Response) -> bool:
-        """Complete a call; say whether anybody was waiting."""
-        if (call := self._calls.get(request_id)) is not None and self._forget(call):
+        """Complete a call with its answer. Return whether there was such a call."""
+        if (call := self._calls.get(request_id)) is not None and self._remove(call):
             call.set_result(response)
         return call is not None
 
     def refuse(self, request_id: int, error: StelaeError, now_us: int) -> bool:
-        """Fail a call, or let it wait for its next attempt; say whether anybody was waiting."""
+        """Handle an answer that is an error: fail the call, or schedule its retry. Return whether there was a call."""
         if (call := self._calls.get(request_id)) is not None:
-            self._hinder(call, error, now_us)
+            self._attempt_failed(call, error, now_us)
         return call is not None
 
     def link_lost(self, error: StelaeError, now_us: int) -> None:
-        """The connection is gone: what was sent on it fails, or waits for another."""
+        """Handle the loss of the connection: the calls that were sent on it fail, or their retries are scheduled."""
         for call in list(self._calls.values()):
             if call.sent:
-                self._hinder(call, error, now_us)
+                self._attempt_failed(call, error, now_us)
 
     def link_up(self, now_us: int) -> None:
-        """A connection stands: what waits for one is sent now."""
+        """Handle a new connection: send the calls that wait for one."""
         for call in list(self._calls.values()):
             if not call.sent:
                 self._attempt(call, now_us)
 
     def due(self, call: Call, now_us: int) -> None:
-        """Fail a call that is past its deadline, or repeat it."""
+        """Repeat a call, or fail it with ``DeadlineExceeded`` if its deadline has passed."""
         if now_us < call.deadline_us:
             self._attempt(call, now_us)
             return
         if call.sent:
-            self._cancel(call.request_id)
-        why = f" (last hindrance: {call.hindrance})" if call.hindrance is not None else ""
+            self._send_cancel(call.request_id)
+        why = f" (last error: {call.last_error})" if call.last_error is not None else ""
         self._fail(call, DeadlineExceeded(f"no answer to {call.kind} within its deadline{why}"))
 
-    def give_up(self, call: Call) -> None:
-        self._forget(call)
+    def cancelled(self, call: Call) -> None:
+        """Remove a call that its caller has cancelled, and notify the peer."""
+        self._remove(call)
         if call.sent:
-            self._cancel(call.request_id)
+            self._send_cancel(call.request_id)
 
     def fail_all(self, error: StelaeError) -> None:
+        """Fail all calls."""
         for call in list(self._calls.values()):
             self._fail(call, error)
 
@@ -138,28 +147,28 @@ class CallTable:
         error = self._transmit(call, now_us)
         call.sent = error is None
         if error is not None:
-            self._hinder(call, error, now_us)
+            self._attempt_failed(call, error, now_us)
         elif call.retry is None:
             self._wait(call, call.deadline_us)
         else:
             self._wait(call, now_us + call.retry.attempt_ms * 1000)
 
-    def _hinder(self, call: Call, error: StelaeError, now_us: int) -> None:
+    def _attempt_failed(self, call: Call, error: StelaeError, now_us: int) -> None:
         if call.retry is None or not isinstance(error, Overloaded | Unavailable):
             self._fail(call, error)
             return
-        call.sent, call.hindrance = False, error
+        call.sent, call.last_error = False, error
         self._wait(call, now_us + call.retry.backoff_us(call.attempts, self._rng))
 
     def _wait(self, call: Call, until_us: int) -> None:
         self._deadlines.set(call, min(until_us, call.deadline_us))
 
     def _fail(self, call: Call, error: StelaeError) -> None:
-        if self._forget(call):
+        if self._remove(call):
             call.set_exception(error)
 
-    def _forget(self, call: Call) -> bool:
-        """Remove a call; say whether its future still waits."""
+    def _remove(self, call: Call) -> bool:
+        """Remove a call. Return whether its future is still pending."""
         del self._calls[call.request_id]
         self._deadlines.drop(call)
         call.table = None

@@ -10,17 +10,17 @@ import pytest
 
 from stelae.spi.errors import NotLeader
 from stelae.spi.services import Buffer
-from stelae.wire.envelope import Envelope, Kind, encode_envelope
-from stelae.wire.parcels import PACK_BELOW
-from stelae.wire.requests import Message, Request, Service, Services
+from stelae.wire.envelope import Envelope, MessageKind, encode_envelope
+from stelae.wire.listener import IDLE_FACTOR, Listener
+from stelae.wire.packets import PACK_BELOW
+from stelae.wire.requests import OneWayMessage, Request, ServedKind, ServedKinds
 from stelae.wire.settings import FRAMES_MAX, Lane, WireSettings
-from stelae.wire.station import IDLE_FACTOR, Station
-from tests.unit.wire.worlds import CLOCK_LIMIT, Edge, common, identity
+from tests.unit.wire.worlds import CLOCK_LIMIT, SocketLoop, context, identity
 
 PEER = identity(2, run=5)
 
 
-class Port:
+class Socket:
     """A listening socket that keeps what is sent, per routing id."""
 
     def __init__(self) -> None:
@@ -41,29 +41,29 @@ class Port:
 
 
 class World:
-    """A station, its socket, its services, and peers that speak to it."""
+    """A listener, its socket, its services, and peers that speak to it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.common = common(1, settings=WireSettings(**settings))
-        self.port = Port()
+        self.context = context(1, settings=WireSettings(**settings))
+        self.port = Socket()
         self.requests: list[Request] = []
-        self.messages: list[Message] = []
-        self.edge = Edge(self.port)
+        self.messages: list[OneWayMessage] = []
+        self.socket_loop = SocketLoop(self.port)
         services = self.services()
-        services.add("ask", Service(lane=Lane.CONTROL, on_request=self.requests.append))
-        services.add("ask.bulk", Service(lane=Lane.BULK, on_request=self.requests.append))
-        services.add("tell", Service(lane=Lane.CONTROL, on_message=self.messages.append))
+        services.add("ask", ServedKind(lane=Lane.CONTROL, on_request=self.requests.append))
+        services.add("ask.bulk", ServedKind(lane=Lane.BULK, on_request=self.requests.append))
+        services.add("tell", ServedKind(lane=Lane.CONTROL, on_message=self.messages.append))
         self.listen(services)
 
-    def services(self) -> Services:
-        return Services(self.common, self.edge.deadlines)
+    def services(self) -> ServedKinds:
+        return ServedKinds(self.context, self.socket_loop.deadlines)
 
-    def listen(self, services: Services) -> None:
-        self.station = Station(self.common, services, self.edge, "127.0.0.1", 7051)  # type: ignore[arg-type]
+    def listen(self, services: ServedKinds) -> None:
+        self.listener = Listener(self.context, services, self.socket_loop, "127.0.0.1", 7051)  # type: ignore[arg-type]
 
     def say(
         self,
-        parcels: list[tuple[object, ...]],
+        messages: list[tuple[object, ...]],
         body: list[bytes] | None = None,
         *,
         routing_id: bytes = b"r1",
@@ -73,38 +73,38 @@ class World:
         timestamp: int = 1,
     ) -> list[tuple[str, int, dict[str, Any]]]:
         """Deliver one message; return kind, request id and fields of what was answered."""
-        me = self.common.identity
+        me = self.context.identity
         header = encode_envelope(
             sender,
             recipient=me.node_id if recipient is None else recipient,
-            run=me.incarnation_id if recipient is None else "",
+            incarnation=me.incarnation_id if recipient is None else "",
             timestamp=timestamp,
             credit=credit,
-            parcels=parcels,
+            messages=messages,
         )
-        self.station.arrived([routing_id, header, *(body or [])])
+        self.listener.on_packet([routing_id, header, *(body or [])])
         return self.answers()
 
     def answers(self) -> list[tuple[str, int, dict[str, Any]]]:
-        self.station.flush()
+        self.listener.flush()
         sent, self.port.sent = self.port.sent, []
         return [
-            (parcel.kind, parcel.request_id, dict(parcel.fields or {}))
+            (message.kind, message.request_id, dict(message.fields or {}))
             for _, frames in sent
-            for parcel in msgspec.json.decode(bytes(frames[0]), type=Envelope).parcels
+            for message in msgspec.json.decode(bytes(frames[0]), type=Envelope).messages
         ]
 
     def hello(self, lane: Lane = Lane.CONTROL, *, window: int = 1 << 20, **how: Any) -> Any:
         fields = {"lane": int(lane), "window_bytes": window}
-        return self.say([(Kind.HELLO, 1, 0, "", fields, [])], recipient="", **how)
+        return self.say([(MessageKind.HELLO, 1, 0, "", fields, [])], recipient="", **how)
 
     @property
     def clock(self) -> Any:
-        return self.common.clock
+        return self.context.clock
 
     @property
     def metrics(self) -> Any:
-        return self.common.metrics
+        return self.context.metrics
 
 
 def ask(request_id: int, kind: str = "ask", deadline_ms: int = 1000) -> tuple[object, ...]:
@@ -118,14 +118,14 @@ def codes(answers: list[tuple[str, int, dict[str, Any]]]) -> list[tuple[str, int
 def test_hello_is_answered_with_ours_and_the_window_and_then_requests_pass() -> None:
     world = World()
     ((kind, _, fields),) = world.hello()
-    assert kind == Kind.HELLO
+    assert kind == MessageKind.HELLO
     assert fields["window_bytes"] == WireSettings().control_window_bytes
     world.say([ask(7)])
     (request,) = world.requests
     assert (request.sender, request.sender_incarnation) == (PEER.node_id, PEER.incarnation_id)
     assert request.deadline_us == world.clock.now_us + 1_000_000
     assert request.reply([], {"n": 1})
-    assert world.answers() == [(Kind.REPLY, 7, {"n": 1})]
+    assert world.answers() == [(MessageKind.REPLY, 7, {"n": 1})]
 
 
 def test_a_request_is_answered_once() -> None:
@@ -135,7 +135,7 @@ def test_a_request_is_answered_once() -> None:
     assert world.requests[0].reply()
     assert not world.requests[0].reply()
     assert not world.requests[0].refuse(NotLeader())
-    assert world.answers() == [(Kind.REPLY, 7, {})]
+    assert world.answers() == [(MessageKind.REPLY, 7, {})]
 
 
 def test_a_repeated_request_that_is_open_is_not_handed_over_twice() -> None:
@@ -153,22 +153,22 @@ def test_what_one_turn_answers_to_one_caller_leaves_as_one_message() -> None:
     world.say([ask(number) for number in range(1, 41)])
     for request in world.requests:
         request.reply([b"row"])
-    world.station.flush()
+    world.listener.flush()
     ((_, frames),) = world.port.sent
     assert len(frames) == 2
     assert bytes(frames[1]) == b"row" * 40
 
 
-def test_a_parcel_that_nobody_serves_is_refused_alone() -> None:
+def test_a_message_of_an_unknown_kind_is_refused_alone() -> None:
     world = World()
     world.hello()
     answers = world.say([ask(1), ask(2, "nothing"), ask(3), ask(4, "tell"), ask(0), ask(6, "ask.bulk")])
     assert [request.request_id for request in world.requests] == [1, 3]
     assert codes(answers) == [
-        (Kind.ERROR, 2, "UNKNOWN_KIND"),
-        (Kind.ERROR, 4, "BAD_REQUEST"),
-        (Kind.REFUSED, 0, "BAD_REQUEST"),
-        (Kind.ERROR, 6, "BAD_REQUEST"),
+        (MessageKind.ERROR, 2, "UNKNOWN_KIND"),
+        (MessageKind.ERROR, 4, "BAD_REQUEST"),
+        (MessageKind.REFUSED, 0, "BAD_REQUEST"),
+        (MessageKind.ERROR, 6, "BAD_REQUEST"),
     ]
 
 
@@ -176,7 +176,7 @@ def test_a_parcel_that_nobody_serves_is_refused_alone() -> None:
 def test_a_request_without_a_sensible_deadline_is_refused(deadline_ms: int) -> None:
     world = World()
     world.hello()
-    assert codes(world.say([ask(1, deadline_ms=deadline_ms)])) == [(Kind.ERROR, 1, "BAD_REQUEST")]
+    assert codes(world.say([ask(1, deadline_ms=deadline_ms)])) == [(MessageKind.ERROR, 1, "BAD_REQUEST")]
 
 
 def test_a_request_past_its_deadline_is_abandoned_and_cannot_be_answered() -> None:
@@ -186,8 +186,8 @@ def test_a_request_past_its_deadline_is_abandoned_and_cannot_be_answered() -> No
     told: list[int] = []
     world.requests[0].on_cancel(lambda: told.append(7))
     world.clock.now_us += 60_000
-    assert world.requests[0].deadline_us in world.edge.woken
-    world.edge.deadlines.expire(world.clock.now_us)
+    assert world.requests[0].deadline_us in world.socket_loop.woken
+    world.socket_loop.deadlines.expire(world.clock.now_us)
     assert told == [7]
     assert not world.requests[0].reply()
     world.say([ask(7)])
@@ -200,7 +200,7 @@ def test_a_cancelled_request_is_abandoned_and_an_unknown_cancel_is_nothing() -> 
     world.say([ask(7)])
     told: list[int] = []
     world.requests[0].on_cancel(lambda: told.append(7))
-    assert world.say([(Kind.CANCEL, 7, 0, "", None, []), (Kind.CANCEL, 99, 0, "", None, [])]) == []
+    assert world.say([(MessageKind.CANCEL, 7, 0, "", None, []), (MessageKind.CANCEL, 99, 0, "", None, [])]) == []
     assert told == [7]
     assert not world.requests[0].reply()
 
@@ -208,7 +208,7 @@ def test_a_cancelled_request_is_abandoned_and_an_unknown_cancel_is_nothing() -> 
 def test_more_open_requests_than_allowed_are_overload() -> None:
     world = World(requests_open_max=2)
     world.hello()
-    assert codes(world.say([ask(1), ask(2), ask(3)])) == [(Kind.ERROR, 3, "OVERLOADED")]
+    assert codes(world.say([ask(1), ask(2), ask(3)])) == [(MessageKind.ERROR, 3, "OVERLOADED")]
     world.requests[0].reply()
     world.answers()
     assert world.say([ask(4)]) == []
@@ -221,11 +221,11 @@ def test_a_handler_that_raises_ends_its_request_and_nothing_else() -> None:
     def handle(request: Request) -> None:
         raise NotLeader("c" * 32) if request.request_id == 1 else ValueError("a bug")
 
-    services.add("ask", Service(lane=Lane.CONTROL, on_request=handle))
+    services.add("ask", ServedKind(lane=Lane.CONTROL, on_request=handle))
     world.listen(services)
     world.hello()
     answers = world.say([ask(1), ask(2)])
-    assert codes(answers) == [(Kind.ERROR, 1, "NOT_LEADER"), (Kind.ERROR, 2, "INTERNAL")]
+    assert codes(answers) == [(MessageKind.ERROR, 1, "NOT_LEADER"), (MessageKind.ERROR, 2, "INTERNAL")]
     assert answers[0][2]["leader"] == "c" * 32
     assert "a bug" not in answers[1][2]["text"]
 
@@ -233,9 +233,9 @@ def test_a_handler_that_raises_ends_its_request_and_nothing_else() -> None:
 def test_nothing_passes_before_hello_and_each_call_in_it_hears_so() -> None:
     world = World()
     assert codes(world.say([ask(1), ask(2)])) == [
-        (Kind.REFUSED, 0, "HELLO_FIRST"),
-        (Kind.ERROR, 1, "HELLO_FIRST"),
-        (Kind.ERROR, 2, "HELLO_FIRST"),
+        (MessageKind.REFUSED, 0, "HELLO_FIRST"),
+        (MessageKind.ERROR, 1, "HELLO_FIRST"),
+        (MessageKind.ERROR, 2, "HELLO_FIRST"),
     ]
     assert world.requests == []
 
@@ -253,7 +253,7 @@ def test_a_successor_retires_its_predecessor_on_both_lanes() -> None:
     for routing_id in (b"c", b"b"):
         answers = world.say([ask(2)], routing_id=routing_id)
         assert answers[0][2]["code"] == "STALE_SENDER"
-    again = world.say([(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c3")
+    again = world.say([(MessageKind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c3")
     assert again[0][2]["code"] == "STALE_SENDER"
     world.say([ask(3)], routing_id=b"c2", sender=successor)
     assert [request.request_id for request in world.requests] == [1, 3]
@@ -263,7 +263,7 @@ def test_of_two_runs_the_later_one_stays_in_whatever_order_they_are_heard() -> N
     world = World()
     successor = identity(2, run=6)
     world.hello(routing_id=b"c2", sender=successor)
-    late = world.say([(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c1")
+    late = world.say([(MessageKind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 9}, [])], routing_id=b"c1")
     assert late[0][2]["code"] == "STALE_SENDER"
     world.say([ask(3)], routing_id=b"c2", sender=successor)
     assert [request.request_id for request in world.requests] == [3]
@@ -284,18 +284,18 @@ def test_a_repeated_hello_is_answered_and_changes_nothing() -> None:
     world = World()
     world.hello()
     world.say([ask(1)])
-    assert world.hello()[0][0] == Kind.HELLO
+    assert world.hello()[0][0] == MessageKind.HELLO
     assert world.requests[0].reply()
 
 
 def test_a_message_from_the_future_is_refused_whole_before_the_clock_moves() -> None:
     world = World()
     world.hello()
-    before = world.common.time.now()
+    before = world.context.time.now()
     answers = world.say([ask(1)], timestamp=CLOCK_LIMIT + 1)
-    assert codes(answers) == [(Kind.REFUSED, 0, "CLOCK"), (Kind.ERROR, 1, "CLOCK")]
+    assert codes(answers) == [(MessageKind.REFUSED, 0, "CLOCK"), (MessageKind.ERROR, 1, "CLOCK")]
     assert world.requests == []
-    assert world.common.time.now() < before + 10
+    assert world.context.time.now() < before + 10
 
 
 def test_a_message_of_another_cluster_does_not_move_the_clock() -> None:
@@ -303,7 +303,7 @@ def test_a_message_of_another_cluster_does_not_move_the_clock() -> None:
     world.hello()
     stranger = identity(2, run=5, cluster="another")
     assert world.say([ask(1)], sender=stranger, timestamp=CLOCK_LIMIT)[0][2]["code"] == "WRONG_CLUSTER"
-    assert world.common.time.now() < 1000
+    assert world.context.time.now() < 1000
 
 
 def test_replies_wait_for_the_callers_credit_and_go_when_it_comes() -> None:
@@ -317,7 +317,7 @@ def test_replies_wait_for_the_callers_credit_and_go_when_it_comes() -> None:
     assert world.answers() == []
     came = list(first)
     while len(came) < 6:
-        came.extend(world.say([(Kind.CREDIT, 0, 0, "", None, [])], credit=len(came) * 1456))
+        came.extend(world.say([(MessageKind.CREDIT, 0, 0, "", None, [])], credit=len(came) * 1456))
     assert [request_id for _, request_id, _ in came] == [1, 2, 3, 4, 5, 6]
 
 
@@ -338,15 +338,15 @@ def test_consumed_bytes_are_reported_after_a_quarter_of_the_window() -> None:
     world.hello()
     kinds = [world.say([("tell", 0, 0, "", None, [4000])], [b"x" * 4000]) for _ in range(5)]
     assert kinds[:3] == [[], [], []]
-    assert [kind for answers in kinds for kind, _, _ in answers] == [Kind.CREDIT]
+    assert [kind for answers in kinds for kind, _, _ in answers] == [MessageKind.CREDIT]
 
 
 def test_a_ping_is_answered_and_silence_ends_a_connection() -> None:
     world = World()
     world.hello()
-    assert world.say([(Kind.PING, 0, 0, "", None, [])]) == [(Kind.PONG, 0, {})]
+    assert world.say([(MessageKind.PING, 0, 0, "", None, [])]) == [(MessageKind.PONG, 0, {})]
     world.clock.now_us += IDLE_FACTOR * WireSettings().silence_ms_max * 1000 + 1
-    world.edge.deadlines.expire(world.clock.now_us)
+    world.socket_loop.deadlines.expire(world.clock.now_us)
     assert world.say([ask(1)])[0][2]["code"] == "HELLO_FIRST"
 
 
@@ -358,7 +358,7 @@ def test_a_caller_that_cannot_be_reached_is_forgotten() -> None:
     world.requests[1].on_cancel(lambda: told.append(2))
     world.port.reachable = False
     world.requests[0].reply()
-    world.station.flush()
+    world.listener.flush()
     assert told == [2]
     assert world.metrics["wire_connections_lost"] == 1
     world.say([ask(9)], recipient="")
@@ -369,9 +369,9 @@ def test_more_connections_than_allowed_are_refused_at_hello() -> None:
     world = World(connections_max=4)
     for number in range(4):
         sender = identity(10 + number)
-        assert world.hello(routing_id=b"%d" % number, sender=sender)[0][0] == Kind.HELLO
+        assert world.hello(routing_id=b"%d" % number, sender=sender)[0][0] == MessageKind.HELLO
     refused = world.hello(routing_id=b"x", sender=identity(99))
-    assert codes(refused) == [(Kind.REFUSED, 0, "OVERLOADED")]
+    assert codes(refused) == [(MessageKind.REFUSED, 0, "OVERLOADED")]
 
 
 def test_at_close_all_requests_are_abandoned() -> None:
@@ -380,9 +380,9 @@ def test_at_close_all_requests_are_abandoned() -> None:
     world.say([ask(1)])
     told: list[int] = []
     world.requests[0].on_cancel(lambda: told.append(1))
-    world.station.close()
+    world.listener.close()
     assert world.port.closed
-    assert not world.edge.parties
+    assert not world.socket_loop.owners
     assert told == [1]
     assert not world.requests[0].reply()
 
@@ -402,10 +402,10 @@ def test_every_header_tells_who_speaks_for_whom_to_whom() -> None:
     world.hello()
     world.say([ask(1)])
     world.requests[0].reply()
-    world.station.flush()
+    world.listener.flush()
     ((_, frames),) = world.port.sent
     header = orjson.loads(bytes(frames[0]))
-    me = world.common.identity
+    me = world.context.identity
     assert header["protocol_version"] == 1
     assert header["cluster_id"] == me.cluster_id
     assert (header["sender"], header["sender_incarnation"]) == (me.node_id, me.incarnation_id)

@@ -6,8 +6,8 @@ from stelae.client.local_time import NoTime
 from stelae.spi.errors import ClockError
 from stelae.spi.services import Buffer
 from stelae.wire.envelope import decode_envelope
-from stelae.wire.parcels import Batch
-from tests.unit.wire.worlds import HybridTime, common, identity
+from stelae.wire.packets import Packet
+from tests.unit.wire.worlds import HybridTime, context, identity
 
 
 class UsedUp(HybridTime):
@@ -18,10 +18,10 @@ class UsedUp(HybridTime):
 
 
 def timestamp_of_a_message(time: HybridTime | NoTime) -> int:
-    ours, sent = common(1), list[list[Buffer]]()
+    ours, sent = context(1), list[list[Buffer]]()
     ours.time = time
     peer = identity(2)
-    ours.write(Batch(), peer.node_id, peer.incarnation_id, None, sent.append)
+    ours.write(Packet(), peer.node_id, peer.incarnation_id, None, sent.append)
     return decode_envelope(bytes(sent[0][0])).timestamp
 
 
