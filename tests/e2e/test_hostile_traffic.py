@@ -33,7 +33,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.scan import Compare, Order, ScanSpec
-from stelae.spi.write import OpKind, WriteRequest, WriteRun, encode_request
+from stelae.spi.write import OpKind, SequenceRange, WriteRequest, encode_request
 from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
 from stelae.wire.settings import WireSettings
@@ -60,8 +60,8 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     ]
     mixed = [operation(OpKind.INSERT, [(n, "x")] * n) for n in range(3)]
     mixed += [operation(OpKind.INSERT, b"arrow"), operation(OpKind.UPDATE, [(1, "x")], (1, 2))]
-    torn = WriteRun(5, OpKind.INSERT, None, [op.rows for op in mixed])
-    wide = WriteRun(9, OpKind.INSERT, tuple(range(400)), [rows.rows] * 3)
+    torn = SequenceRange(5, OpKind.INSERT, None, [op.rows for op in mixed])
+    wide = SequenceRange(9, OpKind.INSERT, tuple(range(400)), [rows.rows] * 3)
     odd = WriteRequest(TABLET, ClientId("attacker"), 1, 1, [torn, wide, *runs_of(enumerate(mixed, start=1))])
     return {
         WRITE: [[encode_request(write)], [encode_request(odd)]],

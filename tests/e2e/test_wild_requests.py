@@ -98,10 +98,10 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
             numbers[0] += 100
             runs = [
                 msgspec.structs.replace(run, first_sequence=numbers[0] + place * 10, ops=_rows(rng))
-                for place, run in enumerate(body.runs)
+                for place, run in enumerate(body.sequences)
             ]
             return msgspec.structs.replace(
-                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, runs=runs
+                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, sequences=runs
             )
         case ScanRequest():
             return msgspec.structs.replace(

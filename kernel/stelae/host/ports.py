@@ -20,7 +20,7 @@ from stelae.spi.ids import ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Failed
-from stelae.spi.write import WriteRun
+from stelae.spi.write import SequenceRange
 
 
 class Timer(Protocol):
@@ -109,7 +109,7 @@ class WriteBatcher(Protocol):
         """Runs taken since the last ``build``."""
 
     def add(
-        self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
+        self, client_id: ClientId, first_incomplete: int, run: SequenceRange, digests: tuple[int, ...], token: Any
     ) -> None:
         """Take a run of operations; ``CallerError``, and nothing is taken: unfit as a whole, or one of them is. Rows at
         fault become row errors of their operation. ``token`` is the caller's."""

@@ -24,7 +24,7 @@ import msgspec
 from stelae.host.hybrid_clock import LOGICAL_BITS
 from stelae.spi.errors import Corrupt, PayloadMismatch, PluginError
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import PayloadRun, WritePayload
+from stelae.spi.payload import PayloadSequenceRange, WritePayload
 from stelae.spi.store import RowFault
 from stelae.spi.write import Answer, OpResult, RowError, StaleSequence, refused
 
@@ -93,7 +93,7 @@ class _Client(msgspec.Struct):
 class Admission(msgspec.Struct):
     """What :meth:`ResultsTable.admit` found. ``skip`` numbers the operations that the store passes over."""
 
-    runs: tuple[PayloadRun, ...]
+    sequences: tuple[PayloadSequenceRange, ...]
     timestamp: int
     skip: frozenset[int]
     kept: list[_Kept]
@@ -137,7 +137,7 @@ class ResultsTable:
         owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
         skip: list[int] = []
         all_kept: list[_Kept] = []
-        for run in payload.runs:
+        for run in payload.sequences:
             client = owners[run.client]
             sequences = range(run.first_sequence, run.first_sequence + len(run.digests))
             if refusal is None and not client.knows(sequences):
@@ -162,22 +162,22 @@ class ResultsTable:
             if len(client.results) > RESULTS_PER_CLIENT_MAX:
                 client.let_go([*islice(client.results, RESULTS_PER_CLIENT_MAX // 4)])
         self._open += 1
-        return Admission(payload.runs, timestamp, frozenset(skip), all_kept)
+        return Admission(payload.sequences, timestamp, frozenset(skip), all_kept)
 
     def record(self, admission: Admission, faults: Iterable[RowFault]) -> list[list[Answer]]:
         """Keep what applying the entry gave, and return the answers of each of its runs, in order."""
         self._open -= 1
         fine = OpResult(admission.timestamp)
-        found = _by_operation(admission.runs, faults)
+        found = _by_operation(admission.sequences, faults)
         if not found and not admission.skip:
             for kept in admission.kept:
                 kept.result = fine
-            return [[Answer(run.first_sequence, len(run.digests), fine)] for run in admission.runs]
+            return [[Answer(run.first_sequence, len(run.digests), fine)] for run in admission.sequences]
         for number, kept in enumerate(admission.kept):
             if kept.result is None:
                 kept.result = OpResult(fine.timestamp, tuple(found[number])) if number in found else fine
         waiting = (kept.result or fine for kept in admission.kept)
-        return [_answers(run.first_sequence, islice(waiting, len(run.digests))) for run in admission.runs]
+        return [_answers(run.first_sequence, islice(waiting, len(run.digests))) for run in admission.sequences]
 
     def dump(self) -> bytes:
         """Return the table as bytes, for the superblock. Every admission must be recorded."""
@@ -243,7 +243,7 @@ def _answers(sequence: int, results: Iterable[OpResult]) -> list[Answer]:
     return answers
 
 
-def _by_operation(runs: tuple[PayloadRun, ...], faults: Iterable[RowFault]) -> dict[int, list[RowError]]:
+def _by_operation(runs: tuple[PayloadSequenceRange, ...], faults: Iterable[RowFault]) -> dict[int, list[RowError]]:
     """Sort faults, which are in row order, to the operations that own the rows, beside what the leader found."""
     found: dict[int, list[RowError]] = {}
     waiting = deque(faults)

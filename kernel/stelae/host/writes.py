@@ -15,7 +15,7 @@ from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, Sc
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
-from stelae.spi.write import Answer, OpResult, WriteReply, WriteRequest, WriteRun, digests_of, refused
+from stelae.spi.write import Answer, OpResult, SequenceRange, WriteReply, WriteRequest, digests_of, refused
 
 WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
 _REPLACED = NotLeader(None, "the entry was replaced")
@@ -74,7 +74,7 @@ class WritePath:
         A refusal is final: rows of an older schema version than the one applied here have no effect later either
         (``ApplyGroup``). Rows of a newer version may be in the log already, behind a change that is not applied here
         yet, so they get ``Unavailable``."""
-        if not request.runs:
+        if not request.sequences:
             done(CallerError("a write request without operations"))
             return
         if request.schema_version > self._batcher.schema.version:
@@ -86,11 +86,11 @@ class WritePath:
         except (ClockError, Overloaded) as error:
             done(error if isinstance(error, Overloaded) else Unavailable(str(error)))
             return
-        pending = _Request(done, sum(len(run.ops) for run in request.runs))
-        for run in request.runs:
+        pending = _Request(done, sum(len(run.ops) for run in request.sequences))
+        for run in request.sequences:
             self._take(request, run, digests_of(run), pending)
 
-    def _take(self, request: WriteRequest, run: WriteRun, digests: tuple[int, ...], pending: _Request) -> None:
+    def _take(self, request: WriteRequest, run: SequenceRange, digests: tuple[int, ...], pending: _Request) -> None:
         """Take a run whole; or, if some of it is known or unfit, operation by operation."""
         client_id, first, count = request.client_id, run.first_sequence, len(digests)
         alone = count == 1
@@ -111,7 +111,7 @@ class WritePath:
             pending.decide([Answer(first, 1, answer)])
             return
         for place, op in enumerate(run.ops):
-            one = WriteRun(first + place, run.kind, run.columns, [op])
+            one = SequenceRange(first + place, run.kind, run.columns, [op])
             self._take(request, one, digests[place : place + 1], pending)
 
     def _behind(self, version: int) -> Unavailable:

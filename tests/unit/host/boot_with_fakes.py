@@ -30,9 +30,9 @@ from stelae.spi.schema import Column, Schema
 from stelae.spi.services import Files
 from stelae.spi.write import (
     OpKind,
+    SequenceRange,
     WriteReply,
     WriteRequest,
-    WriteRun,
     decode_reply,
     decode_request,
     encode_reply,
@@ -166,7 +166,7 @@ async def write(address: str, key: int) -> WriteReply:
         client_id=ClientId("c"),
         first_incomplete=1,
         schema_version=SCHEMA.version,
-        runs=[WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(msgspec.msgpack.encode([(key,)]))])],
+        sequences=[SequenceRange(1, OpKind.INSERT, None, [msgspec.Raw(msgspec.msgpack.encode([(key,)]))])],
     )
     try:
         node = await messenger.connect(address)

@@ -37,7 +37,7 @@ from stelae.spi.schema import Schema
 from stelae.spi.services import Clock, Files, Metrics, Workers
 from stelae.spi.store import Edit
 from stelae.spi.wal import WalEngine
-from stelae.spi.write import OpKind, WriteRun, digests_of
+from stelae.spi.write import OpKind, SequenceRange, digests_of
 from stelae_wal_segmented import SegmentedWal
 from tests.conformance.durable_store import DurableStore
 
@@ -85,7 +85,7 @@ class Services:
     workers: Workers
 
 
-def insert(index: int) -> WriteRun:
+def insert(index: int) -> SequenceRange:
     """The client's operation of this number: it inserts a row of this number."""
     (run,) = runs_of([(index, operation(OpKind.INSERT, [(index,)]))])
     return run

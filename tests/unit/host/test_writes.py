@@ -19,7 +19,7 @@ from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, St
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import PayloadClient, WritePayload, decode_payload
 from stelae.spi.store import RowFault
-from stelae.spi.write import OpKind, OpResult, RowCode, RowError, WriteReply, WriteRequest, WriteRun
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError, SequenceRange, WriteReply, WriteRequest
 
 PLAIN = {"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
 
@@ -113,7 +113,7 @@ def test_a_request_may_mix_retries_and_new_operations(world: World) -> None:
     world.write((1, 10), (2, 20))
     assert world.replies == []
     ((op_id, body),) = entries = world.append()
-    assert [r.first_sequence for r in decode_payload(body).runs] == [2]
+    assert [r.first_sequence for r in decode_payload(body).sequences] == [2]
     world.apply(entries)
     assert world.answers() == [(1, OpResult(101)), (2, OpResult(100 + op_id.index))]
 
@@ -145,7 +145,7 @@ def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world
         ClientId("c"),
         1,
         1,
-        [WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc0"), operation(OpKind.INSERT, [(1,)]).rows])],
+        [SequenceRange(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc0"), operation(OpKind.INSERT, [(1,)]).rows])],
     )
     world.path.add(request, world.replies.append)
     world.apply(world.append())

@@ -15,7 +15,7 @@ from stelae.host import results as module
 from stelae.host.results import CLIENT_AGE_MAX, RESULT_AGE_MAX, ResultsTable
 from stelae.spi.errors import Corrupt, PluginError
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload
+from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.store import RowFault
 from stelae.spi.write import Answer, OpResult, RowCode, RowError
 
@@ -26,7 +26,7 @@ def payload(*requests: tuple[str, int, int], first: dict[str, int] | None = None
     return WritePayload(
         1,
         tuple(PayloadClient(ClientId(name), (first or {}).get(name, 1)) for name in names),
-        tuple(PayloadRun(names.index(c), s, (rows,), (d,)) for c, s, d in requests),
+        tuple(PayloadSequenceRange(names.index(c), s, (rows,), (d,)) for c, s, d in requests),
         (),
     )
 
@@ -45,7 +45,7 @@ def flat(answers: list[list[Answer]]) -> list[OpResult]:
 
 def run(first: int, digests: Sequence[int], client: str = "a", first_incomplete: int = 1) -> WritePayload:
     """One run of operations of one row each."""
-    asked = PayloadRun(0, first, (1,) * len(digests), tuple(digests))
+    asked = PayloadSequenceRange(0, first, (1,) * len(digests), tuple(digests))
     return WritePayload(1, (PayloadClient(ClientId(client), first_incomplete),), (asked,), ())
 
 
@@ -128,9 +128,9 @@ def test_faults_go_to_the_rows_as_their_client_sent_them() -> None:
         1,
         (PayloadClient(ClientId("a"), 1),),
         (
-            PayloadRun(0, 1, (2, 0), (0, 0), ((1, bad[0]),)),
-            PayloadRun(0, 3, (3,), (0,), tuple((0, error) for error in bad)),
-            PayloadRun(0, 4, (1,), (0,)),
+            PayloadSequenceRange(0, 1, (2, 0), (0, 0), ((1, bad[0]),)),
+            PayloadSequenceRange(0, 3, (3,), (0,), tuple((0, error) for error in bad)),
+            PayloadSequenceRange(0, 4, (1,), (0,)),
         ),
         (),
     )
@@ -226,7 +226,7 @@ def test_many_faults_of_one_operation_cost_as_much_each_as_few() -> None:
     def handled(rows: int) -> tuple[int, list[OpResult]]:
         table = ResultsTable()
         bad = tuple((0, RowError(row, RowCode.BAD_VALUE)) for row in range(0, 2 * rows, 2))
-        asked = PayloadRun(0, 1, (rows,), (7,), bad)
+        asked = PayloadSequenceRange(0, 1, (rows,), (7,), bad)
         entry = WritePayload(1, (PayloadClient(ClientId("a"), 1),), (asked,), ())
         admission = table.admit(entry, 10)
         steps = 0
@@ -352,7 +352,7 @@ def test_no_id_is_ever_applied_twice(seed: int) -> None:
         admission = table.admit(entry, timestamp)
         named = [
             (entry.clients[asked.client].client_id, asked.first_sequence + place)
-            for asked in entry.runs
+            for asked in entry.sequences
             for place in range(len(asked.digests))
         ]
         for number, identity in enumerate(named):

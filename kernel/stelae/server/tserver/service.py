@@ -91,7 +91,7 @@ class TabletService:
         replica = self._replica(write.tablet_id)
         metrics, now_us = self._node.metrics, self._node.turns.now_us
         metrics.count("write_requests")
-        operations = sum([len(run.ops) for run in write.runs])
+        operations = sum([len(run.ops) for run in write.sequences])
         self._load.add(operations)
         metrics.count("write_operations", operations)
         metrics.count("write_bytes", len(frame))

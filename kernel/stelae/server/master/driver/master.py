@@ -291,7 +291,9 @@ class Master:
         if entry.kind is not EntryKind.WRITE:
             return None, []
         payload = decode_payload(entry.body)
-        mine = [run.first_sequence for run in payload.runs if payload.clients[run.client].client_id == self._client]
+        mine = [
+            run.first_sequence for run in payload.sequences if payload.clients[run.client].client_id == self._client
+        ]
         batches = []
         for group in payload.groups:
             layout = SYSTEM_SCHEMA.project(group.columns)
