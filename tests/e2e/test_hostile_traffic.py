@@ -12,8 +12,8 @@ import pytest
 
 from stelae.client.local_time import NoTime, QuietMetrics, WallClock
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
-from stelae.host.peer_codec import Guard, PeerCodec
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import (
     CHECKSUM,
@@ -51,7 +51,7 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, runs_of([(1, rows), (2, rows)]))
     spec = ScanSpec(predicates=(Compare(1, ">=", 0),), limit=5, order=Order.KEY)
     codec = PeerCodec(engine.message_types)
-    guard = Guard(TABLET, 1, OpId(1, 1), OpId(1, 1))
+    guard = PeerMessageHeader(TABLET, 1, OpId(1, 1), OpId(1, 1))
     entries = (Entry(OpId(1, 2), EntryKind.WRITE, 5, b"body"),)
     consensus = [
         [bytes(frame) for frame in codec.encode(guard, made, entries)]

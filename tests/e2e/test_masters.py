@@ -19,16 +19,16 @@ from stelae.client.admin import Admin
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import physical_us
-from stelae.protocol.actions import Action, ChangeConfig, CreateReplica, TransferLeadership
+from stelae.protocol.actions import ChangeConfig, CreateReplica, ServerAction, TransferLeadership
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import BadChange, NoTable, TableExists, TooFewServers
 from stelae.protocol.master_messages import (
     READ,
     AddColumn,
+    CatalogReadRequest,
     DropColumn,
     ListTables,
-    ReadRequest,
     RenameColumn,
     RenameTable,
     TableList,
@@ -391,7 +391,7 @@ async def read_index(cluster: Cluster, asker: NodeId, master: NodeId) -> int:
 
 async def tables_within(cluster: Cluster, master: NodeId, staleness_ms: int) -> list[str]:
     """What this very master answers, as soon as it is fresh enough."""
-    body = [encode(ReadRequest(question=ListTables(), staleness_ms=staleness_ms))]
+    body = [encode(CatalogReadRequest(question=ListTables(), staleness_ms=staleness_ms))]
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
@@ -427,8 +427,8 @@ def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refus
 ) -> None:
     """240 lines of the log in minutes, and a counter of refusals that rose, after one server had died."""
     settings = "[master]\nserver_silent_ms = 1000\nserver_dead_ms = 1500\npolicy_interval_ms = 50\naction_retry_ms = 50"
-    planned: list[Action] = []
-    sent: list[Action] = []
+    planned: list[ServerAction] = []
+    sent: list[ServerAction] = []
     encode, take = master.encode_action, MasterCore.take_effects
 
     def taken(core: MasterCore) -> tuple[Effect, ...]:

@@ -10,7 +10,7 @@ import pytest
 from stelae.client.admin import Admin
 from stelae.client.connection import Client
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle.manager import FenceMismatch, TabletExists
+from stelae.lifecycle.tablet_manager import FenceMismatch, TabletExists
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.leadership import hand_over
 from stelae.spi.errors import CallerError, NotLeader

@@ -12,7 +12,7 @@ from stelae.protocol.replica_messages import (
     TRANSFER_LEADERSHIP,
     CreateTablet,
     DeleteTablet,
-    TransferLeadership,
+    TransferTabletLeadership,
 )
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.schema import Schema
@@ -68,4 +68,4 @@ class Admin:
             Unavailable: nobody took over in time; the leader leads on.
             CallerError: ``to`` is no voter of the tablet.
         """
-        await self._client.ask(leader, TRANSFER_LEADERSHIP, encode(TransferLeadership(tablet_id, to)))
+        await self._client.ask(leader, TRANSFER_LEADERSHIP, encode(TransferTabletLeadership(tablet_id, to)))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from stelae.host.superblock import Partition
+from stelae.host.superblock import PartitionBounds
 from stelae.spi.consensus import (
     Beats,
     CopyRequest,
@@ -118,7 +118,7 @@ class WriteBatcher(Protocol):
         """Return encoded payloads for everything taken since the last call, each with the tokens of its runs."""
 
 
-BatcherFactory: TypeAlias = Callable[[Schema, int | None, Partition], WriteBatcher]
+BatcherFactory: TypeAlias = Callable[[Schema, int | None, PartitionBounds], WriteBatcher]
 """Makes the batcher of a tablet from its schema, the store's ``key_bytes_max`` and which keys the tablet holds."""
 
 

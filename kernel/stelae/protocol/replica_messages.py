@@ -37,7 +37,7 @@ class DeleteTablet(msgspec.Struct, frozen=True, array_like=True):
     table_is_gone: bool = False
 
 
-class TransferLeadership(msgspec.Struct, frozen=True, array_like=True):
+class TransferTabletLeadership(msgspec.Struct, frozen=True, array_like=True):
     """Ask a leader to hand over, to a voter or (``None``) to the best one. To itself it is done already."""
 
     tablet_id: TabletId

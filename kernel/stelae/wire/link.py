@@ -17,7 +17,7 @@ from stelae.spi.errors import Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.addresses import Resolve
-from stelae.wire.calls import Call, CallTable, Response
+from stelae.wire.call_retries import Call, CallTable, Response
 from stelae.wire.context import MessengerContext
 from stelae.wire.credit import Credit
 from stelae.wire.envelope import Envelope, Message, MessageKind, check_addressee, check_hello, hello_fields

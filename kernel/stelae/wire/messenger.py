@@ -21,7 +21,7 @@ from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer, Clock, Metrics
 from stelae.wire.addresses import check_listen_host, resolver, split_address
-from stelae.wire.calls import Call, Response, RetryPolicy
+from stelae.wire.call_retries import Call, Response, RetryPolicy
 from stelae.wire.context import MessengerContext, TimeSource
 from stelae.wire.envelope import Identity
 from stelae.wire.faults import FaultSeam

@@ -11,7 +11,7 @@ import pytest
 
 from stelae.host.apply import Applier, ApplyGroup
 from stelae.host.entry_cache import EntryCache
-from stelae.host.results import ResultsTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain

@@ -20,7 +20,7 @@ from stelae.spi.errors import (
     Unavailable,
 )
 from stelae.spi.ids import NodeId
-from stelae.wire.calls import RetryPolicy
+from stelae.wire.call_retries import RetryPolicy
 from stelae.wire.faults import Direction
 from stelae.wire.messenger import Messenger, PeerChange
 from stelae.wire.refusals import StaleSender, UnknownKind, WrongCluster

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from stelae.host.node import Node
 from stelae.host.settings import TabletSettings
-from stelae.host.superblock import Partition
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.manager import TabletManager
+from stelae.host.superblock import PartitionBounds
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.protocol.codec import decode
 from stelae.protocol.replica_messages import CREATE_TABLET, DELETE_TABLET, CreateTablet, DeleteTablet
@@ -63,7 +63,7 @@ class ReplicaLifecycle:
             schema=schema,
             members=members,
             table_name=asked.table_name,
-            partition=Partition(hash_buckets=asked.hash_buckets, key_low=asked.key_low, key_high=asked.key_high),
+            partition=PartitionBounds(hash_buckets=asked.hash_buckets, key_low=asked.key_low, key_high=asked.key_high),
         )
         self.manager.create(new, _answer(request))
 

@@ -11,7 +11,7 @@ import msgspec
 
 from stelae.host.node import Node
 from stelae.host.replica import Replica, ReplicaState
-from stelae.lifecycle.loading import TabletLoader
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import (

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import Superblock
-from stelae.lifecycle.deletion import LastOpId, bury, set_data_aside, set_log_aside
-from stelae.lifecycle.hints import hint_again
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.quarantine import About, purge, tablet_of
-from stelae.lifecycle.startup import Action, Found
-from stelae.lifecycle.steps import OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
+from stelae.lifecycle.leader_hints import hint_again
+from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.wal import LogState, WalEngine
@@ -103,9 +103,9 @@ class TabletManager:
                 raise TabletExists(f"tablet {new.id} is here, with another first schema")
             return
         found = yield from self._look(new.id)
-        if found.decision.action is Action.TOMBSTONE:
+        if found.decision.action is StartupAction.TOMBSTONE:
             raise TabletExists(f"tablet {new.id} was here and has been deleted; a new tablet needs a new id")
-        if found.decision.action is not Action.NOTHING:
+        if found.decision.action is not StartupAction.NOTHING:
             raise Unavailable(f"tablet {new.id} is here and offline: {self._why_offline(found)}")
         block = yield OffLoop(lambda: self._loader.begin(new))
         yield WithLog(lambda wal: self._loader.create_log(wal, block))
@@ -127,20 +127,20 @@ class TabletManager:
             block = replica.flusher.superblock
         else:
             found = yield from self._look(tablet_id)
-            if found.decision.action is Action.TOMBSTONE:
+            if found.decision.action is StartupAction.TOMBSTONE:
                 return
             block, last = self._offline(found, seen)
             if last == "UNKNOWN":
                 self._loader.lost.add(tablet_id)
         node = self._node
-        about = About(
+        about = DeletionRecord(
             tablet_id=tablet_id,
             table_name=block.table_name,
             deleted_us=physical_us(node.time.last),
             reason=reason,
             wal_engine=node.config.wal.name,
         )
-        tombstone = yield OffLoop(lambda: bury(node.files, node.layout, block, last, about))
+        tombstone = yield OffLoop(lambda: write_tombstone(node.files, node.layout, block, last, about))
         yield OffLoop(lambda: set_data_aside(node.files, node.layout, tombstone))
         yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
         node.writer.close_log(tombstone.log_id)
@@ -149,7 +149,7 @@ class TabletManager:
 
     def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
         found = yield from self._look(tablet_id)
-        if found.decision.action is Action.ROLL_FORWARD:
+        if found.decision.action is StartupAction.ROLL_FORWARD:
             raise Unavailable(f"the deletion of tablet {tablet_id} is not finished: its log is still to be set aside")
         yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
 
@@ -172,7 +172,7 @@ class TabletManager:
         yield OffLoop(replica.applier.store.close)
         return last
 
-    def _offline(self, found: Found, seen: OpId | None) -> tuple[Superblock, LastOpId]:
+    def _offline(self, found: TabletFinding, seen: OpId | None) -> tuple[Superblock, LastOpId]:
         """Superblock and last op id of a replica that did not come up."""
         if found.superblock is None:
             why = self._why_offline(found) if found.failure else "it was never here"
@@ -181,7 +181,7 @@ class TabletManager:
             # Without term and vote nobody can say what it promised.
             return found.superblock, "UNKNOWN"
         self._check_fence(found.consensus.committed_config.op_id, found.tablet_id, seen)
-        lost = found.decision.action is Action.FAIL or found.tablet_id in self._loader.lost
+        lost = found.decision.action is StartupAction.FAIL or found.tablet_id in self._loader.lost
         if lost or found.log is None or found.log.damage is not None:
             return found.superblock, "UNKNOWN"
         return found.superblock, found.log.last
@@ -190,12 +190,12 @@ class TabletManager:
         if seen is not None and seen != committed:
             raise FenceMismatch(f"tablet {tablet_id} has the committed config {committed} here, not {seen}")
 
-    def _look(self, tablet_id: TabletId) -> Steps[Found]:
+    def _look(self, tablet_id: TabletId) -> Steps[TabletFinding]:
         logs: Mapping[LogId, LogState] = yield WithLog(_logs_of(tablet_id))
-        found: Found = yield OffLoop(lambda: self._loader.look(tablet_id, logs))
+        found: TabletFinding = yield OffLoop(lambda: self._loader.look(tablet_id, logs))
         return found
 
-    def _why_offline(self, found: Found) -> str:
+    def _why_offline(self, found: TabletFinding) -> str:
         return self._loader.failed.get(found.tablet_id) or found.failure or found.decision.why
 
 

@@ -20,12 +20,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints, decode
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import NO_CRASH, CrashPoints, decode
 from stelae.host.superblock import SUPERBLOCK, DataState, Superblock, SuperblockFile
+from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.quarantine import place_named, purge, tablet_of
-from stelae.lifecycle.sizes import bytes_below
-from stelae.lifecycle.startup import Action, Found, look
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, look
 from stelae.spi.errors import CallerError, Full, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
@@ -47,7 +47,12 @@ class BackInTime(CallerError, code="BACK_IN_TIME"):
 
 
 def restore(
-    files: Files, layout: Layout, wal: WalEngine, name: str, open_aside: OpenAside, crash: CrashPoints = NO_CRASH
+    files: Files,
+    layout: DirectoryLayout,
+    wal: WalEngine,
+    name: str,
+    open_aside: OpenAside,
+    crash: CrashPoints = NO_CRASH,
 ) -> Superblock:
     """Bring a directory of the quarantine back; return the superblock, which is durable.
 
@@ -90,15 +95,15 @@ def restore(
 # -- guards ----------------------------------------------------------------------------------------
 
 
-def _tombstone(found: Found, place: str) -> tuple[Superblock, OpId]:
+def _tombstone(found: TabletFinding, place: str) -> tuple[Superblock, OpId]:
     """The tombstone that the directory belongs to, and its last op id."""
     block, tablet = found.superblock, found.tablet_id
     if found.failure or block is None:
         why = found.failure or "there is no superblock: the tablet was never here"
         raise CallerError(f"tablet {tablet} cannot be restored: {why}")
-    if found.decision.action is Action.ROLL_FORWARD:
+    if found.decision.action is StartupAction.ROLL_FORWARD:
         raise CallerError(f"the deletion of tablet {tablet} was cut short; start the node once, so that it is ended")
-    if found.decision.action is not Action.TOMBSTONE:
+    if found.decision.action is not StartupAction.TOMBSTONE:
         raise BackInTime(
             f"tablet {tablet} is {block.data_state} here: it has gone on since, and what is set aside is older"
         )
@@ -170,7 +175,7 @@ def _append(wal: WalEngine, log: LogId, batch: list[Entry], commit_hint: int) ->
         raise outcome.error
 
 
-def _copy_data(files: Files, layout: Layout, place: str, block: Superblock) -> None:
+def _copy_data(files: Files, layout: DirectoryLayout, place: str, block: Superblock) -> None:
     """Copy the files of the store; durable on return. A store without files has no directory."""
     target = layout.data_of(block.tablet_id)
     files.remove_tree(target)

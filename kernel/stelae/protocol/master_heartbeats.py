@@ -19,7 +19,7 @@ from stelae.spi.ids import IncarnationId, NodeId, TabletId
 HEARTBEAT = "master.heartbeat"
 
 
-class DataState(StrEnum):
+class ReportedDataState(StrEnum):
     """What a node has of a tablet (source "tablet copy"); what it never had, it does not report."""
 
     READY = "READY"
@@ -32,7 +32,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One replica as its node sees it."""
 
     tablet_id: TabletId
-    data_state: DataState
+    data_state: ReportedDataState
     role: Role = Role.NON_PARTICIPANT
     term: int = 0
     config: TabletConfig | None = None  #: The newest committed one that it knows.
@@ -44,7 +44,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     endpoint: str = ""  #: Where it is served, if not at the server's address.
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class ServerReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Replicas of a server. ``full``: all but tombstones, whatever came before; else those changed above ``since``."""
 
     full: bool
@@ -63,7 +63,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     location: str = ""
     free_bytes: int = 0
     load_ops_per_s: float = 0.0
-    report: Report | None = None
+    report: ServerReport | None = None
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -9,7 +9,7 @@ from stelae.spi.errors import StelaeError
 ReadDone: TypeAlias = Callable[[int | StelaeError], None]
 
 
-class ReadIndexes:
+class ReadIndexWaits:
     """Pending reads of one replica. ``tokens`` ascend and are shared by all that asks its core for something;
     ``snapshot`` gives the hybrid timestamp of the last applied entry."""
 

@@ -8,7 +8,7 @@ from stelae.spi.ids import TabletId, tablet_id
 from stelae.spi.services import Files
 
 
-class Layout:
+class DirectoryLayout:
     """Paths below ``root``, the directory of one node: its own files, then directories.
 
     ``wals`` is the log engine's own; ``data`` holds a directory per tablet for the store engines,

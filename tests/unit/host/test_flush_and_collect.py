@@ -13,16 +13,16 @@ import msgspec
 import pytest
 
 from stelae.host.apply import Applier
-from stelae.host.assembly import Engines, Recovered
-from stelae.host.consensus_meta import ConsensusRecord
+from stelae.host.assembly import Engines, RecoveredTablet
+from stelae.host.consensus_metadata import ConsensusRecord
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.entry_cache import EntryCache
-from stelae.host.flush import Flusher
-from stelae.host.layout import Layout
+from stelae.host.exactly_once_results import ResultsTable
+from stelae.host.flush_and_collect import Flusher
+from stelae.host.log_retention import LogRetention
 from stelae.host.log_writer import Completion, LogWriter
-from stelae.host.results import ResultsTable
-from stelae.host.retention import Retention
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.bootstrap import recover
+from stelae.lifecycle.tablet_recovery import recover
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
@@ -43,7 +43,7 @@ from tests.conformance.durable_store import DurableStore
 
 TABLET = TabletId("t")
 LOG = LogId(TABLET, 1)
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 CLIENT = ClientId("c")
 SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
 CONFIG = TabletConfig(op_id=ZERO, members=())
@@ -145,7 +145,7 @@ class Node:
         node.file.save(block)
         return node
 
-    def recovered(self) -> Recovered:
+    def recovered(self) -> RecoveredTablet:
         record = ConsensusRecord(tablet_id=TABLET, term=1, voted_for=None, committed_config=CONFIG)
         return recover(self.file.load(), record, self.engines, LAYOUT.data_of(TABLET))
 
@@ -175,7 +175,7 @@ class Node:
             on_failed=self.failures.append,
             later=lambda call: None,
         )
-        retention = Retention(found.superblock.flushed.index, 0, found.log.base.index)
+        retention = LogRetention(found.superblock.flushed.index, 0, found.log.base.index)
         retention.all_replicated(1 << 40)
         flusher = Flusher(
             file=self.file,
@@ -217,7 +217,7 @@ def _run_all(completions: list[Completion]) -> None:
         callback(argument)
 
 
-def ids(found: Recovered) -> list[int]:
+def ids(found: RecoveredTablet) -> list[int]:
     rows = [row for batch in found.store.scan(ScanSpec(order=Order.KEY)) for row in batch.to_rows()]
     return [row[0] for row in rows]
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.host import results as module
-from stelae.host.results import CLIENT_AGE_MAX, RESULT_AGE_MAX, ResultsTable
+from stelae.host import exactly_once_results as module
+from stelae.host.exactly_once_results import CLIENT_AGE_MAX, RESULT_AGE_MAX, ResultsTable
 from stelae.spi.errors import Corrupt, PluginError
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
@@ -364,7 +364,7 @@ def test_no_id_is_ever_applied_twice(seed: int) -> None:
 
 def test_equal_bytes_under_another_hash_seed() -> None:
     script = (
-        "from tests.unit.results.test_results import *\n"
+        "from tests.unit.results.test_exactly_once_results import *\n"
         "table = ResultsTable()\n"
         "for entry, timestamp in random_history(3):\n"
         "    applied(table, entry, timestamp)\n"

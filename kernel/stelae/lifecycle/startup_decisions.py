@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from stelae.host.consensus_meta import ConsensusMetadata, ConsensusRecord
-from stelae.host.layout import Layout, tablet_names
-from stelae.host.metadata import MetadataMissing, Record
+from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord
+from stelae.host.directory_layout import DirectoryLayout, tablet_names
+from stelae.host.metadata_files import MetadataMissing, Record
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.log_agreement import contradiction
 from stelae.spi.consensus import HardState
@@ -31,7 +31,7 @@ from stelae.spi.services import Files
 from stelae.spi.wal import LogState
 
 
-class Block(StrEnum):
+class SuperblockFinding(StrEnum):
     """What was found of the superblock: its data state where it can be read."""
 
     ABSENT = "ABSENT"
@@ -41,7 +41,7 @@ class Block(StrEnum):
     READY = "READY"
 
 
-class Meta(StrEnum):
+class MetadataFinding(StrEnum):
     """What was found of the consensus metadata: what it promises where it can be read."""
 
     ABSENT = "ABSENT"
@@ -51,7 +51,7 @@ class Meta(StrEnum):
     COMMITTED = "COMMITTED"  # its config has the op id of an entry
 
 
-class Log(StrEnum):
+class LogFinding(StrEnum):
     """What was found of the log. ``EMPTY``: it exists and never held an entry."""
 
     ABSENT = "ABSENT"
@@ -62,7 +62,7 @@ class Log(StrEnum):
     UNREAD = "UNREAD"  # the disk does not give it back now; nothing is known to be wrong with it
 
 
-class Action(StrEnum):
+class StartupAction(StrEnum):
     """What to do with the tablet."""
 
     NOTHING = "NOTHING"  # it does not exist here; creating or copying it starts afresh
@@ -75,17 +75,17 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StartupRow:
     """One row. Findings are names, ``*`` for any, ``!NAME`` for all but one."""
 
     letter: str
     block: str
     meta: str
     log: str
-    action: Action
+    action: StartupAction
     why: str
 
-    def meets(self, block: Block, meta: Meta, log: Log) -> bool:
+    def meets(self, block: SuperblockFinding, meta: MetadataFinding, log: LogFinding) -> bool:
         """True if the row is about these findings."""
         return _fits(self.block, block) and _fits(self.meta, meta) and _fits(self.log, log)
 
@@ -96,39 +96,39 @@ def _fits(written: str, found: str) -> bool:
     return written == "*" or found in written.split()
 
 
-_READABLE = f"{Meta.INITIAL} {Meta.VOTED} {Meta.COMMITTED}"
+_READABLE = f"{MetadataFinding.INITIAL} {MetadataFinding.VOTED} {MetadataFinding.COMMITTED}"
 
-ROWS: tuple[Row, ...] = (
-    Row("A", "ABSENT", "ABSENT INITIAL", "ABSENT EMPTY", Action.NOTHING,
+ROWS: tuple[StartupRow, ...] = (
+    StartupRow("A", "ABSENT", "ABSENT INITIAL", "ABSENT EMPTY", StartupAction.NOTHING,
         "no superblock: the tablet does not exist, or its creation was cut short"),
-    Row("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED CONTRADICTS UNREAD", Action.FAIL,
+    StartupRow("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED CONTRADICTS UNREAD", StartupAction.FAIL,
         "a log with entries but no superblock: the superblock was lost"),
-    Row("C", "UNREADABLE", "*", "*", Action.FAIL, "the superblock cannot be read"),
-    Row("D", "!UNREADABLE", "UNREADABLE", "*", Action.FAIL,
+    StartupRow("C", "UNREADABLE", "*", "*", StartupAction.FAIL, "the superblock cannot be read"),
+    StartupRow("D", "!UNREADABLE", "UNREADABLE", "*", StartupAction.FAIL,
         "the consensus metadata cannot be read: what was promised is unknown"),
-    Row("E", "DELETED READY", "ABSENT", "*", Action.FAIL,
+    StartupRow("E", "DELETED READY", "ABSENT", "*", StartupAction.FAIL,
         "the consensus metadata is gone: what was promised is unknown"),
-    Row("F", "DELETED", _READABLE, "ABSENT", Action.TOMBSTONE, "deleted"),
-    Row("G", "DELETED", _READABLE, "!ABSENT", Action.ROLL_FORWARD,
+    StartupRow("F", "DELETED", _READABLE, "ABSENT", StartupAction.TOMBSTONE, "deleted"),
+    StartupRow("G", "DELETED", _READABLE, "!ABSENT", StartupAction.ROLL_FORWARD,
         "deleted, but its log is still there: the deletion was cut short"),
-    Row("H", "COPYING", "!UNREADABLE", "*", Action.DELETE_SELF, "a copy was cut short"),
-    Row("I", "READY", _READABLE, "ABSENT", Action.FAIL, "the log is gone"),
-    Row("J", "READY", _READABLE, "DAMAGED", Action.FAIL, "the log is damaged"),
-    Row("P", "READY", _READABLE, "CONTRADICTS", Action.FAIL,
+    StartupRow("H", "COPYING", "!UNREADABLE", "*", StartupAction.DELETE_SELF, "a copy was cut short"),
+    StartupRow("I", "READY", _READABLE, "ABSENT", StartupAction.FAIL, "the log is gone"),
+    StartupRow("J", "READY", _READABLE, "DAMAGED", StartupAction.FAIL, "the log is damaged"),
+    StartupRow("P", "READY", _READABLE, "CONTRADICTS", StartupAction.FAIL,
         "the log contradicts the superblock or the consensus metadata: acknowledged entries were lost"),
-    Row("O", "READY", _READABLE, "UNREAD", Action.OFFLINE,
+    StartupRow("O", "READY", _READABLE, "UNREAD", StartupAction.OFFLINE,
         "the log cannot be read now; the next start of the node tries again"),
-    Row("K", "READY", _READABLE, "PRESENT", Action.START, "ready"),
-    Row("L", "READY", "INITIAL VOTED", "EMPTY", Action.START, "ready, and nothing was written yet"),
-    Row("M", "READY", "COMMITTED", "EMPTY", Action.FAIL,
+    StartupRow("K", "READY", _READABLE, "PRESENT", StartupAction.START, "ready"),
+    StartupRow("L", "READY", "INITIAL VOTED", "EMPTY", StartupAction.START, "ready, and nothing was written yet"),
+    StartupRow("M", "READY", "COMMITTED", "EMPTY", StartupAction.FAIL,
         "the committed config stood in an entry but the log is empty: the log was lost"),
-    Row("N", "ABSENT", "VOTED COMMITTED", "ABSENT EMPTY", Action.FAIL,
+    StartupRow("N", "ABSENT", "VOTED COMMITTED", "ABSENT EMPTY", StartupAction.FAIL,
         "promises were made but there is no superblock: the superblock was lost"),
 )  # fmt: skip
 """The whole table; every combination of findings meets exactly one row."""
 
 
-def decide(block: Block, meta: Meta, log: Log) -> Row:
+def decide(block: SuperblockFinding, meta: MetadataFinding, log: LogFinding) -> StartupRow:
     """Return the row that says what to do with a tablet, given what was found of it."""
     return next(row for row in ROWS if row.meets(block, meta, log))
 
@@ -138,25 +138,29 @@ OpIdAt: TypeAlias = Callable[[LogId, int], OpId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TabletFinding:
     """One tablet at start. ``failure`` says why it is FAILED, or is empty when it is not."""
 
     tablet_id: TabletId
     superblock: Superblock | None
     consensus: ConsensusRecord | None
     log: LogState | None
-    decision: Row
+    decision: StartupRow
     failure: str
 
 
-def scan_tablets(files: Files, layout: Layout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt) -> list[Found]:
+def scan_tablets(
+    files: Files, layout: DirectoryLayout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt
+) -> list[TabletFinding]:
     """Look at every tablet that has a superblock, consensus metadata or a log; sorted by id."""
     names = {log.tablet_id for log in logs}
     names.update(tablet_names(files, layout.superblocks), tablet_names(files, layout.consensus))
     return [look(files, layout, logs, op_id_at, name) for name in sorted(names)]
 
 
-def look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt, tablet: TabletId) -> Found:
+def look(
+    files: Files, layout: DirectoryLayout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt, tablet: TabletId
+) -> TabletFinding:
     """Look at one tablet. ``op_id_at`` is the log engine's."""
     problems: list[str] = []
     superblock, block = _read(SuperblockFile(files, layout, tablet).load, problems)
@@ -166,17 +170,17 @@ def look(files: Files, layout: Layout, logs: Mapping[LogId, LogState], op_id_at:
     state = block if superblock is None else superblock.data_state.value
     promised = meta if consensus is None else _promises(consensus)
     finding = _log_finding(log, problems)
-    if log is not None and superblock is not None and consensus is not None and state == Block.READY:
+    if log is not None and superblock is not None and consensus is not None and state == SuperblockFinding.READY:
         finding = _compared(finding, superblock, consensus, log, op_id_at, problems)
-    row = decide(Block(state), Meta(promised), finding)
+    row = decide(SuperblockFinding(state), MetadataFinding(promised), finding)
     details = f" ({'; '.join(problems)})" if problems else ""
-    return Found(
+    return TabletFinding(
         tablet_id=tablet,
         superblock=superblock,
         consensus=consensus,
         log=log,
         decision=row,
-        failure=f"{row.why}{details}" if row.action in (Action.FAIL, Action.OFFLINE) else "",
+        failure=f"{row.why}{details}" if row.action in (StartupAction.FAIL, StartupAction.OFFLINE) else "",
     )
 
 
@@ -191,39 +195,39 @@ def _read(load: Callable[[], Record], problems: list[str]) -> tuple[Record | Non
         return None, "UNREADABLE"
 
 
-def _promises(record: ConsensusRecord) -> Meta:
+def _promises(record: ConsensusRecord) -> MetadataFinding:
     if record.committed_config.op_id > ZERO:
-        return Meta.COMMITTED
-    return Meta.INITIAL if record.hard_state == HardState() else Meta.VOTED
+        return MetadataFinding.COMMITTED
+    return MetadataFinding.INITIAL if record.hard_state == HardState() else MetadataFinding.VOTED
 
 
-def _log_finding(log: LogState | None, problems: list[str]) -> Log:
+def _log_finding(log: LogState | None, problems: list[str]) -> LogFinding:
     if log is None:
-        return Log.ABSENT
+        return LogFinding.ABSENT
     if log.damage is not None:
         problems.append(f"{log.damage.path}@{log.damage.offset}: {log.damage.detail}")
-        return Log.UNREAD if log.damage.unread else Log.DAMAGED
-    return Log.EMPTY if log.last == ZERO else Log.PRESENT
+        return LogFinding.UNREAD if log.damage.unread else LogFinding.DAMAGED
+    return LogFinding.EMPTY if log.last == ZERO else LogFinding.PRESENT
 
 
 def _compared(
-    finding: Log,
+    finding: LogFinding,
     superblock: Superblock,
     consensus: ConsensusRecord,
     log: LogState,
     op_id_at: OpIdAt,
     problems: list[str],
-) -> Log:
+) -> LogFinding:
     """Compare a log that reads well with the two records. Of an empty log row M judges the config."""
-    if finding not in (Log.PRESENT, Log.EMPTY):
+    if finding not in (LogFinding.PRESENT, LogFinding.EMPTY):
         return finding
-    config = consensus.committed_config.op_id if finding is Log.PRESENT else ZERO
+    config = consensus.committed_config.op_id if finding is LogFinding.PRESENT else ZERO
     try:
         wrong = contradiction(superblock.flushed, config, log, lambda index: op_id_at(superblock.log_id, index))
     except StelaeError as error:
         problems.append(str(error))
-        return Log.DAMAGED if isinstance(error, Corrupt) else Log.UNREAD
+        return LogFinding.DAMAGED if isinstance(error, Corrupt) else LogFinding.UNREAD
     if wrong:
         problems.append(wrong)
-        return Log.CONTRADICTS
+        return LogFinding.CONTRADICTS
     return finding

@@ -10,18 +10,18 @@ then the superblock, whose presence means that the tablet exists."""
 import logging
 from collections.abc import Mapping
 
-from stelae.host.assembly import Engines, Recovered
-from stelae.host.consensus_meta import ConsensusMetadata
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints
+from stelae.host.assembly import Engines, RecoveredTablet
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.bootstrap import recover
-from stelae.lifecycle.configured import check_configured
+from stelae.lifecycle.configured_tablet import check_configured
 from stelae.lifecycle.deletion import abandon_copy, roll_forward
 from stelae.lifecycle.log_agreement import LogContradicts
 from stelae.lifecycle.quarantine import remove_unfinished
-from stelae.lifecycle.startup import Action, Found, look, scan_tablets
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, look, scan_tablets
+from stelae.lifecycle.tablet_recovery import recover
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, LogId, TabletId
@@ -35,7 +35,12 @@ class TabletLoader:
     """Brings a node's tablets up from its files. Every call may block. ``names`` are of consensus and store engine."""
 
     def __init__(
-        self, files: Files, layout: Layout, engines: Engines, names: tuple[str, str], crash: CrashPoints = NO_CRASH
+        self,
+        files: Files,
+        layout: DirectoryLayout,
+        engines: Engines,
+        names: tuple[str, str],
+        crash: CrashPoints = NO_CRASH,
     ) -> None:
         self._files = files
         self._layout = layout
@@ -66,7 +71,7 @@ class TabletLoader:
 
     def has(self, tablet_id: TabletId) -> bool:
         """Whether there is something of a tablet, be it that it cannot be read."""
-        return self.look(tablet_id, self._engines.wal.logs()).decision.action is not Action.NOTHING
+        return self.look(tablet_id, self._engines.wal.logs()).decision.action is not StartupAction.NOTHING
 
     # -- the steps of a creation, in order; each may be repeated -------------------------------------
 
@@ -101,7 +106,7 @@ class TabletLoader:
         """The superblock of a tablet, for its one writer."""
         return SuperblockFile(self._files, self._layout, tablet_id, self._crash)
 
-    def recover_all(self) -> list[Recovered]:
+    def recover_all(self) -> list[RecoveredTablet]:
         """Recover every READY tablet; what cannot be recovered is in ``failed``.
 
         ``ConfigError``: the configured tablet contradicts the stored one."""
@@ -110,25 +115,25 @@ class TabletLoader:
         remove_unfinished(self._files, self._layout, named)
         for one in found:
             match one.decision.action:
-                case Action.START:
+                case StartupAction.START:
                     replica = self.recover(one)
                     recovered += [] if replica is None else [replica]
-                case Action.FAIL:
+                case StartupAction.FAIL:
                     # Each such row of the table means that log, superblock or consensus metadata cannot be read.
                     self.lost.add(one.tablet_id)
                     self.fail(one.tablet_id, one.failure)
-                case Action.OFFLINE:
+                case StartupAction.OFFLINE:
                     self.fail(one.tablet_id, one.failure)
-                case Action.TOMBSTONE:
+                case StartupAction.TOMBSTONE:
                     self._remove_leftovers(one.tablet_id)
-                case Action.ROLL_FORWARD | Action.DELETE_SELF:
+                case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF:
                     self._end_deletion(one)
         for replica in recovered:
             if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
                 check_configured(self._configured, replica.schemas)
         return recovered
 
-    def _scan(self) -> list[Found]:
+    def _scan(self) -> list[TabletFinding]:
         wal = self._engines.wal
         return scan_tablets(self._files, self._layout, wal.logs(), wal.op_id_at)
 
@@ -141,15 +146,15 @@ class TabletLoader:
             self._files.remove_tree(directory)
             self._files.sync_directory(self._layout.data)
 
-    def look(self, tablet_id: TabletId, logs: Mapping[LogId, LogState]) -> Found:
+    def look(self, tablet_id: TabletId, logs: Mapping[LogId, LogState]) -> TabletFinding:
         """Look at one tablet, as at start."""
         return look(self._files, self._layout, logs, self._engines.wal.op_id_at, tablet_id)
 
-    def _end_deletion(self, found: Found) -> None:
+    def _end_deletion(self, found: TabletFinding) -> None:
         files, layout, wal, block = self._files, self._layout, self._engines.wal, found.superblock
         assert block is not None
         try:
-            if found.decision.action is Action.ROLL_FORWARD:
+            if found.decision.action is StartupAction.ROLL_FORWARD:
                 roll_forward(files, layout, block, wal.set_aside, self._crash)
             else:
                 abandon_copy(files, layout, block, wal.drop, self._crash)
@@ -157,7 +162,7 @@ class TabletLoader:
         except (StelaeError, OSError) as error:
             self.fail(found.tablet_id, f"its deletion cannot be ended: {error}")
 
-    def recover(self, found: Found) -> Recovered | None:
+    def recover(self, found: TabletFinding) -> RecoveredTablet | None:
         """Recover one READY tablet; ``None``: it has failed, and ``failed`` says why."""
         assert found.superblock is not None and found.consensus is not None
         wrong = self._wrong_engine(found.superblock)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from stelae.lifecycle.hints import AGAIN_US, hint_again
+from stelae.lifecycle.leader_hints import AGAIN_US, hint_again
 from stelae.spi.consensus import Campaign, Event
 from stelae.spi.ids import NodeId
 

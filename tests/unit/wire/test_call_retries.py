@@ -10,7 +10,7 @@ import pytest
 
 from stelae.spi.errors import DeadlineExceeded, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
-from stelae.wire.calls import Call, CallTable, Response, RetryPolicy
+from stelae.wire.call_retries import Call, CallTable, Response, RetryPolicy
 from stelae.wire.deadlines import BUCKET_US, Deadlines
 
 ANSWER = Response(sender=NodeId("b" * 32), body=[b"answer"], fields={})

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, suppress
 
 import pytest
 
-from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.quarantine import listed, purge
-from stelae.lifecycle.restoring import BackInTime, restore
+from stelae.lifecycle.restore_from_quarantine import BackInTime, restore
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState, TabletConfig

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from stelae.host.apply import Applier
+from stelae.host.log_retention import LogRetention
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool
-from stelae.host.retention import Retention
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.spi.errors import Corrupt, Full, PluginError, SyncFailed
 from stelae.spi.ids import OpId
@@ -39,7 +39,7 @@ class Flusher:
     applier: Applier
     writer: LogWriter
     pool: BlockingPool  #: Writes metadata.
-    retention: Retention
+    retention: LogRetention
     log_base: OpId  #: Of the last entry that was collected.
     flush_bytes: int  #: What rows may hold of memory before they are flushed,
     memory_bytes_max: int  #: and before nothing more is taken.

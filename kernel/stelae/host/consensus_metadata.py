@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, TabletFile
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import NO_CRASH, CrashPoints, FileKind, TabletFile
 from stelae.host.ports import BlockingPool
 from stelae.spi.consensus import HardState, TabletConfig
 from stelae.spi.errors import StelaeError, StorageError
@@ -34,7 +34,7 @@ class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
         return HardState(self.term, self.voted_for)
 
 
-CONSENSUS = Kind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(ConsensusRecord))
+CONSENSUS = FileKind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(ConsensusRecord))
 
 
 class VoteRegression(StorageError, code="VOTE_REGRESSION"):
@@ -44,7 +44,7 @@ class VoteRegression(StorageError, code="VOTE_REGRESSION"):
 class ConsensusMetadata(TabletFile[ConsensusRecord]):
     """A tablet's consensus metadata on disk. If it cannot be read, the replica must not vote."""
 
-    def __init__(self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
+    def __init__(self, files: Files, layout: DirectoryLayout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
         super().__init__(files, CONSENSUS, layout.consensus_of(tablet), tablet, crash)
 
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
@@ -63,7 +63,7 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
 class HardStateWriter:
     """Saves the hard states of every tablet of a node, in order per tablet, off the loop."""
 
-    def __init__(self, files: Files, layout: Layout, pool: BlockingPool) -> None:
+    def __init__(self, files: Files, layout: DirectoryLayout, pool: BlockingPool) -> None:
         self._files = files
         self._layout = layout
         self._pool = pool

@@ -20,7 +20,7 @@ READIES_MAX = 64
 """Readies that wait for one save. Beyond it messages are dropped: candidates ask again."""
 
 
-class Voter:
+class TombstoneVoter:
     """Drives one voting core, on the event loop. ``committed_config`` is kept beside its term and vote."""
 
     def __init__(

@@ -16,7 +16,7 @@ from stelae.host.log_sizes import LogSizes
 from stelae.spi.log import Entry
 
 
-class Retention:
+class LogRetention:
     """What keeps one replica's log. Indexes only rise, except for anchors that are set lower.
 
     ``base_index`` is where the log began at this start. ``peers_bytes_max`` bounds the bytes that are kept for lagging

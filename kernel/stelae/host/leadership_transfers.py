@@ -10,8 +10,8 @@ from stelae.spi.ids import NodeId
 TransferDone: TypeAlias = Callable[[StelaeError | None], None]
 
 
-class Transfers:
-    """Transfers of one replica that are under way, on the event loop."""
+class LeadershipTransfers:
+    """LeadershipTransfers of one replica that are under way, on the event loop."""
 
     def __init__(self, tokens: Iterator[int]) -> None:
         self._tokens = tokens

@@ -6,25 +6,34 @@ import itertools
 
 import pytest
 
-from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
-from stelae.host.metadata import HEADER_BYTES
+from stelae.host.metadata_files import HEADER_BYTES
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.lifecycle.startup import ROWS, Action, Block, Found, Log, Meta, decide, scan_tablets
+from stelae.lifecycle.startup_decisions import (
+    ROWS,
+    LogFinding,
+    MetadataFinding,
+    StartupAction,
+    SuperblockFinding,
+    TabletFinding,
+    decide,
+    scan_tablets,
+)
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, TabletConfig
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.wal import Damage, LogState
 
-ALL = list(itertools.product(Block, Meta, Log))
-LAYOUT = Layout("/node")
+ALL = list(itertools.product(SuperblockFinding, MetadataFinding, LogFinding))
+LAYOUT = DirectoryLayout("/node")
 NODE = NodeId("a" * 32)
 
 
 @pytest.mark.parametrize("found", ALL, ids=lambda found: "-".join(found))
-def test_every_finding_meets_exactly_one_row(found: tuple[Block, Meta, Log]) -> None:
+def test_every_finding_meets_exactly_one_row(found: tuple[SuperblockFinding, MetadataFinding, LogFinding]) -> None:
     rows = [row.letter for row in ROWS if row.meets(*found)]
     assert rows == [decide(*found).letter]
 
@@ -37,41 +46,47 @@ def test_every_row_is_needed() -> None:
 @pytest.mark.parametrize(
     ("found", "action", "letter"),
     [
-        ((Block.ABSENT, Meta.ABSENT, Log.ABSENT), Action.NOTHING, "A"),
-        ((Block.ABSENT, Meta.INITIAL, Log.ABSENT), Action.NOTHING, "A"),
-        ((Block.ABSENT, Meta.INITIAL, Log.EMPTY), Action.NOTHING, "A"),
-        ((Block.ABSENT, Meta.COMMITTED, Log.PRESENT), Action.FAIL, "B"),
-        ((Block.UNREADABLE, Meta.COMMITTED, Log.PRESENT), Action.FAIL, "C"),
-        ((Block.READY, Meta.UNREADABLE, Log.PRESENT), Action.FAIL, "D"),
-        ((Block.ABSENT, Meta.UNREADABLE, Log.ABSENT), Action.FAIL, "D"),
-        ((Block.DELETED, Meta.ABSENT, Log.ABSENT), Action.FAIL, "E"),
-        ((Block.DELETED, Meta.COMMITTED, Log.ABSENT), Action.TOMBSTONE, "F"),
-        ((Block.DELETED, Meta.COMMITTED, Log.PRESENT), Action.ROLL_FORWARD, "G"),
-        ((Block.DELETED, Meta.COMMITTED, Log.DAMAGED), Action.ROLL_FORWARD, "G"),
-        ((Block.COPYING, Meta.COMMITTED, Log.PRESENT), Action.DELETE_SELF, "H"),
-        ((Block.COPYING, Meta.ABSENT, Log.ABSENT), Action.DELETE_SELF, "H"),
-        ((Block.COPYING, Meta.COMMITTED, Log.DAMAGED), Action.DELETE_SELF, "H"),
-        ((Block.READY, Meta.ABSENT, Log.PRESENT), Action.FAIL, "E"),
-        ((Block.READY, Meta.COMMITTED, Log.ABSENT), Action.FAIL, "I"),
-        ((Block.READY, Meta.COMMITTED, Log.DAMAGED), Action.FAIL, "J"),
-        ((Block.READY, Meta.COMMITTED, Log.UNREAD), Action.OFFLINE, "O"),
-        ((Block.ABSENT, Meta.COMMITTED, Log.UNREAD), Action.FAIL, "B"),
-        ((Block.DELETED, Meta.COMMITTED, Log.UNREAD), Action.ROLL_FORWARD, "G"),
-        ((Block.READY, Meta.COMMITTED, Log.CONTRADICTS), Action.FAIL, "P"),
-        ((Block.ABSENT, Meta.COMMITTED, Log.CONTRADICTS), Action.FAIL, "B"),
-        ((Block.DELETED, Meta.COMMITTED, Log.CONTRADICTS), Action.ROLL_FORWARD, "G"),
-        ((Block.READY, Meta.VOTED, Log.PRESENT), Action.START, "K"),
-        ((Block.READY, Meta.COMMITTED, Log.PRESENT), Action.START, "K"),
-        ((Block.READY, Meta.INITIAL, Log.EMPTY), Action.START, "L"),
-        ((Block.READY, Meta.VOTED, Log.EMPTY), Action.START, "L"),
-        ((Block.READY, Meta.COMMITTED, Log.EMPTY), Action.FAIL, "M"),
-        ((Block.ABSENT, Meta.VOTED, Log.ABSENT), Action.FAIL, "N"),
-        ((Block.ABSENT, Meta.VOTED, Log.EMPTY), Action.FAIL, "N"),
-        ((Block.ABSENT, Meta.COMMITTED, Log.ABSENT), Action.FAIL, "N"),
-        ((Block.ABSENT, Meta.COMMITTED, Log.EMPTY), Action.FAIL, "N"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.ABSENT, LogFinding.ABSENT), StartupAction.NOTHING, "A"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.INITIAL, LogFinding.ABSENT), StartupAction.NOTHING, "A"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.INITIAL, LogFinding.EMPTY), StartupAction.NOTHING, "A"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.FAIL, "B"),
+        ((SuperblockFinding.UNREADABLE, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.FAIL, "C"),
+        ((SuperblockFinding.READY, MetadataFinding.UNREADABLE, LogFinding.PRESENT), StartupAction.FAIL, "D"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.UNREADABLE, LogFinding.ABSENT), StartupAction.FAIL, "D"),
+        ((SuperblockFinding.DELETED, MetadataFinding.ABSENT, LogFinding.ABSENT), StartupAction.FAIL, "E"),
+        ((SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.ABSENT), StartupAction.TOMBSTONE, "F"),
+        ((SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.ROLL_FORWARD, "G"),
+        ((SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.DAMAGED), StartupAction.ROLL_FORWARD, "G"),
+        ((SuperblockFinding.COPYING, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.DELETE_SELF, "H"),
+        ((SuperblockFinding.COPYING, MetadataFinding.ABSENT, LogFinding.ABSENT), StartupAction.DELETE_SELF, "H"),
+        ((SuperblockFinding.COPYING, MetadataFinding.COMMITTED, LogFinding.DAMAGED), StartupAction.DELETE_SELF, "H"),
+        ((SuperblockFinding.READY, MetadataFinding.ABSENT, LogFinding.PRESENT), StartupAction.FAIL, "E"),
+        ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.ABSENT), StartupAction.FAIL, "I"),
+        ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.DAMAGED), StartupAction.FAIL, "J"),
+        ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.UNREAD), StartupAction.OFFLINE, "O"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.COMMITTED, LogFinding.UNREAD), StartupAction.FAIL, "B"),
+        ((SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.UNREAD), StartupAction.ROLL_FORWARD, "G"),
+        ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.CONTRADICTS), StartupAction.FAIL, "P"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.COMMITTED, LogFinding.CONTRADICTS), StartupAction.FAIL, "B"),
+        (
+            (SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.CONTRADICTS),
+            StartupAction.ROLL_FORWARD,
+            "G",
+        ),
+        ((SuperblockFinding.READY, MetadataFinding.VOTED, LogFinding.PRESENT), StartupAction.START, "K"),
+        ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.START, "K"),
+        ((SuperblockFinding.READY, MetadataFinding.INITIAL, LogFinding.EMPTY), StartupAction.START, "L"),
+        ((SuperblockFinding.READY, MetadataFinding.VOTED, LogFinding.EMPTY), StartupAction.START, "L"),
+        ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.EMPTY), StartupAction.FAIL, "M"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.VOTED, LogFinding.ABSENT), StartupAction.FAIL, "N"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.VOTED, LogFinding.EMPTY), StartupAction.FAIL, "N"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.COMMITTED, LogFinding.ABSENT), StartupAction.FAIL, "N"),
+        ((SuperblockFinding.ABSENT, MetadataFinding.COMMITTED, LogFinding.EMPTY), StartupAction.FAIL, "N"),
     ],
 )
-def test_each_row_says_what_the_design_says(found: tuple[Block, Meta, Log], action: Action, letter: str) -> None:
+def test_each_row_says_what_the_design_says(
+    found: tuple[SuperblockFinding, MetadataFinding, LogFinding], action: StartupAction, letter: str
+) -> None:
     decision = decide(*found)
     assert (decision.action, decision.letter) == (action, letter)
 
@@ -79,8 +94,8 @@ def test_each_row_says_what_the_design_says(found: tuple[Block, Meta, Log], acti
 def test_nothing_starts_or_votes_whose_promises_are_unknown() -> None:
     for block, meta, log in ALL:
         decision = decide(block, meta, log)
-        if meta in (Meta.ABSENT, Meta.UNREADABLE):
-            assert decision.action not in (Action.START, Action.TOMBSTONE, Action.ROLL_FORWARD)
+        if meta in (MetadataFinding.ABSENT, MetadataFinding.UNREADABLE):
+            assert decision.action not in (StartupAction.START, StartupAction.TOMBSTONE, StartupAction.ROLL_FORWARD)
 
 
 def node() -> VirtualDisk:
@@ -101,7 +116,7 @@ def add(
     return block.log_id
 
 
-def scan(disk: VirtualDisk, logs: dict[LogId, LogState]) -> dict[str, Found]:
+def scan(disk: VirtualDisk, logs: dict[LogId, LogState]) -> dict[str, TabletFinding]:
     def op_id_at(log: LogId, index: int) -> OpId:
         """Of logs with one term."""
         state = logs[log]
@@ -117,7 +132,7 @@ def test_one_unreadable_file_fails_its_own_tablet_and_no_other() -> None:
     disk.damage(LAYOUT.superblock_of(TabletId("a")), HEADER_BYTES)
     disk.damage(LAYOUT.consensus_of(TabletId("b")), HEADER_BYTES)
     found = scan(disk, logs)
-    assert [f.decision.action for f in found.values()] == [Action.FAIL, Action.FAIL, Action.START]
+    assert [f.decision.action for f in found.values()] == [StartupAction.FAIL, StartupAction.FAIL, StartupAction.START]
     assert "tablet-meta/a" in found["a"].failure
     assert "consensus-meta/b" in found["b"].failure
     assert found["c"].failure == ""
@@ -154,7 +169,7 @@ def test_a_directory_in_the_place_of_a_file_fails_its_own_tablet() -> None:
     disk.make_directory(LAYOUT.superblock_of(TabletId("a")))
     found = scan(disk, {log: LogState(base=ZERO, last=OpId(4, 9))})
     assert found["a"].decision.letter == "C"
-    assert found["b"].decision.action is Action.START
+    assert found["b"].decision.action is StartupAction.START
 
 
 def test_a_damaged_log_fails_with_file_and_offset() -> None:
@@ -170,8 +185,8 @@ def test_only_a_log_of_the_superblocks_generation_counts() -> None:
     log = add(disk, "a", DataState.DELETED)
     other = LogId(log.tablet_id, log.generation + 1)
     state = LogState(base=ZERO, last=OpId(1, 1))
-    assert scan(disk, {other: state})["a"].decision.action is Action.TOMBSTONE
-    assert scan(disk, {log: state})["a"].decision.action is Action.ROLL_FORWARD
+    assert scan(disk, {other: state})["a"].decision.action is StartupAction.TOMBSTONE
+    assert scan(disk, {log: state})["a"].decision.action is StartupAction.ROLL_FORWARD
 
 
 def test_a_log_without_a_superblock_is_found_and_fails() -> None:
@@ -183,7 +198,7 @@ def test_a_log_that_was_collected_to_its_end_is_not_an_empty_one() -> None:
     disk = node()
     log = add(disk, "a", flushed=OpId(5, 5), committed=OpId(5, 4))
     found = scan(disk, {log: LogState(base=OpId(5, 5), last=OpId(5, 5))})
-    assert found["a"].decision.action is Action.START
+    assert found["a"].decision.action is StartupAction.START
 
 
 CONTRADICTIONS = [
@@ -207,7 +222,7 @@ def test_a_log_that_contradicts_what_was_saved_beside_it_is_a_lost_log(
     disk = node()
     log = add(disk, "a", flushed=flushed, committed=config)
     found = scan(disk, {log: LogState(base=base, last=last)})["a"]
-    assert (found.decision.letter, found.decision.action) == ("P", Action.FAIL)
+    assert (found.decision.letter, found.decision.action) == ("P", StartupAction.FAIL)
     assert says in found.failure
 
 
@@ -224,7 +239,7 @@ AGREEMENTS = [
 def test_a_log_that_holds_what_was_saved_beside_it_starts(flushed: OpId, config: OpId, base: OpId, last: OpId) -> None:
     disk = node()
     log = add(disk, "a", flushed=flushed, committed=config)
-    assert scan(disk, {log: LogState(base=base, last=last)})["a"].decision.action is Action.START
+    assert scan(disk, {log: LogState(base=base, last=last)})["a"].decision.action is StartupAction.START
 
 
 def test_a_log_whose_op_ids_cannot_be_read_now_is_looked_at_again_at_the_next_start() -> None:
@@ -235,5 +250,5 @@ def test_a_log_whose_op_ids_cannot_be_read_now_is_looked_at_again_at_the_next_st
         raise StorageError("input/output error", path="wals/a/1")
 
     (found,) = scan_tablets(disk, LAYOUT, {log: LogState(base=ZERO, last=OpId(4, 9))}, op_id_at)
-    assert (found.decision.letter, found.decision.action) == ("O", Action.OFFLINE)
+    assert (found.decision.letter, found.decision.action) == ("O", StartupAction.OFFLINE)
     assert "input/output error" in found.failure

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.lifecycle.steps import OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.spi.errors import Full
 
 

@@ -49,7 +49,7 @@ NO_CRASH = CrashPoints()
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[Record]):
+class FileKind(Generic[Record]):
     """One kind of metadata file: its name for people, magic, format version and what reads its records."""
 
     name: str
@@ -58,14 +58,14 @@ class Kind(Generic[Record]):
     records: msgspec.msgpack.Decoder[Record]  # Made at import, on one thread: see ``stelae.protocol.tablet_messages``.
 
 
-def encode(kind: Kind[Record], record: Record) -> bytes:
+def encode(kind: FileKind[Record], record: Record) -> bytes:
     """Return the bytes of a file of this kind."""
     body = msgspec.msgpack.encode(record)
     bare = _HEADER.pack(kind.magic, kind.version, 0, len(body), 0)
     return _HEADER.pack(kind.magic, kind.version, 0, len(body), _crc(bare + body)) + body
 
 
-def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
+def decode(kind: FileKind[Record], data: bytes, path: str) -> Record:
     """Return the record in ``data``.
 
     Raises:
@@ -93,7 +93,7 @@ def decode(kind: Kind[Record], data: bytes, path: str) -> Record:
         raise Corrupt(fact, path=path, offset=HEADER_BYTES) from error
 
 
-def load(files: Files, kind: Kind[Record], path: str) -> Record:
+def load(files: Files, kind: FileKind[Record], path: str) -> Record:
     """Read one file. ``MetadataMissing``: there is no such file. ``Corrupt``, ``Foreign``, ``FutureVersion``: see
     :func:`decode`."""
     try:
@@ -103,7 +103,7 @@ def load(files: Files, kind: Kind[Record], path: str) -> Record:
     return decode(kind, data, path)
 
 
-def save(files: Files, kind: Kind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH) -> None:
+def save(files: Files, kind: FileKind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH) -> None:
     """Replace one file atomically; durable on return. The crash points bear the kind's name. ``Full``: the old contents
     stand. ``SyncFailed``: the old or the new ones do."""
     crash.hit(f"{kind.name}.before_replace")
@@ -121,7 +121,7 @@ class TabletFile(Generic[Record]):
     A file that is there is read before it is replaced: nobody overwrites what they did not know,
     be it newer or damaged."""
 
-    def __init__(self, files: Files, kind: Kind[Record], path: str, tablet: TabletId, crash: CrashPoints) -> None:
+    def __init__(self, files: Files, kind: FileKind[Record], path: str, tablet: TabletId, crash: CrashPoints) -> None:
         self._files = files
         self._kind = kind
         self._path = path

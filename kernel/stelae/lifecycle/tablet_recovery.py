@@ -9,10 +9,10 @@
 5. What the log holds above that is handed on, for the core to be restored (``host.assembly``)."""
 
 from stelae.host.apply import ApplyGroup
-from stelae.host.assembly import Engines, Recovered
-from stelae.host.consensus_meta import ConsensusRecord
+from stelae.host.assembly import Engines, RecoveredTablet
+from stelae.host.consensus_metadata import ConsensusRecord
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.log_sizes import LogSizes
-from stelae.host.results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.log_agreement import LogContradicts, contradiction
 from stelae.spi.consensus import LogView, TabletConfig, decode_config
@@ -26,7 +26,7 @@ from stelae.spi.wal import LogState, WalEngine
 REPLAY_BYTES_MAX = 4 << 20  #: Bytes of entries that recovery holds at a time, at least one entry.
 
 
-def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> Recovered:
+def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> RecoveredTablet:
     """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks. ``StorageError``: log, store
     or results cannot be read: this replica has failed. ``LogContradicts``: and it never votes again."""
     log = superblock.log_id
@@ -44,7 +44,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
     replay = _Replay(engines.wal, log, state, store, ResultsTable.load(superblock.results))
     replay.timestamp = superblock.timestamp
     replay.run(superblock.flushed, consensus.committed_config, commit)
-    return Recovered(
+    return RecoveredTablet(
         superblock=superblock,
         consensus=consensus,
         log=LogView(

@@ -6,10 +6,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from stelae.host.heartbeats import Beat, BeatAck, HeartbeatService
-from stelae.host.peer_codec import Guard, PeerCodec, PeerMessage
+from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
-from stelae.host.voter import Voter
+from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.consensus import Event, Outbound, PeerUnreachable
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
@@ -23,7 +23,7 @@ BEAT_ACK = "beat_ack"
 _Message = TypeVar("_Message", Beat, BeatAck)
 
 
-class Link(Protocol):
+class MessageSender(Protocol):
     """What of the messenger this module uses."""
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
@@ -39,10 +39,10 @@ class PeerTraffic:
         self._metrics = metrics
         self._beat_interval_us = beat_interval_us
         self._replicas: dict[TabletId, Replica] = {}
-        self.voters: dict[TabletId, Voter] = {}  #: Tombstones that were asked lately.
+        self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones that were asked lately.
         self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
         """Takes a tablet that is not here, and what to do once ``voters`` has it; unset: nobody can know."""
-        self._link: Link | None = None
+        self._link: MessageSender | None = None
         self._timer: Timer | None = None
         self._encoder = msgspec.msgpack.Encoder()
         self._beats = msgspec.msgpack.Decoder(Beat)
@@ -64,7 +64,7 @@ class PeerTraffic:
         """Route them nowhere any more."""
         self._replicas.pop(tablet_id, None)
 
-    def start(self, link: Link) -> None:
+    def start(self, link: MessageSender) -> None:
         """Begin to send, heartbeats included."""
         self._link = link
         self._beat()
@@ -85,7 +85,7 @@ class PeerTraffic:
         if self._link is None or hosted is None:
             return
         status = hosted.status
-        guard = Guard(tablet_id, outbound.term, status.last, status.committed_config.op_id)
+        guard = PeerMessageHeader(tablet_id, outbound.term, status.last, status.committed_config.op_id)
         frames = self._codec.encode(guard, outbound.message, entries)
         if not self._link.send(outbound.to, CONSENSUS, frames):
             self._metrics.count("consensus_messages_dropped")

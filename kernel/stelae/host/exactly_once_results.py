@@ -39,7 +39,7 @@ CLIENTS_MAX = 100_000  #: Beyond it new clients wait until one has been silent f
 _DUMP_VERSION = 1
 
 
-class _Kept(msgspec.Struct, array_like=True, gc=False):
+class _TakenOperation(msgspec.Struct, array_like=True, gc=False):
     """One operation that was taken; ``result`` is ``None`` until its entry has been recorded."""
 
     digest: int
@@ -47,7 +47,7 @@ class _Kept(msgspec.Struct, array_like=True, gc=False):
     result: OpResult | None = None
 
 
-class _Client(msgspec.Struct):
+class _ClientResults(msgspec.Struct):
     """What is remembered of one client.
 
     ``results`` are in order of timestamp, none below ``first_incomplete``. A sequence below
@@ -57,7 +57,7 @@ class _Client(msgspec.Struct):
     first_incomplete: int = 1
     floor: int = 1
     expire_from: int = 0
-    results: dict[int, _Kept] = {}
+    results: dict[int, _TakenOperation] = {}
 
     def knows(self, sequences: range) -> bool:
         return sequences.start < self.floor or not self.results.keys().isdisjoint(sequences)
@@ -96,14 +96,14 @@ class Admission(msgspec.Struct):
     sequences: tuple[PayloadSequenceRange, ...]
     timestamp: int
     skip: frozenset[int]
-    kept: list[_Kept]
+    kept: list[_TakenOperation]
 
 
 class ResultsTable:
     """All results of one tablet. Calls are made one at a time, ``admit`` in log order."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[ClientId, _Client] = OrderedDict()
+        self._clients: OrderedDict[ClientId, _ClientResults] = OrderedDict()
         self._open = 0
 
     def answer(self, client_id: ClientId, sequence: int, digest: int) -> OpResult | None:
@@ -136,27 +136,27 @@ class ResultsTable:
         and is not remembered. ``record`` must follow for each admission, in order."""
         owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
         skip: list[int] = []
-        all_kept: list[_Kept] = []
+        all_kept: list[_TakenOperation] = []
         for run in payload.sequences:
             client = owners[run.client]
             sequences = range(run.first_sequence, run.first_sequence + len(run.digests))
             if refusal is None and not client.knows(sequences):
-                new = [_Kept(digest, timestamp) for digest in run.digests]
+                new = [_TakenOperation(digest, timestamp) for digest in run.digests]
                 client.results.update(zip(sequences, new, strict=True))
                 all_kept += new
                 continue
             for sequence, digest in zip(sequences, run.digests, strict=True):
                 kept = client.results.get(sequence)
                 if refusal is None and kept is None and sequence >= client.floor:
-                    kept = client.results[sequence] = _Kept(digest, timestamp)
+                    kept = client.results[sequence] = _TakenOperation(digest, timestamp)
                 else:
                     skip.append(len(all_kept))
                     if kept is None:
                         stale = sequence < client.floor
-                        kept = _Kept(0, timestamp, _stale(client, sequence) if stale else refusal)
+                        kept = _TakenOperation(0, timestamp, _stale(client, sequence) if stale else refusal)
                     elif kept.digest != digest:
                         client_id = payload.clients[run.client].client_id
-                        kept = _Kept(0, timestamp, _mismatch(client_id, sequence))
+                        kept = _TakenOperation(0, timestamp, _mismatch(client_id, sequence))
                 all_kept.append(kept)
         for client in owners:
             if len(client.results) > RESULTS_PER_CLIENT_MAX:
@@ -199,11 +199,11 @@ class ResultsTable:
         if version != _DUMP_VERSION:
             raise Corrupt(f"results table of version {version}; known: {_DUMP_VERSION}")
         for name, timestamp, first_incomplete, floor, results in clients:
-            table._clients[name] = _Client(timestamp, first_incomplete, floor, 0, results)
+            table._clients[name] = _ClientResults(timestamp, first_incomplete, floor, 0, results)
         return table
 
-    def _touch(self, client_id: ClientId, first_incomplete: int, now: int) -> _Client:
-        client = self._clients.setdefault(client_id, _Client(now))
+    def _touch(self, client_id: ClientId, first_incomplete: int, now: int) -> _ClientResults:
+        client = self._clients.setdefault(client_id, _ClientResults(now))
         self._clients.move_to_end(client_id)
         client.timestamp = now
         client.expire(now)
@@ -224,7 +224,7 @@ def _mismatch(client_id: ClientId, sequence: int) -> OpResult:
     )
 
 
-def _stale(client: _Client, sequence: int) -> OpResult:
+def _stale(client: _ClientResults, sequence: int) -> OpResult:
     return refused(
         StaleSequence(
             f"sequence {sequence} is below {client.floor}: it was answered, or its result is not "
@@ -269,4 +269,4 @@ def _by_operation(runs: tuple[PayloadSequenceRange, ...], faults: Iterable[RowFa
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(tuple[int, list[tuple[ClientId, int, int, int, dict[int, _Kept]]]])
+_DECODER = msgspec.msgpack.Decoder(tuple[int, list[tuple[ClientId, int, int, int, dict[int, _TakenOperation]]]])
