@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from stelae.client.admin import Admin
 from stelae.client.connection import Client
+from stelae.host.node import Node
+from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle.tablet_manager import FenceMismatch, TabletExists
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletExists, TabletManager
+from stelae.partition.schema import Partition
+from stelae.protocol.actions import ACTION, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal, encode_action
+from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.server.tserver.actions import FenceRefused
 from stelae.server.tserver.leadership import hand_over
-from stelae.spi.errors import CallerError, NotLeader
-from stelae.spi.ids import LogId, NodeId, OpId, TabletId
+from stelae.spi.consensus import Member, TabletConfig
+from stelae.spi.errors import CallerError, NotLeader, StelaeError
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.schema import Schema
 from tests.e2e.nodes import TABLET, Cluster, insert, read_ids, running, until
 
@@ -24,11 +33,47 @@ SCHEMA = schema_from_plain(
 )
 
 
-async def create(cluster: Cluster, admin: Admin) -> None:
-    members = list(zip(cluster.ids, cluster.addresses, strict=True))
+GONE = Terminal(state=TabletState.REMOVED)
+"""The fence of a replica whose table was removed."""
+
+
+async def act(client: Client, action: ServerAction) -> None:
+    """Send an action as a master does."""
+    await client.ask(action.node_id, ACTION, encode_action(action), deadline_ms=30_000)
+
+
+def creation(cluster: Cluster, node: NodeId, tablet: TabletId = SECOND, schema: Schema = SCHEMA) -> CreateReplica:
+    members = zip(cluster.ids, cluster.addresses, strict=True)
+    return CreateReplica(
+        node_id=node,
+        tablet_id=tablet,
+        table_id=TableId("people"),
+        config=TabletConfig(
+            op_id=ZERO, members=tuple(Member(node_id=member, address=address) for member, address in members)
+        ),
+        schema=schema.to_bytes(),
+        partition=Partition(),
+        consensus="raft",
+    )
+
+
+async def create(cluster: Cluster, client: Client) -> None:
     for node in cluster.nodes:
-        await admin.create_replica(node, SECOND, SCHEMA, members, table_name="people")
+        await act(client, creation(cluster, node))
     await until(lambda: leader(cluster) is not None)
+
+
+async def delete(client: Client, node: NodeId, fence: Terminal | Evicted, tablet: TabletId = SECOND) -> None:
+    await act(client, DeleteReplica(node_id=node, tablet_id=tablet, fence=fence))
+
+
+async def refusal(begin: Callable[[TabletManager, Callable[[StelaeError | None], None]], None], node: Node) -> str:
+    """Why the manager of a node's replicas, which stands behind the fences of actions, refuses an operation."""
+    assert isinstance(node.tablets, TabletLoader)
+    ended: asyncio.Future[StelaeError | None] = asyncio.get_running_loop().create_future()
+    begin(TabletManager(node, node.tablets), ended.set_result)
+    error = await ended
+    return f"{type(error).__name__}: {error}"
 
 
 def leader(cluster: Cluster) -> NodeId | None:
@@ -44,9 +89,8 @@ def committed_config(cluster: Cluster, node: NodeId) -> OpId:
 def test_a_tablet_is_created_on_running_nodes_and_is_there_after_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
-            admin = Admin(client)
-            await create(cluster, admin)
-            await create(cluster, admin)  # repeated
+            await create(cluster, client)
+            await create(cluster, client)  # repeated
             tablet = await client.tablet(SECOND)
             await insert(tablet, range(20))
             for node in cluster.ids:
@@ -55,11 +99,16 @@ def test_a_tablet_is_created_on_running_nodes_and_is_there_after_a_restart(tmp_p
                 await until(lambda: leader(cluster) is not None)
             assert await read_ids(tablet) == list(range(20))
             other = Schema(1, SCHEMA.columns[:1], SCHEMA.key)
-            members = list(zip(cluster.ids, cluster.addresses, strict=True))
-            with pytest.raises(TabletExists, match="with another first schema"):
-                await admin.create_replica(cluster.ids[0], SECOND, other, members)
-            with pytest.raises(CallerError, match="no member"):
-                await admin.create_replica(cluster.ids[0], TabletId("third"), SCHEMA, members[1:2])
+            again = TabletSettings(id=SECOND, schema=other, members=creation(cluster, cluster.ids[0]).config.members)
+            why = await refusal(lambda manager, done: manager.create(again, done), cluster.nodes[cluster.ids[0]])
+            assert why.startswith("TabletExists") and "with another first schema" in why
+            with pytest.raises(CallerError, match="not once among the members"):
+                stranger = creation(cluster, cluster.ids[0], TabletId("third"))
+                config = TabletConfig(op_id=ZERO, members=stranger.config.members[1:2])
+                await act(client, msgspec.structs.replace(stranger, config=config))
+            with pytest.raises(CallerError, match="an odd number of members, not 2"):
+                config = TabletConfig(op_id=ZERO, members=stranger.config.members[:2])
+                await act(client, msgspec.structs.replace(stranger, config=config))
 
     asyncio.run(run())
 
@@ -67,20 +116,21 @@ def test_a_tablet_is_created_on_running_nodes_and_is_there_after_a_restart(tmp_p
 def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
-            admin = Admin(client)
-            await create(cluster, admin)
+            await create(cluster, client)
             tablet = await client.tablet(SECOND)
             await insert(tablet, range(20))
             leads = leader(cluster)
             assert leads is not None
             gone, stays = (node for node in cluster.ids if node != leads)
             await until(lambda: committed_config(cluster, gone) > OpId(0, 0))
-            wrong = OpId(7, 7)
-            with pytest.raises(FenceMismatch, match=r"committed config 1\.1 here, not 7\.7"):
-                await admin.delete_replica(gone, SECOND, "evicted", seen=wrong)
-            seen = committed_config(cluster, gone)
-            await admin.delete_replica(gone, SECOND, "evicted", seen=seen)
-            await admin.delete_replica(gone, SECOND, "evicted", seen=wrong)  # it is gone, whatever was seen
+            wrong = Evicted(config_op_id=OpId(9, 9), seen=OpId(7, 7))
+            with pytest.raises(FenceRefused, match=r"committed config is 1\.1, and 7\.7 was seen"):
+                await delete(client, gone, wrong)
+            seen = OpId(7, 7)
+            why = await refusal(lambda manager, done: manager.delete(SECOND, "", done, seen=seen), cluster.nodes[gone])
+            assert why.startswith("FenceMismatch") and "committed config 1.1 here, not 7.7" in why
+            await delete(client, gone, Evicted(config_op_id=OpId(9, 9), seen=committed_config(cluster, gone)))
+            await delete(client, gone, wrong)  # it is gone, whatever was seen
             block = SuperblockFile(cluster.nodes[gone].files, cluster.nodes[gone].layout, SECOND).load()
             assert block.data_state is DataState.DELETED and isinstance(block.tombstone, OpId)
             assert block.quarantine is not None
@@ -96,8 +146,7 @@ def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tm
             await until(lambda: leader(cluster) is not None)
             assert await read_ids(tablet) == list(range(40))
             with pytest.raises(TabletExists, match="has been deleted"):
-                members = list(zip(cluster.ids, cluster.addresses, strict=True))
-                await admin.create_replica(gone, SECOND, SCHEMA, members)
+                await act(client, creation(cluster, gone))
 
     asyncio.run(run())
 
@@ -105,19 +154,19 @@ def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tm
 def test_the_table_that_is_gone_takes_its_replicas_with_it_and_no_other(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
-            admin = Admin(client)
-            await create(cluster, admin)
+            await create(cluster, client)
             await insert(await client.tablet(SECOND), range(5))
             for node in cluster.ids:
-                await admin.delete_replica(node, SECOND, "dropped", table_is_gone=True)
+                await delete(client, node, GONE)
             assert all(SECOND not in node.replicas for node in cluster.nodes.values())
             with pytest.raises(CallerError, match="not open"):
                 cluster.nodes[cluster.ids[0]].writer.reserve(LogId(SECOND, 1), 1)
             await until(lambda: cluster.leader() is not None)
-            with pytest.raises(CallerError, match="never here"):
-                await admin.delete_replica(cluster.ids[0], TabletId("third"), "dropped", table_is_gone=True)
-            with pytest.raises(CallerError, match="one of both"):
-                await admin.delete_replica(cluster.ids[0], SECOND, "dropped")
+            await delete(client, cluster.ids[0], GONE, TabletId("third"))  # never here: there is nothing to delete
+            node = cluster.nodes[cluster.ids[0]]
+            third = TabletId("third")
+            assert "never here" in await refusal(lambda manager, done: manager.delete(third, "", done, seen=None), node)
+            assert not node.files.exists(node.layout.superblock_of(TabletId("third")))
 
     asyncio.run(run())
 
@@ -128,16 +177,15 @@ def test_leadership_is_handed_over_by_name_and_before_a_node_stops_and_no_write_
             tablet = await client.tablet(TABLET)
             leads = cluster.leader()
             assert leads is not None
-            admin = Admin(client)
             to = cluster.others(leads)[0]
             writes = asyncio.ensure_future(insert(tablet, range(500)))
-            await admin.transfer_leadership(leads, TABLET, to)
+            await client.transfer_leadership(leads, TABLET, to)
             await until(lambda: cluster.leader() == to)
             await writes
             with pytest.raises(NotLeader):
-                await admin.transfer_leadership(leads, TABLET)
+                await client.transfer_leadership(leads, TABLET)
             with pytest.raises(CallerError, match="to a voter of the tablet"):
-                await admin.transfer_leadership(to, TABLET, NodeId("f" * 32))
+                await client.transfer_leadership(to, TABLET, NodeId("f" * 32))
             await hand_over(cluster.nodes[to])
             await until(lambda: cluster.leader() not in (None, to))
             await cluster.stop(to)
@@ -159,7 +207,7 @@ def test_a_replica_that_has_failed_is_deleted_like_any_other(tmp_path: Path) -> 
             replica.fail("the test says so")
             replica.applier._failed = True
             replica.applier.between_groups(lambda: None, lambda _result: None)  # as a flush that was about to begin
-            await Admin(client).delete_replica(gone, TABLET, "failed", table_is_gone=True)
+            await delete(client, gone, GONE, TABLET)
             block = SuperblockFile(cluster.nodes[gone].files, cluster.nodes[gone].layout, TABLET).load()
             assert block.data_state is DataState.DELETED
             with pytest.raises(CallerError, match="not open"):

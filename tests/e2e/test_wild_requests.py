@@ -22,14 +22,6 @@ from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
-from stelae.protocol.replica_messages import (
-    CREATE_TABLET,
-    DELETE_TABLET,
-    TRANSFER_LEADERSHIP,
-    CreateTablet,
-    DeleteTablet,
-    TransferTabletLeadership,
-)
 from stelae.protocol.tablet_messages import (
     ALTER,
     CHECKSUM,
@@ -37,12 +29,14 @@ from stelae.protocol.tablet_messages import (
     DIFF,
     SCAN,
     STATUS,
+    TRANSFER_LEADERSHIP,
     WRITE,
     AlterRequest,
     ChecksumRequest,
     DescribeRequest,
     ScanRequest,
     StatusRequest,
+    TransferRequest,
 )
 from stelae.rows.operations import operation
 from stelae.spi.errors import StelaeError
@@ -61,9 +55,7 @@ TYPES: dict[str, Any] = {
     STATUS: StatusRequest,
     CHECKSUM: ChecksumRequest,
     ALTER: AlterRequest,
-    CREATE_TABLET: CreateTablet,
-    DELETE_TABLET: DeleteTablet,
-    TRANSFER_LEADERSHIP: TransferTabletLeadership,
+    TRANSFER_LEADERSHIP: TransferRequest,
     ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
@@ -81,7 +73,7 @@ ATTEMPTS = 80
 """Of each kind, to each node that serves it."""
 
 BULK = (SCAN, DIFF)
-DELETING = (CREATE_TABLET, DELETE_TABLET, ACTION, CHANGE)
+DELETING = (ACTION, CHANGE)
 
 
 def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, numbers: list[int]) -> Any:
@@ -98,10 +90,10 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
             numbers[0] += 100
             runs = [
                 msgspec.structs.replace(run, first_sequence=numbers[0] + place * 10, ops=_rows(rng))
-                for place, run in enumerate(body.sequences)
+                for place, run in enumerate(body.runs)
             ]
             return msgspec.structs.replace(
-                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, sequences=runs
+                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, runs=runs
             )
         case ScanRequest():
             return msgspec.structs.replace(

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from crc32c import crc32c
 
 from stelae.testing.wal_harness import VirtualHarness
+from stelae_shared.log_files.page_slots import SLOT_BYTES
 
 Change: TypeAlias = Callable[[bytes], bytes | None]
 """What becomes of a file's contents; ``None``: a directory stands in its place."""
@@ -62,6 +63,16 @@ def of_version(version: int, size: int, at: int = 8, copies: int = 1, every: int
             sealed = bytes(record) + crc32c(bytes(record)).to_bytes(4, "little")
             data = data[:start] + sealed + data[start + size :]
         return data
+
+    return change
+
+
+def of_slot_version(version: int, at: int = 8) -> Change:
+    """The same in both slots of a file of page slots."""
+
+    def change(data: bytes) -> bytes | None:
+        size = 24 + int.from_bytes(data[10:12], "little") + 4
+        return of_version(version, size, at, copies=2, every=SLOT_BYTES)(data)
 
     return change
 

@@ -27,6 +27,7 @@ from stelae.protocol.tablet_messages import (
     DIFF,
     SCAN,
     STATUS,
+    TRANSFER_LEADERSHIP,
     AlterRequest,
     Checksum,
     ChecksumRequest,
@@ -38,6 +39,7 @@ from stelae.protocol.tablet_messages import (
     ScanRequest,
     StatusReply,
     StatusRequest,
+    TransferRequest,
 )
 from stelae.rows.building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
@@ -56,6 +58,9 @@ _KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
 
 CALL_MS = 2_000
 """Deadline of one attempt to ask a node something, in milliseconds."""
+
+TRANSFER_MS = 30_000
+"""Deadline of a transfer of leadership, in milliseconds."""
 
 TIMEOUT_S = 30.0
 """How long a call retries by default before it gives up, in seconds."""
@@ -198,6 +203,22 @@ class Client:
         changed = Tablet(self, tablet.tablet_id, schema, tablet.leader)
         self._tablets.append(changed)
         return changed
+
+    async def transfer_leadership(self, leader: NodeId, tablet_id: TabletId, to: NodeId | None = None) -> None:
+        """Ask the leader of a tablet to transfer its leadership. Writes wait for one election timeout at most.
+
+        Args:
+            leader: the node that leads the tablet.
+            tablet_id: the tablet.
+            to: a voter of the tablet; ``None``: the most up-to-date one.
+
+        Raises:
+            NotLeader: the node does not lead the tablet.
+            Unavailable: no voter took over in time; the leader still leads.
+            CallerError: ``to`` is no voter of the tablet.
+        """
+        request = encode(TransferRequest(tablet_id, to))
+        await self.ask(leader, TRANSFER_LEADERSHIP, request, deadline_ms=TRANSFER_MS)
 
     async def checksum(
         self, node: NodeId, tablet_id: TabletId, *, at: int | None = None, deadline_ms: int = 10 * CALL_MS

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 import msgspec
 
 from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, text, whole
-from stelae.client.batch_write import WritableTablet
 from stelae.client.definition import range_of
 from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.filters import Filter, predicates
-from stelae.client.followed import FollowedTablet
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.locations import TableLocation
 from stelae.client.lookup import Lookup
+from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.row_input import unknown_columns
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
-from stelae.client.streams import ReadableTablet
 from stelae.client.table_writer import TableWriter
+from stelae.client.tablet_access import Newer, Reopen, TabletAccess
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.writer_core import TIMEOUT_S_MAX
@@ -35,6 +34,7 @@ from stelae.rows.building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys
 from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
@@ -42,22 +42,6 @@ from stelae.spi.write import OpKind
 
 TIMEOUT_S = 30.0
 """How long a write or a page of a scan is retried by default, in seconds."""
-
-
-class TabletAccess(WritableTablet, ReadableTablet, Protocol):
-    """A tablet that can be written and read."""
-
-    @property
-    def retries(self) -> int:
-        """How many operations had to be sent again."""
-        ...
-
-
-Newer = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]] | None]]
-"""Finds a table again if it has other tablets by now, in so many seconds; alterations under way are not waited for."""
-
-Reopen = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]]]]
-"""Finds a table again: where it is by now, and its tablets; it is given so many seconds."""
 
 
 class AsyncTable:
@@ -419,7 +403,9 @@ class AsyncTable:
     # -- inside ----------------------------------------------------------------------------------
 
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
-        return AsyncScan(token, self.schema, partial(FollowedTablet, self, self.schema), timeout_s, self._begin)
+        return AsyncScan(
+            token, self.schema, partial(RelocatedTablet, _Scanned(self), self.schema), timeout_s, self._begin
+        )
 
     def _token(
         self, spec: ScanSpec, parts: tuple[TokenPart, ...] | None, at_least: int | None = None, at: int | None = None
@@ -476,6 +462,30 @@ class AsyncTable:
             return None
         staleness_s = seconds("staleness_s", staleness_s)
         return max(0, self._wall_timestamp() - from_wall_us(int(staleness_s * 1_000_000)))
+
+
+class _Scanned:
+    """The tablets of a table for scans of it (``ScannedTable``)."""
+
+    def __init__(self, table: AsyncTable) -> None:
+        self._table = table
+
+    @property
+    def name(self) -> str:
+        return self._table.name
+
+    @property
+    def schema(self) -> Schema:
+        return self._table.schema
+
+    def tablet(self, tablet_id: TabletId) -> TabletAccess:
+        return self._table._by_id[tablet_id]
+
+    def has_tablet(self, tablet_id: TabletId) -> bool:
+        return any(tablet.tablet_id == tablet_id for tablet in self._table._tablets)
+
+    async def refresh(self, *, timeout_s: float) -> bool:
+        return await self._table.refresh(timeout_s=timeout_s)
 
 
 def _checked_limit(limit: int | None) -> int | None:

@@ -1,6 +1,6 @@
 """The log writer: order by reservation, group commit over all logs of a node, error fan-out.
 
-The source's Reserve and AsyncAppend (seed "consensus", *Group commit implementation details*) with
+The source's Reserve and AsyncAppend (seed "consensus", *CommitGroup commit implementation details*) with
 its open ends closed: the queue is bounded in bytes, one drained group is one vectored write. A pure
 core: ``machine.log_driver`` or the simulator drives ``take_work``, ``perform`` and ``post``.
 
@@ -70,7 +70,7 @@ class _LogQueue:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogWriter:
-    """Group commit for every log of a node."""
+    """CommitGroup commit for every log of a node."""
 
     lock: AbstractContextManager[object]  #: Guards the queues.
     wake: Callable[[], None]  #: Tells the driver that ``take_work`` may find something.

@@ -59,7 +59,7 @@ class DeleteReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class AlterSchema(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Tell a tablet's leader its newest schema. Fence: the version, which only rises."""
+    """Tell a tablet's leader its newest schema. Fence: the version, which follows the one applied there."""
 
     node_id: NodeId
     tablet_id: TabletId

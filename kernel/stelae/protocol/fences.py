@@ -19,6 +19,7 @@ from stelae.protocol.actions import (
     ServerAction,
     TransferLeadership,
 )
+from stelae.protocol.catalog_names import TabletState
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.spi.ids import OpId
 
@@ -36,6 +37,10 @@ class Judgement(NamedTuple):
 
     verdict: FenceVerdict
     reason: str
+
+
+TERMINAL = frozenset({TabletState.REPLACED, TabletState.REMOVED})
+"""The states of a tablet in the catalog that no transition leaves."""
 
 
 class LocalReplica(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +81,8 @@ def _delete(action: DeleteReplica, local: LocalReplica | None) -> Judgement:
     if local is None or local.data_state is ReportedDataState.DELETED:
         return Judgement(FenceVerdict.DONE, "there is no data here")
     if not isinstance(action.fence, Evicted):
+        if action.fence.state not in TERMINAL:
+            return _refused(f"tablet state {action.fence.state} is not terminal; only a removed tablet is deleted")
         return Judgement(FenceVerdict.ACT, f"the catalog says {action.fence.state}, for ever")
     if local.data_state is ReportedDataState.COPYING:
         return _refused("the replica is being copied: a leader wants it")
@@ -91,7 +98,9 @@ def _alter(action: AlterSchema, local: LocalReplica | None) -> Judgement:
         return _refused("the replica does not lead")
     if local.schema_version >= action.version:
         return Judgement(FenceVerdict.DONE, f"the schema is of version {local.schema_version}")
-    return Judgement(FenceVerdict.ACT, f"version {action.version} is newer than {local.schema_version}")
+    if local.schema_version + 1 < action.version:
+        return _refused(f"version {action.version} does not follow {local.schema_version}, the one applied here")
+    return Judgement(FenceVerdict.ACT, f"version {action.version} follows {local.schema_version}")
 
 
 def _change(cas: OpId, local: LocalReplica | None) -> Judgement:

@@ -209,7 +209,7 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableList(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``ListTables``, in order of names."""
+    """CatalogAnswer to ``ListTables``, in order of names."""
 
     tables: tuple[TableSummary, ...]
 
@@ -226,7 +226,7 @@ class TabletPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``GetTable``. ``tablets`` are in the order of the partitions, one for each."""
+    """CatalogAnswer to ``GetTable``. ``tablets`` are in the order of the partitions, one for each."""
 
     table_id: TableId
     name: str
@@ -238,7 +238,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Currency(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``AreCurrent``."""
+    """CatalogAnswer to ``AreCurrent``."""
 
     current: bool
 
@@ -254,13 +254,13 @@ class ServerLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerList(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``ListServers``, in order of node ids."""
+    """CatalogAnswer to ``ListServers``, in order of node ids."""
 
     servers: tuple[ServerLine, ...]
 
 
 class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``GetPolicyPart``, in order of tablet ids. ``more``: others come behind its last one."""
+    """CatalogAnswer to ``GetPolicyPart``, in order of tablet ids. ``more``: others come behind its last one."""
 
     snapshot: PolicySnapshot
     more: bool

@@ -19,6 +19,7 @@ DESCRIBE = "tablet.describe"
 STATUS = "tablet.status"
 CHECKSUM = "tablet.checksum"
 ALTER = "tablet.alter"
+TRANSFER_LEADERSHIP = "tablet.transfer_leadership"
 
 TIMESTAMP_MAX = (1 << 63) - 1
 """The highest hybrid timestamp."""
@@ -142,3 +143,13 @@ class AlterReply(msgspec.Struct, frozen=True, array_like=True):
     """Answer: the version in force, applied by the leader and durable on a majority."""
 
     schema_version: int
+
+
+class TransferRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask a leader to transfer its leadership. The answer is empty.
+
+    A leader that is asked to transfer to itself answers at once."""
+
+    tablet_id: TabletId
+    to: NodeId | None = None
+    """A voter of the tablet; ``None``: the most up-to-date one."""

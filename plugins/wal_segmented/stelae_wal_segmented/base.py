@@ -1,37 +1,34 @@
 """The base file of a log: that the log exists, where it begins, and whether it may be used.
 
-The file has two slots of 4096 bytes. A change goes to the slot that does not hold the newest
-version, in place and synced: it needs no space, so a full disk can still be freed by collection,
-and a crash inside it leaves the older slot. Each slot is a page of its own, because disks and the
-system's cache write, lose and tear whole pages. It is durable before anything is removed that it makes
-superfluous, so an emptied log knows its base op id (durability rule 4), and an interrupted removal
-is finished at the next start.
+The file has two slots (``stelae_shared.log_files.page_slots``). A change goes to the older one, in place and
+synced: it needs no space, so a full disk can still be freed by collection, and a crash inside it leaves the
+newer slot. It is durable before anything is removed that it makes superfluous, so an emptied log knows its
+base op id (durability rule 4), and an interrupted removal is finished at the next start.
 
 It also says which segment is the newest one. That is written when a segment takes its first group,
 before the group: nothing is acknowledged in a segment whose loss would not be noticed. Once a log is
-closed or cooled, the file says how long that segment is: what is cut from it later is noticed, too."""
+closed or cooled, the file says how long that segment is: what is cut from it later is noticed, too.
+
+The payload of a slot: use, generation of the log, op id of the base, first sequence, newest sequence, newest end, last
+durable op id, tablet id."""
 
 from __future__ import annotations
 
 import struct
-from contextlib import closing
 from dataclasses import dataclass
 from enum import IntEnum
 
-from crc32c import crc32c
-
-from stelae.spi.errors import Corrupt, Foreign, FutureVersion
+from stelae.spi.errors import FutureVersion
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, RecordFormat, Slot, create_slots, read_newest, write_slot
 from stelae_wal_segmented.format import tablet_of
 
 BASE_MAGIC = b"stelwalb"
-BASE_VERSION = 2
-SLOT_BYTES = 4096
+BASE_VERSION = 3
 
-_BASE = struct.Struct("<8sHHIQQQQQQQQQ64s")
-_CRC = struct.Struct("<I")
-_USED_BYTES = _BASE.size + _CRC.size
+_BASE = struct.Struct("<HxxxxxxQQQQQQQQ64s")
+_FORMAT = RecordFormat(BASE_MAGIC, BASE_VERSION, _BASE.size)
 
 
 class LogUse(IntEnum):
@@ -104,40 +101,41 @@ def unknown_base(log: LogId) -> Base:
 
 def create_base(files: Files, path: str, base: Base) -> None:
     """Write the base file of a new log; durable on return."""
-    slots = [bytes(SLOT_BYTES), bytes(SLOT_BYTES)]
-    slots[base.version % 2] = _encode(base)
-    files.replace(path, b"".join(slots))
+    create_slots(files, path, _FORMAT, _slot_of(base))
 
 
 def write_base(files: Files, path: str, base: Base) -> None:
-    """Write a base of a higher version over the older slot; durable on return."""
-    with closing(files.open(path, writable=True)) as file:
-        file.pwritev([_encode(base)], base.version % 2 * SLOT_BYTES, dsync=True)
+    """Write a base of the next version over the older slot; durable on return."""
+    write_slot(files, path, _FORMAT, _slot_of(base))
 
 
 def read_base(files: Files, path: str) -> Base:
     """Return what a base file says.
 
     Raises:
-        Corrupt: neither slot is valid.
-        Foreign: a format from before the first release.
-        FutureVersion: a format or a use of the log that this release does not know.
-        FileNotFoundError: there is no such file.
+        Corrupt, Foreign, FutureVersion, FileNotFoundError: as ``read_newest``.
+        FutureVersion: also for a use of the log that this release does not know.
     """
-    with closing(files.open(path)) as file:
-        slots = [(file.pread(_USED_BYTES, offset), offset) for offset in (0, SLOT_BYTES)]
-    found = [base for slot, offset in slots if (base := _decode(slot, path, offset)) is not None]
-    if not found:
-        raise Corrupt("the base file fails its checksum", path=path, offset=0)
-    return max(found, key=lambda base: base.version)
+    version, payload = read_newest(files, path, _FORMAT)
+    use, generation, term, index, first, newest, newest_end, durable_term, durable_index, tablet = _BASE.unpack(payload)
+    if use not in list(LogUse):
+        fact = f"use {use} of a log is unknown here; known are 0 to {max(LogUse):d}"
+        raise FutureVersion(fact, path=path, offset=PAYLOAD_AT)
+    return Base(
+        log=LogId(tablet_of(tablet, path), generation),
+        base=OpId(term, index),
+        first_sequence=first,
+        newest_sequence=newest,
+        newest_end=newest_end,
+        use=LogUse(use),
+        durable=OpId(durable_term, durable_index),
+        version=version,
+    )
 
 
-def _encode(base: Base) -> bytes:
-    raw = _BASE.pack(
-        BASE_MAGIC,
-        BASE_VERSION,
+def _slot_of(base: Base) -> Slot:
+    payload = _BASE.pack(
         base.use,
-        0,
         base.log.generation,
         base.base.term,
         base.base.index,
@@ -146,34 +144,6 @@ def _encode(base: Base) -> bytes:
         base.newest_end,
         base.durable.term,
         base.durable.index,
-        base.version,
         base.log.tablet_id.encode(),
     )
-    return (raw + _CRC.pack(crc32c(raw))).ljust(SLOT_BYTES, b"\0")
-
-
-def _decode(data: bytes, path: str, offset: int) -> Base | None:
-    if len(data) < _USED_BYTES or data[: len(BASE_MAGIC)] != BASE_MAGIC:
-        return None
-    if _CRC.unpack_from(data, _BASE.size)[0] != crc32c(data[: _BASE.size]):
-        return None
-    fields = _BASE.unpack_from(data)
-    if fields[1] < BASE_VERSION:
-        fact = f"base file format {fields[1]} is of no release; the first one wrote {BASE_VERSION}"
-        raise Foreign(fact, path=path, offset=offset + 8)
-    if fields[1] > BASE_VERSION:
-        fact = f"base file format {fields[1]} is newer than {BASE_VERSION}, the newest known here"
-        raise FutureVersion(fact, path=path, offset=offset + 8)
-    if fields[2] not in list(LogUse):
-        fact = f"use {fields[2]} of a log is unknown here; known are 0 to {max(LogUse):d}"
-        raise FutureVersion(fact, path=path, offset=offset + 10)
-    return Base(
-        log=LogId(tablet_of(fields[13], path), fields[4]),
-        base=OpId(fields[5], fields[6]),
-        first_sequence=fields[7],
-        newest_sequence=fields[8],
-        newest_end=fields[9],
-        use=LogUse(fields[2]),
-        durable=OpId(fields[10], fields[11]),
-        version=fields[12],
-    )
+    return Slot(base.version, payload)

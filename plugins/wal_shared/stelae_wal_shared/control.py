@@ -1,8 +1,9 @@
 """Records that are no entries: a log begins, ends, or lets go of its oldest entries.
 
 They are durable on return, and go where entries no longer may (``Writer.room``), so that a full disk
-can be freed. A record that makes or ends a log is written twice, each time in a group of its own: no
-single bad sector can hide that a log exists."""
+can be freed. A record that begins or ends a log is written twice, each time in a group of its own. Of one that begins a
+log, filling puts the second copy in another page: no page that is lost can hide that the log exists. A log whose end is
+lost with a page is there again, and the kernel drops it again."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import OpId
 from stelae_wal_shared.book import Book
 from stelae_wal_shared.commit import Committer
-from stelae_wal_shared.format import Kind
+from stelae_wal_shared.format import RECORD_BYTES, Kind
 from stelae_wal_shared.group import Group
+from stelae_wal_shared.head import PAGE_BYTES
+from stelae_wal_shared.replay import FILLING
 from stelae_wal_shared.tablet_log import TabletLog
 from stelae_wal_shared.tail import Tail
 from stelae_wal_shared.writer import Writer
@@ -50,9 +53,11 @@ def _written(tail: Tail, log: TabletLog, kind: Kind, op_id: OpId, body: bytes) -
     """Write the record, with one call in as many groups as it takes, and return what it went to."""
     writer = tail.writer or tail.fresh()
     buffers, size = [], 0
-    for _ in range(2 if kind in (Kind.CREATE, Kind.DROP) else 1):
+    for left in range(1 if kind in (Kind.CREATE, Kind.DROP) else 0, -1, -1):
         group = Group(writer.segment.nonce, writer.end + size, writer.synced)
-        group.add(kind, log.number, log.order + 1, op_id, body=body)
+        filling = -(writer.end + size + group.size + RECORD_BYTES + len(body)) % PAGE_BYTES
+        filled = body + FILLING * filling if left and kind is Kind.CREATE else body
+        group.add(kind, log.number, log.order + 1, op_id, body=filled)
         buffers.extend(group.buffers())
         size += group.size
     writer.write(buffers, size, sync=True)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _GROUP = struct.Struct("<QQQI")
 _RECORD = struct.Struct("<HIIIBBQQQQQ")

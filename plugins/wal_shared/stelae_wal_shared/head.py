@@ -1,11 +1,15 @@
-"""The head of a segment: who it is, and an image of all logs at its beginning, both twice.
+"""The head of a segment: who it is, and an image of all logs at its beginning, both twice, in different pages.
 
 ::
 
-    fixed part (one sector) | fixed part again | image | image again
+    page 0: fixed part | beginning of the image
+    page 1: the same again
+    pages:  rest of the image, if it has one | the rest again
 
-It is durable before the segment gets its name. Twice, because it is the one place whose loss would
-touch every log of the node: a bad sector in either copy costs nothing."""
+The fixed part is one sector long. Zeros fill the last page of each copy, so that records begin in a page of their own,
+and no append writes a page of the head again. The head is durable before the segment gets its name. It is there twice,
+because it is the one place whose loss would touch every log of the node: a page that is lost in either copy costs
+nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +24,13 @@ from stelae_wal_shared.format import FORMAT_VERSION
 
 MAGIC = b"stelwalx"
 SECTOR_BYTES = 512
+PAGE_BYTES = 4096
+"""A page of the system's cache, and the largest unit in which disks store data."""
 
 _FIXED = struct.Struct("<8sHHIQQQI")
 _CRC = struct.Struct("<I")
+_BEGIN_BYTES = PAGE_BYTES - SECTOR_BYTES
+"""So much of the image stands behind each fixed part."""
 
 
 class Head(NamedTuple):
@@ -36,9 +44,16 @@ class Head(NamedTuple):
 
 def encode_head(number: int, nonce: int, image: bytes) -> bytes:
     """Return the head of a segment; its records begin right behind it."""
-    raw = _FIXED.pack(MAGIC, FORMAT_VERSION, SECTOR_BYTES, 0, number, nonce, len(image), crc32c(image))
+    raw = _FIXED.pack(MAGIC, FORMAT_VERSION, PAGE_BYTES, 0, number, nonce, len(image), crc32c(image))
     fixed = (raw + _CRC.pack(crc32c(raw))).ljust(SECTOR_BYTES, b"\0")
-    return fixed + fixed + image + image
+    page = (fixed + image[:_BEGIN_BYTES]).ljust(PAGE_BYTES, b"\0")
+    rest = image[_BEGIN_BYTES:].ljust(_rest_bytes(len(image)), b"\0")
+    return page + page + rest + rest
+
+
+def written_bytes(image: bytes) -> int:
+    """Bytes of a head with that image, without the zeros that fill its pages."""
+    return 2 * (SECTOR_BYTES + len(image))
 
 
 def read_head(file: File, *, image: bool) -> Head | None:
@@ -49,10 +64,9 @@ def read_head(file: File, *, image: bool) -> Head | None:
         Foreign: it is from before the first one.
         StorageError: it cannot be read.
     """
-    sectors = file.pread(2 * SECTOR_BYTES, 0)
-    for at in (0, SECTOR_BYTES):
-        raw = sectors[at : at + _FIXED.size]
-        crc = sectors[at + _FIXED.size : at + _FIXED.size + _CRC.size]
+    for at in (0, PAGE_BYTES):
+        fixed = file.pread(_FIXED.size + _CRC.size, at)
+        raw, crc = fixed[: _FIXED.size], fixed[_FIXED.size :]
         if len(crc) < _CRC.size or raw[:8] != MAGIC or _CRC.unpack(crc)[0] != crc32c(raw):
             continue
         _, version, _, _, number, nonce, size, image_crc = _FIXED.unpack(raw)
@@ -63,13 +77,20 @@ def read_head(file: File, *, image: bool) -> Head | None:
             fact = f"segment format {version} is of no release; the first one wrote {FORMAT_VERSION}"
             raise Foreign(fact, path=file.path, offset=8)
         found = _read_image(file, size, image_crc) if image else None
-        return Head(number, nonce, 2 * SECTOR_BYTES + 2 * size, found)
+        return Head(number, nonce, 2 * PAGE_BYTES + 2 * _rest_bytes(size), found)
     return None
 
 
 def _read_image(file: File, size: int, crc: int) -> bytes | None:
-    for at in (2 * SECTOR_BYTES, 2 * SECTOR_BYTES + size):
-        data = file.pread(size, at)
+    rest = max(0, size - _BEGIN_BYTES)
+    for copy in (0, 1):
+        data = file.pread(size - rest, copy * PAGE_BYTES + SECTOR_BYTES)
+        data += file.pread(rest, 2 * PAGE_BYTES + copy * _rest_bytes(size))
         if len(data) == size and crc32c(data) == crc:
             return data
     return None
+
+
+def _rest_bytes(size: int) -> int:
+    """Bytes of whole pages for what an image of that size has behind its beginning."""
+    return -(-max(0, size - _BEGIN_BYTES) // PAGE_BYTES) * PAGE_BYTES

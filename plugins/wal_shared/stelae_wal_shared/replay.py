@@ -16,6 +16,8 @@ from stelae_wal_shared.segment import Segment
 from stelae_wal_shared.tablet_log import TabletLog
 
 GENERATION_BYTES = 8
+FILLING = b"\xff"
+"""What may follow a name, up to the end of a page: no byte of a tablet id, and no zero."""
 
 
 def encode_name(name: LogId) -> bytes:
@@ -26,7 +28,7 @@ def encode_name(name: LogId) -> bytes:
 def decode_name(body: bytes) -> LogId:
     """The log that a record creates."""
     generation = int.from_bytes(body[:GENERATION_BYTES], "little")
-    return LogId(TabletId(body[GENERATION_BYTES:].decode()), generation)
+    return LogId(TabletId(body[GENERATION_BYTES:].rstrip(FILLING).decode()), generation)
 
 
 def damage_log(log: TabletLog, found: Found, path: str, offset: int, detail: str, last_good: int | None = None) -> None:

@@ -21,14 +21,14 @@ from stelae_shared.log_files.spare import Spare, discard, make_file
 from stelae_wal_shared.book import Book
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.footer import encode_footer
-from stelae_wal_shared.head import encode_head
+from stelae_wal_shared.head import encode_head, written_bytes
 from stelae_wal_shared.index import SegmentIndex
 from stelae_wal_shared.marker import Marker
 from stelae_wal_shared.segment import Segment, segment_path, unborn_path
 from stelae_wal_shared.writer import Writer
 
 HEAD_SHARE = 8
-"""A segment is at least so many times as long as its head, however many logs there are."""
+"""A segment has so many times the room of what its head says, however many logs there are."""
 
 
 class Tail:
@@ -169,8 +169,9 @@ class Tail:
         book = self._book
         number = book.newest + 1
         nonce = self._marker.draw_nonce()
-        head = encode_head(number, nonce, book.image())
-        target = max(size, HEAD_SHARE * len(head))
+        image = book.image()
+        head = encode_head(number, nonce, image)
+        target = max(size, len(head) + HEAD_SHARE * written_bytes(image))
         name = segment_path(book.directory, number)
         try:
             with suppress(Full):

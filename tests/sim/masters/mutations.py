@@ -149,3 +149,7 @@ def settle_at_once(original: Any, view: Any, table: Any) -> Any:
         return None
     after = msgspec.structs.replace(table, state=TableState.RUNNING, fully_applied=None)
     return Transition(puts=(after,), locks=Wanted(write=(table_lock(table.table_id),)))
+
+
+def alter_at_once(original: Any, table: Any) -> None:
+    """A tablet that missed the schema before is offered one that does not follow."""

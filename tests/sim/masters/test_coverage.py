@@ -17,7 +17,7 @@ from stelae.sim.masters.steps import Step
 pytestmark = pytest.mark.xdist_group("coverage of masters")
 """One process runs the seeds, once for all tests of this file."""
 
-SEEDS = range(1, 33)
+SEEDS = range(1, 49)
 
 STRIKES = (FaultKind.STRIKE_CRASH, FaultKind.STRIKE_PAUSE, FaultKind.STRIKE_PARTITION)
 
@@ -38,6 +38,7 @@ OTHERS = {
     "refused.NOT_LEADER",
     "refused.NOT_REPLICATED",
     "refused.OUTCOME_UNKNOWN",
+    "refused.TABLE_BUSY",
     "report.full",
     "report.incremental",
     "report.of_a_former_run",
@@ -45,6 +46,7 @@ OTHERS = {
     "tablet.config_changed",
     "tablet.copied",
     "tablet.newcomer_of_pending",
+    "unheard.AlterSchema",
 }
 
 

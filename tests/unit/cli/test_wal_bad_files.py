@@ -13,10 +13,8 @@ from stelae.cli.main import build_app
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import Foreign, FutureVersion, Locked, StelaeError
 from tests.unit.convert.places import ENGINES, formatted, place
-from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_version, zeroed
+from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, zeroed
 
-MARKERS = {"segmented": 28, "shared": 44, "lmdb": 32}
-"""The marker of each engine has its name, and so many bytes."""
 DATA = {"segmented": "busy/g3-000000000001.seg", "shared": "000000000001.seg", "lmdb": "env/data.mdb"}
 """A file with entries of the log ``busy``. With ``lmdb`` there is no other, for any log."""
 
@@ -24,9 +22,11 @@ REFUSED: dict[str, tuple[Change, type[StelaeError], str]] = {
     "emptied": (cut_to(0), Foreign, "not a log of ours"),
     "of something else": (foreign, Foreign, "not a log of ours"),
     "a directory in its place": (a_directory, Foreign, "a directory stands where a file belongs; move it away"),
-    "of a newer release": (lambda data: of_version(2, len(data))(data), FutureVersion, "is newer than 1"),
+    "zeroed": (zeroed(), Foreign, "neither of its two slots is valid"),
+    "of a newer release": (of_slot_version(99), FutureVersion, "format 99 is newer than 2"),
+    "from before the first release": (of_slot_version(1), Foreign, "format 1 is of no release"),
 }
-"""What is done to the marker, and what every command then says."""
+"""What is done to the marker, which has the name of the engine, and what every command then says."""
 
 DAMAGED: dict[str, Change] = {
     "emptied": cut_to(0),
@@ -74,7 +74,6 @@ def engine_of(wals: Path) -> str:
 def test_a_marker_that_is_not_what_it_was_is_named_and_nothing_is_changed(wals: Path, what: str) -> None:
     change, expected, said = REFUSED[what]
     marker = wals / engine_of(wals)
-    assert len(marker.read_bytes()) == MARKERS[marker.name]
     put(marker, change(marker.read_bytes()))
     before = tree(wals)
     for command in ("verify", "dump", "stats"):

@@ -220,6 +220,17 @@ class Company:
         return [t.tablet_id for t in tablets]
 
 
+def bring_along(company: Company, version: int, reports: int = 1) -> None:
+    """Have the leaders of all tablets report a schema, in their report of that number, so that alterations end."""
+    tablets = [t for t in company.core.catalog.tablets.values() if t.config is not None and not t.terminal]
+    for server in SERVERS:
+        led = [t for t in tablets if _first(t.config) == server]
+        if led:
+            known = (status(t.tablet_id, t.config, leads=True, version=version) for t in led)
+            company.heartbeat(server, changes(*known, since=reports, upto=reports + 1))
+    company.commit()
+
+
 def _first(config: TabletConfig | None) -> NodeId:
     assert config is not None
     return config.members[0].node_id

@@ -84,6 +84,12 @@ def test_what_the_catalog_calls_gone_for_ever_is_deleted_in_any_state(state: Rep
     assert verdict(GONE, later) is FenceVerdict.ACT
 
 
+@pytest.mark.parametrize("state", [TabletState.PREPARING, TabletState.CREATING, TabletState.RUNNING])
+def test_a_state_of_the_catalog_that_is_not_terminal_deletes_nothing(state: TabletState) -> None:
+    claim = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Terminal(state=state))
+    assert verdict(claim, local()) is FenceVerdict.REFUSED
+
+
 def test_deleting_what_is_not_there_is_done_already() -> None:
     for action in (GONE, EVICTED):
         assert verdict(action, None) is FenceVerdict.DONE
@@ -114,8 +120,10 @@ def test_an_eviction_is_refused_by_a_replica_that_is_being_copied() -> None:
     assert verdict(EVICTED, copying) is FenceVerdict.REFUSED
 
 
-def test_a_schema_is_taken_by_a_leader_that_has_an_older_one() -> None:
+def test_a_schema_is_taken_by_a_leader_that_has_the_one_before_it() -> None:
     assert verdict(ALTER, local()) is FenceVerdict.ACT
+    for version in (0, 2):
+        assert verdict(ALTER, local(schema_version=version)) is FenceVerdict.REFUSED
     for version in (4, 5):
         assert verdict(ALTER, local(schema_version=version)) is FenceVerdict.DONE
     assert verdict(ALTER, local(leads=False)) is FenceVerdict.REFUSED

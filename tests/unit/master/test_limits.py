@@ -16,7 +16,7 @@ from stelae.server.master.core.events import Refuse, Reply
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import ClusterId, TabletId
 from stelae.spi.schema import Column, Schema
-from tests.unit.master.company import SCHEMA, Company, create
+from tests.unit.master.company import SCHEMA, Company, bring_along, create
 
 TWO = LimitSettings(columns_max=2)
 """Of what the table of these tests has."""
@@ -62,6 +62,7 @@ def test_a_column_too_many_is_refused_and_others_may_be_changed_or_take_its_plac
     found = alter(company, add, sequence=20)
     assert isinstance(found, Refuse) and "3 columns; at most 2 are accepted" in found.detail
     assert isinstance(alter(company, RenameColumn(name="v", to="u"), sequence=21), Reply)
+    bring_along(company, 2)
     assert isinstance(alter(company, DropColumn(name="u"), add, sequence=22), Reply)
 
 

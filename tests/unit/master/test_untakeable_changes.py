@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stelae.protocol.master_messages import AddColumn, AlterTable, SetDefault
-from tests.unit.master.company import Company
+from tests.unit.master.company import Company, bring_along
 from tests.unit.master.test_changes import altered, refused
 
 
@@ -28,6 +28,7 @@ def test_a_change_that_no_tablet_could_take_is_refused(company: Company) -> None
     assert found.code == "SCHEMA_MISMATCH" and "no value for the new column 'w'" in found.detail
     assert company.core.catalog.tables is before
     altered(company, steps[0], sequence=2)
+    bring_along(company, 2)
     altered(company, steps[1], sequence=3)
     (table,) = company.core.catalog.tables.values()
     assert table.newest.by_name["w"].required, "rows between the two changes have the default of then"

@@ -26,4 +26,11 @@ def test_a_file_differs_where_its_bytes_do_or_where_it_became_longer(before: byt
 
 def test_all_of_a_file_that_only_grew_was_durable_before_and_is_looked_at() -> None:
     before = bytes(range(1, 200))
-    assert len(list(flips(first_difference(before, before + b"more")))) == len(before)
+    after = before + b"more"
+    assert len(list(flips(after[: first_difference(before, after)]))) == len(before)
+
+
+def test_filling_is_looked_at_once_and_everything_else_byte_by_byte() -> None:
+    contents = b"a" * 1023 + bytes(3000) + b"bc" + b"\xff" * 1024
+    offsets = [offset for offset, _ in flips(contents)]
+    assert offsets == [*range(1024), 4023, 4024, 4025]

@@ -15,14 +15,15 @@ from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.wal_harness import RealHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
+from stelae_shared.lmdb_files.marker import MARKER_VERSION
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_lmdb import LmdbConfig, LmdbWal
 from tests.conformance.lmdb_disk import checks_here
-from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_version, zeroed
+from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, zeroed
 
 CONFIG = LmdbConfig(map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 16)
 DATA = "env/data.mdb"
 PAGE_BYTES = 4096
-MARKER_BYTES = 32
 META_VERSION_AT = 20
 WHOLE = "whole"
 DAMAGED = "every log damaged"
@@ -52,11 +53,19 @@ def a_bit_of_each_page(data: bytes) -> bytes:
 CASES: dict[str, tuple[str, Change, str]] = {
     "the marker, emptied": ("lmdb", cut_to(0), "Foreign"),
     "the marker, cut inside its magic": ("lmdb", cut_to(5), "Foreign"),
-    "the marker, cut behind its magic: the environment is checked": ("lmdb", cut_to(20), WHOLE),
+    "the marker, cut behind its magic": ("lmdb", cut_to(20), "Foreign"),
+    "the marker, cut inside its second slot: the first one counts": ("lmdb", cut_to(SLOT_BYTES + 20), WHOLE),
+    "the marker, one slot zeroed: the other one counts": ("lmdb", zeroed(0, SLOT_BYTES), WHOLE),
     "the marker, zeroed": ("lmdb", zeroed(), "Foreign"),
     "the marker, of something else": ("lmdb", foreign, "Foreign"),
-    "the marker, one bit of its stamp: the environment is checked": ("lmdb", flipped(20), WHOLE),
-    "the marker, of a newer release": ("lmdb", of_version(2, MARKER_BYTES), "FutureVersion"),
+    "the marker, one bit of its stamp: the other slot counts": ("lmdb", flipped(PAYLOAD_AT + 8), WHOLE),
+    "the marker, one bit of its stamp in both slots": (
+        "lmdb",
+        flipped(PAYLOAD_AT + 8, SLOT_BYTES + PAYLOAD_AT + 8),
+        "Foreign",
+    ),
+    "the marker, of a newer release": ("lmdb", of_slot_version(MARKER_VERSION + 1), "FutureVersion"),
+    "the marker, from before the first release": ("lmdb", of_slot_version(MARKER_VERSION - 1), "Foreign"),
     "the marker, a directory in its place": ("lmdb", a_directory, "Foreign"),
     "the lock, whatever it holds": ("lock", lambda _: b"\xff" * 5000, WHOLE),
     "the lock, a directory in its place": ("lock", a_directory, "Foreign"),

@@ -16,6 +16,7 @@ from stelae_wal_lmdb import format
 from stelae_wal_lmdb.export import read_export, write_export
 from stelae_wal_lmdb.format import Record, Use, decode_entry, decode_head, decode_record, encode_record, key
 from stelae_wal_lmdb.startup import OWNER
+from tests.unit.wal_files import of_slot_version
 
 AT = key(3, 1 << 40)
 
@@ -98,12 +99,12 @@ def test_a_directory_of_somebody_else_or_of_a_newer_release_is_refused(tmp_path:
     (tmp_path / "lmdb").write_bytes(b"something else")
     with pytest.raises(Foreign):
         marker.claim()
-    data = bytearray(marker._encoded(Left.CLEAN, 0, 0))
-    data[len(OWNER.magic)] = 99
-    (tmp_path / "lmdb").write_bytes(data)
-    assert marker.claim() is Left.OPEN  # fails its checksum: the environment is checked
-    raw = bytes(data[:-4])
-    (tmp_path / "lmdb").write_bytes(raw + format._CRC.pack(format.crc32c(raw)))
+    (tmp_path / "photos").rmdir()
+    (tmp_path / "lmdb").unlink()
+    assert marker.claim() is Left.OPEN
+    newer = of_slot_version(99)((tmp_path / "lmdb").read_bytes())
+    assert newer is not None
+    (tmp_path / "lmdb").write_bytes(newer)
     with pytest.raises(FutureVersion, match="99"):
         marker.claim()
 

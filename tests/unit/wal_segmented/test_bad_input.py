@@ -17,8 +17,9 @@ from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.base import BASE_VERSION, SLOT_BYTES, read_base
+from stelae_wal_segmented.base import BASE_VERSION, read_base
 from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
@@ -33,8 +34,9 @@ from stelae_wal_segmented.format import (
     pack_entry,
     salt_of,
 )
+from stelae_wal_segmented.marker import MARKER_VERSION
 from stelae_wal_segmented.scan import Stop, scan_segment
-from tests.unit.wal_files import Change, a_directory, cut_to, foreign, of_version, put, zeroed
+from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, of_version, put, zeroed
 from tests.unit.wal_segmented.scenes import (
     ALL,
     BASE,
@@ -56,25 +58,22 @@ NEWEST = f"{PLACE}/g1-000000000003.seg"
 WHOLE = "whole"
 
 
-def base_of_version(version: int, at: int = 8) -> Change:
-    """The same in the slot of the base file that counts."""
-
-    def change(data: bytes) -> bytes:
-        size = len(data[SLOT_BYTES:].rstrip(b"\0"))  # Both slots are in use, and end in a checksum.
-        changed = of_version(version, size, at, copies=2, every=SLOT_BYTES)(data)
-        assert changed is not None
-        return changed
-
-    return change
-
-
 CASES: dict[str, tuple[str, Change, str]] = {
     "the marker, emptied": (MARKER, cut_to(0), "Foreign"),
     "the marker, cut inside its magic": (MARKER, cut_to(5), "Foreign"),
-    "the marker, cut behind its magic: its number is replaced": (MARKER, cut_to(20), WHOLE),
+    "the marker, cut behind its magic": (MARKER, cut_to(20), "Foreign"),
+    "the marker, cut inside its second slot: the first one counts": (MARKER, cut_to(SLOT_BYTES + 20), WHOLE),
+    "the marker, one bit of its number: the other slot counts": (MARKER, flipped(PAYLOAD_AT), WHOLE),
+    "the marker, one bit of its number in both slots": (
+        MARKER,
+        flipped(PAYLOAD_AT, SLOT_BYTES + PAYLOAD_AT),
+        "Foreign",
+    ),
+    "the marker, one slot zeroed: the other one counts": (MARKER, zeroed(0, SLOT_BYTES), WHOLE),
     "the marker, zeroed": (MARKER, zeroed(), "Foreign"),
     "the marker, of something else": (MARKER, foreign, "Foreign"),
-    "the marker, of a newer release": (MARKER, of_version(2, 28), "FutureVersion"),
+    "the marker, of a newer release": (MARKER, of_slot_version(MARKER_VERSION + 1), "FutureVersion"),
+    "the marker, of before the first release": (MARKER, of_slot_version(MARKER_VERSION - 1), "Foreign"),
     "the marker, a directory in its place": (MARKER, a_directory, "Foreign"),
     "the lock, a directory in its place": (LOCK, a_directory, "Foreign"),
     "the lock, whatever it holds": (LOCK, lambda _: b"\xff" * 5000, WHOLE),
@@ -84,9 +83,9 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "the base, one slot zeroed: the other one counts": (BASE, zeroed(0, SLOT_BYTES), WHOLE),
     "the base, the other slot zeroed": (BASE, zeroed(SLOT_BYTES), WHOLE),
     "the base, of something else": (BASE, foreign, "D@0"),
-    "the base, of a newer release": (BASE, base_of_version(BASE_VERSION + 1), "FutureVersion"),
-    "the base, of before the first release": (BASE, base_of_version(BASE_VERSION - 1), "Foreign"),
-    "the base, with a use that only a newer release knows": (BASE, base_of_version(9, at=10), "FutureVersion"),
+    "the base, of a newer release": (BASE, of_slot_version(BASE_VERSION + 1), "FutureVersion"),
+    "the base, of before the first release": (BASE, of_slot_version(BASE_VERSION - 1), "Foreign"),
+    "the base, with a use that only a newer release knows": (BASE, of_slot_version(9, at=PAYLOAD_AT), "FutureVersion"),
     "the base, a directory in its place": (BASE, a_directory, "D@0"),
     "a closed segment, a directory in its place": (FIRST, a_directory, "G@0"),
     "a closed segment, emptied": (FIRST, cut_to(0), "G@0"),
@@ -164,7 +163,7 @@ def test_a_base_file_with_an_id_that_no_tablet_can_have_is_damage() -> None:
     filled(harness).close()
     data = bytearray(harness.disk.read_bytes(BASE))
     for start in (0, SLOT_BYTES):
-        size = len(bytes(data[start : start + SLOT_BYTES]).rstrip(b"\0"))
+        size = PAYLOAD_AT + int.from_bytes(data[start + 10 : start + 12], "little") + 4
         at = bytes(data[start:]).index(b"tablet-a") + start
         data[at : at + 3] = b"\xff/."
         record = bytes(data[start : start + size - 4])

@@ -16,8 +16,9 @@ from stelae.spi.wal import Append
 from stelae.testing.conformance.wal_damage import judge
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries
+from stelae_shared.log_files.page_slots import SLOT_BYTES
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.base import SLOT_BYTES, Base, LogUse, create_base, read_base, write_base
+from stelae_wal_segmented.base import Base, LogUse, create_base, read_base, write_base
 from stelae_wal_segmented.footer import decode_footer, decode_head, decode_trailer, encode_footer
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,

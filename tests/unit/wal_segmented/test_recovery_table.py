@@ -14,7 +14,8 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries, zeros_at_end
-from stelae_wal_segmented.base import SLOT_BYTES, LogUse, read_base, write_base
+from stelae_shared.log_files.page_slots import SLOT_BYTES
+from stelae_wal_segmented.base import LogUse, read_base, write_base
 from stelae_wal_segmented.decisions import Found, Verdict, table
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from crc32c import crc32c
 
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_file import VirtualFile
@@ -15,6 +14,7 @@ from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES
 from stelae_wal_segmented.names import FileKind, parse
+from tests.unit.wal_files import of_slot_version, put
 from tests.unit.wal_segmented.scenes import OVERHEAD_BYTES
 
 PLACE = "/node/wals/tablet-a"
@@ -171,7 +171,7 @@ def test_a_spare_segment_for_which_there_is_no_space_is_tried_again_later() -> N
     harness = a_harness(4 * KIB, 4 * KIB)
     engine = started(harness)
     append_up_to(engine, 1, 1)
-    harness.disk.faults.capacity_bytes = 16 * KIB
+    harness.disk.faults.capacity_bytes = 23 * KIB
     append_up_to(engine, 2, 10)
     assert list(segments(harness.disk)) == [1]
     assert unborn(harness) == []
@@ -201,7 +201,7 @@ def test_without_space_to_reserve_the_disk_is_used_up_bit_by_bit() -> None:
     engine.create(LOG, ZERO)
     append_up_to(engine, 1, 2)
     engine.close()
-    harness.disk.faults.capacity_bytes = 20 * KIB
+    harness.disk.faults.capacity_bytes = 28 * KIB
     engine = harness.open()
     append_up_to(engine, 3, 20)
     check_holds(engine, Model(ZERO, list(entries(1, 20, size_bytes=500))))
@@ -394,16 +394,13 @@ def test_a_directory_of_a_newer_release_is_refused_and_the_lock_given_back() -> 
     harness = a_harness()
     harness.open().close()
     path = f"{harness.directory}/segmented"
-    data = bytearray(harness.disk.read_bytes(path))
-    data[8] = 200
-    data[-4:] = crc32c(bytes(data[:-4])).to_bytes(4, "little")
-    harness.write(path, bytes(data))
+    put(harness, path, of_slot_version(200)(harness.disk.read_bytes(path)))
     for _ in range(2):
         with pytest.raises(FutureVersion, match="200"):
             harness.open()
 
 
-def test_a_damaged_opening_count_neither_stops_the_node_nor_repeats_a_nonce() -> None:
+def test_a_damaged_slot_of_the_opening_count_does_not_stop_the_node() -> None:
     harness = a_harness()
     engine = started(harness)
     append_up_to(engine, 1, 3)

@@ -15,7 +15,7 @@ from stelae_wal_shared.decisions import Found
 from stelae_wal_shared.marker import claim
 from stelae_wal_shared.recovery import recover
 
-SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=4096)
+SMALL = SharedConfig(segment_bytes_first=32 << 10, segment_bytes_max=32 << 10)
 PLACE = "/node/wals"
 
 

@@ -15,17 +15,18 @@ from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_shared import SharedConfig, SharedWal
 from stelae_wal_shared.format import FORMAT_VERSION
-from stelae_wal_shared.head import SECTOR_BYTES, read_head
-from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_version, put, zeroed
+from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, read_head
+from stelae_wal_shared.marker import MARKER_VERSION
+from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, of_version, put, zeroed
 from tests.unit.wal_shared.scenes import PLACE, create_logs, extend, harness_of, log_number, segments
 
 MARKER = f"{PLACE}/shared"
 LOCK = f"{PLACE}/lock"
 FIRST, NEWEST = (f"{PLACE}/{number:012d}.seg" for number in (1, 3))
 HEAD_BYTES = 48
-MARKER_BYTES = 44
 WHOLE = "whole"
 
 BUSY, IDLE, LATE = (log_number(number) for number in range(3))
@@ -34,31 +35,41 @@ EVERY = {BUSY, IDLE, LATE}
 
 
 def newer_heads(data: bytes) -> bytes | None:
-    return of_version(FORMAT_VERSION + 1, HEAD_BYTES, copies=2, every=SECTOR_BYTES)(data)
+    return of_version(FORMAT_VERSION + 1, HEAD_BYTES, copies=2, every=PAGE_BYTES)(data)
 
 
 def older_heads(data: bytes) -> bytes | None:
-    return of_version(FORMAT_VERSION - 1, HEAD_BYTES, copies=2, every=SECTOR_BYTES)(data)
+    return of_version(FORMAT_VERSION - 1, HEAD_BYTES, copies=2, every=PAGE_BYTES)(data)
 
 
 CASES: dict[str, tuple[str, Change, str, set[object]]] = {
     "the marker, emptied": (MARKER, cut_to(0), "Foreign", set()),
     "the marker, cut inside its magic": (MARKER, cut_to(5), "Foreign", set()),
-    "the marker, cut behind its magic: its counts are replaced": (MARKER, cut_to(20), WHOLE, set()),
+    "the marker, cut behind its magic": (MARKER, cut_to(20), "Foreign", set()),
+    "the marker, cut inside its second slot: the first one counts": (MARKER, cut_to(SLOT_BYTES + 20), WHOLE, set()),
+    "the marker, one slot zeroed: the other one counts": (MARKER, zeroed(0, SLOT_BYTES), WHOLE, set()),
     "the marker, zeroed": (MARKER, zeroed(), "Foreign", set()),
     "the marker, of something else": (MARKER, foreign, "Foreign", set()),
-    "the marker, one bit of its counts: they are replaced": (MARKER, flipped(20), WHOLE, set()),
-    "the marker, of a newer release": (MARKER, of_version(2, MARKER_BYTES), "FutureVersion", set()),
+    "the marker, one bit of its counts: the other slot counts": (MARKER, flipped(PAYLOAD_AT), WHOLE, set()),
+    "the marker, one bit of its counts in both slots": (
+        MARKER,
+        flipped(PAYLOAD_AT, SLOT_BYTES + PAYLOAD_AT),
+        "Foreign",
+        set(),
+    ),
+    "the marker, of a newer release": (MARKER, of_slot_version(MARKER_VERSION + 1), "FutureVersion", set()),
+    "the marker, from before the first release": (MARKER, of_slot_version(MARKER_VERSION - 1), "Foreign", set()),
     "the marker, a directory in its place": (MARKER, a_directory, "Foreign", set()),
     "the lock, whatever it holds": (LOCK, lambda _: b"\xff" * 5000, WHOLE, set()),
     "the lock, a directory in its place": (LOCK, a_directory, "Foreign", set()),
     "an older segment, emptied": (FIRST, cut_to(0), "P@0", {BUSY, IDLE}),
     "an older segment, cut inside its head": (FIRST, cut_to(30), "P@0", {BUSY, IDLE}),
-    "an older segment, cut inside its data": (FIRST, cut_to(2500), "P@2500", {BUSY, IDLE}),
+    "an older segment, cut inside its data": (FIRST, cut_to(9000), "P@9000", {BUSY, IDLE}),
     "an older segment, cut inside its footer: its records are read": (FIRST, cut_to(-30), WHOLE, set()),
     "an older segment, one bit of its footer: its records are read": (FIRST, flipped(-40), WHOLE, set()),
     "an older segment, one bit of its head: the other copy counts": (FIRST, flipped(20), WHOLE, set()),
-    "an older segment, one bit of both heads": (FIRST, flipped(20, SECTOR_BYTES + 20), "P@0", {BUSY, IDLE}),
+    "an older segment, a page of its head zeroed: the other copy counts": (FIRST, zeroed(0, PAGE_BYTES), WHOLE, set()),
+    "an older segment, one bit of both heads": (FIRST, flipped(20, PAGE_BYTES + 20), "P@0", {BUSY, IDLE}),
     "an older segment, one bit of a body: found when it is read": (FIRST, flipped(-700), "read", {BUSY}),
     "an older segment, zeroed": (FIRST, zeroed(), "P@0", {BUSY, IDLE}),
     "an older segment, of something else": (FIRST, foreign, "P@0", {BUSY, IDLE}),
@@ -67,11 +78,18 @@ CASES: dict[str, tuple[str, Change, str, set[object]]] = {
     "an older segment, from before the first release": (FIRST, older_heads, "Foreign", set()),
     "the newest segment, emptied": (NEWEST, cut_to(0), "E@0", EVERY),
     "the newest segment, cut inside its head": (NEWEST, cut_to(30), "E@0", EVERY),
-    "the newest segment, cut inside its image": (NEWEST, cut_to(2 * SECTOR_BYTES + 20), "E@0", EVERY),
+    "the newest segment, cut inside its image": (NEWEST, cut_to(SECTOR_BYTES + 1), "E@0", EVERY),
     "the newest segment, cut inside its data": (NEWEST, cut_to(-1200), "JK", EVERY),
     "the newest segment, cut inside its footer": (NEWEST, cut_to(-30), WHOLE, set()),
     "the newest segment, one bit of its footer: its records are read": (NEWEST, flipped(-40), WHOLE, set()),
     "the newest segment, one bit of its head: the other copy counts": (NEWEST, flipped(20), WHOLE, set()),
+    "the newest segment, a page of its head zeroed: the other copy counts": (
+        NEWEST,
+        zeroed(0, PAGE_BYTES),
+        WHOLE,
+        set(),
+    ),
+    "the newest segment, both pages of its head zeroed": (NEWEST, zeroed(0, 2 * PAGE_BYTES), "E@0", EVERY),
     "the newest segment, zeroed": (NEWEST, zeroed(), "E@0", EVERY),
     "the newest segment, of something else": (NEWEST, foreign, "E@0", EVERY),
     "the newest segment, a directory in its place": (NEWEST, a_directory, "E@0", EVERY),
@@ -227,4 +245,4 @@ def test_the_scene_has_what_the_cases_speak_of() -> None:
         with closing(harness.disk.open(path)) as file:
             head = read_head(file, image=True)
         assert head is not None and head.image is not None
-        assert head.start < 2500 < len(harness.disk.read_bytes(path)) - 700
+        assert head.start < 9000 < len(harness.disk.read_bytes(path)) - 700

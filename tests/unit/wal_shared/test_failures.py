@@ -127,7 +127,7 @@ def test_a_full_disk_fails_the_group_until_repair_and_keeps_what_was_not_synced(
 def test_after_a_crash_a_full_disk_forgets_that_it_was_full(harness: VirtualHarness) -> None:
     engine = opened(harness)
     limit_room(harness, 0)
-    engine.commit({A: after(2, 40)}, sync=True)
+    engine.commit({A: after(2, 160)}, sync=True)
     harness.crash(engine)
     limit_room(harness, None)
     engine = harness.open()

@@ -20,7 +20,7 @@ from stelae_wal_shared.book import Book
 from stelae_wal_shared.decisions import Found, Verdict, table
 from stelae_wal_shared.format import END_MARK_BYTES, GROUP_BYTES, RECORD_BYTES, Kind
 from stelae_wal_shared.group import Group
-from stelae_wal_shared.head import SECTOR_BYTES, encode_head, read_head
+from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, encode_head, read_head
 from stelae_wal_shared.marker import MARKER_NAME
 from stelae_wal_shared.segment import Segment
 from tests.unit.wal_shared.scenes import (
@@ -145,7 +145,7 @@ def test_row_b_a_segment_that_nobody_needs_is_removed(harness: VirtualHarness) -
 def test_row_c_a_directory_without_any_head_is_not_taken_for_an_empty_one(harness: VirtualHarness) -> None:
     lived(harness)
     (path,) = segments(harness.disk)
-    for offset in (0, SECTOR_BYTES):
+    for offset in (0, PAGE_BYTES):
         harness.disk.damage(path, offset + 20)
     with pytest.raises(Foreign, match="row C"):
         harness.open()
@@ -172,7 +172,7 @@ def test_row_e_a_newest_segment_without_a_head_damages_every_log(harness: Virtua
     fill_segments(engine, A, 1)
     harness.crash(engine, Survival.KEPT)
     path = segments(harness.disk)[-1]
-    for offset in (0, SECTOR_BYTES):
+    for offset in (0, PAGE_BYTES):
         harness.disk.damage(path, offset + 20)
     book, found = recovered(harness)
     assert Found.NEWEST_HEADLESS in found
@@ -193,8 +193,8 @@ def test_one_bad_copy_of_a_head_or_of_its_image_costs_nothing(harness: VirtualHa
     assert head.image is not None
     for copy in (0, 1):
         twin = harness.fork(copy)
-        twin.disk.damage(path, copy * SECTOR_BYTES + 20)
-        twin.disk.damage(path, 2 * SECTOR_BYTES + copy * len(head.image) + 30)
+        twin.disk.damage(path, copy * PAGE_BYTES + 20)
+        twin.disk.damage(path, copy * PAGE_BYTES + SECTOR_BYTES + 30)
         book, found = recovered(twin)
         assert found == [Found.CLEAN]
         assert {log.name: log.last.index for log in book.logs.values()} == {A: count, B: 4, C: 1}
@@ -458,10 +458,9 @@ def test_a_newer_format_is_refused_by_name(harness: VirtualHarness) -> None:
     lived(harness)
     (path,) = segments(harness.disk)
     raw = bytearray(encode_head(1, 7, b""))
-    raw[8] = 9
     fixed = 44
-    raw[SECTOR_BYTES : 2 * SECTOR_BYTES] = raw[:SECTOR_BYTES]
-    for at in (0, SECTOR_BYTES):
+    for at in (0, PAGE_BYTES):
+        raw[at + 8] = 9
         raw[at + fixed : at + fixed + 4] = crc32c(bytes(raw[at : at + fixed])).to_bytes(4, "little")
     write_at(harness, path, 0, bytes(raw))
     with pytest.raises(FutureVersion, match="9"):

@@ -66,7 +66,7 @@ def test_opening_reads_heads_of_closed_segments_and_records_of_none(
     assert len(closed) == 3
     traffic = Traffic(monkeypatch)
     engine = harness.open()
-    assert [traffic.read[name] for name in closed] == [1024] * 3
+    assert [traffic.read[name] for name in closed] == [48] * 3
     engine.read(A, 1, 2, 1)
     assert traffic.read[closed[0]] < len(harness.disk.read_bytes(f"{PLACE}/{closed[0]}")) // 2
     engine.close()
@@ -312,7 +312,7 @@ def test_a_group_over_many_logs_is_one_write_of_as_many_buffers_as_a_system_take
     logs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real disk makes a synchronous write of every 1024 buffers: a sync for each part of a group."""
-    harness = harness_of(SharedConfig(segment_bytes_first=1 << 22, segment_bytes_max=1 << 22))
+    harness = harness_of(SharedConfig(segment_bytes_first=1 << 24, segment_bytes_max=1 << 24))
     engine = harness.open()
     names = create_logs(engine, logs)
     writes: list[int] = []

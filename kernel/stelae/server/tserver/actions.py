@@ -29,6 +29,7 @@ from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.bounds import kept
 from stelae.server.frames import only_frame
+from stelae.server.tserver.service import not_of_masters
 from stelae.spi.consensus import Member, Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
 from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
@@ -126,10 +127,13 @@ class ActionService:
 def _check(action: ServerAction) -> None:
     """Refuse what no master asks for, before anything is looked up or made: ``CallerError``."""
     tablet_id(action.tablet_id)
+    not_of_masters(action.tablet_id)
     if isinstance(action, CreateReplica):
         names = [member.node_id for member in action.config.members]
         if action.node_id not in names or len(set(names)) != len(names):
             raise CallerError(f"node {action.node_id} is to make a replica and is not once among the members {names}")
+        if len(names) % 2 == 0:
+            raise CallerError(f"a tablet has an odd number of members, not {len(names)}")
 
 
 def _settings(action: CreateReplica) -> TabletSettings:

@@ -7,7 +7,7 @@ import logging
 
 from stelae.host.node import Node
 from stelae.protocol.codec import decode
-from stelae.protocol.replica_messages import TRANSFER_LEADERSHIP, TransferTabletLeadership
+from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
 from stelae.server.frames import only_frame
 from stelae.server.tserver.service import replica_of
 from stelae.spi.consensus import Role
@@ -32,7 +32,7 @@ class LeadershipService:
         """Nothing is held."""
 
     def _transfer(self, request: Request) -> None:
-        asked = decode(only_frame(request), TransferTabletLeadership)
+        asked = decode(only_frame(request), TransferRequest)
 
         def done(error: StelaeError | None) -> None:
             if error is None:

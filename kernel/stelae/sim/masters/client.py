@@ -78,6 +78,7 @@ class SimClient:
         self._sequence = 0
         self._open: Asked | None = None
         self._removable: list[TableId] = []
+        self._altered: TableId | None = None
         self._target = between(rng, 0, len(masters) - 1)
 
     @property
@@ -164,22 +165,32 @@ class SimClient:
         outcome = "refused" if isinstance(asked.verdict, ChangeRefused) else "done"
         self._world.coverage.hit(f"change.{change}.{outcome}")
         self._remember_soft_deleted(asked.request.change, asked.verdict)
+        self._remember_altered(asked.request.change, asked.verdict)
         self._open = None
         self.told(asked)
         self._ask(GetTable(table=pick(self._rng, NAMES)) if chance(self._rng, 0.8) else ListTables())
-        self._after(between(self._rng, 1_000, 900_000), self._next)
+        pause_us = 900_000 if self._altered is None else 20_000
+        self._after(between(self._rng, 1_000, pause_us), self._next)
 
     def _remember_soft_deleted(self, change: Change, verdict: ChangeOutcome) -> None:
         soft = isinstance(change, DeleteTable) and change.keep_ms > 0
         if soft and isinstance(verdict, ChangeReply) and verdict.table_id is not None:
             self._removable.append(verdict.table_id)
 
+    def _remember_altered(self, change: Change, verdict: ChangeOutcome) -> None:
+        """Of the tables that get a column, some get the next one at once."""
+        adds = isinstance(change, AlterTable) and isinstance(change.steps[0], AddColumn)
+        again = adds and isinstance(verdict, ChangeReply) and chance(self._rng, 0.6)
+        self._altered = verdict.table_id if again and isinstance(verdict, ChangeReply) else None
+
     def _draw_change(self) -> Change:
+        if self._altered is not None:
+            return _add_column(self._rng, self._altered)
         name, share = pick(self._rng, NAMES), self._rng.random()
         if share < 0.45:
             return self._draw_create(name)
         if share < 0.6:
-            return AlterTable(table=name, steps=(AddColumn(name=f"c{between(self._rng, 0, 99)}", type="int64"),))
+            return _add_column(self._rng, name)
         if share < 0.68:
             return AlterTable(table=name, steps=(RenameTable(to=pick(self._rng, NAMES)),))
         if share < 0.78:
@@ -221,3 +232,7 @@ class SimClient:
         self._world.coverage.hit(f"read.{answer.code}" if isinstance(answer, Refuse) else "read.answered")
         if isinstance(answer, Reply) and isinstance(answer.body, TableDescription):
             self.shown(answer.body)
+
+
+def _add_column(rng: random.Random, table: str) -> AlterTable:
+    return AlterTable(table=table, steps=(AddColumn(name=f"c{between(rng, 0, 99)}", type="int64"),))

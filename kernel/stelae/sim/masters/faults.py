@@ -35,6 +35,8 @@ class FaultKind(StrEnum):
     PAUSE_SERVER = "pause_server"
     PARTITION_SERVER = "partition_server"
     """Cut off from one master."""
+    DEAF_SERVER = "deaf_server"
+    """It reports as ever, and what masters ask of it is lost: its tablets miss the alterations that others take."""
     LOSSY = "lossy"
     SLOW = "slow"
 
@@ -52,6 +54,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LEADER = -1
+OF_SERVERS = (FaultKind.CRASH_SERVER, FaultKind.PAUSE_SERVER, FaultKind.PARTITION_SERVER, FaultKind.DEAF_SERVER)
 
 
 def draw_plan(seed: int, masters: int, servers: int) -> tuple[Fault, ...]:
@@ -60,7 +63,7 @@ def draw_plan(seed: int, masters: int, servers: int) -> tuple[Fault, ...]:
     drawn = []
     for _ in range(between(rng, 4, 14)):
         kind = pick(rng, tuple(FaultKind))
-        of_server = kind in (FaultKind.CRASH_SERVER, FaultKind.PAUSE_SERVER, FaultKind.PARTITION_SERVER)
+        of_server = kind in OF_SERVERS
         victim = between(rng, 0, (servers if of_server else masters) - 1)
         if not of_server and chance(rng, 0.6):
             victim = LEADER
@@ -101,6 +104,8 @@ class FaultDriver:
         for one in stopped:
             one.restart()
             one.place.resume()
+        for server in self._servers:
+            server.deaf = False
 
     def _strike(self, fault: Fault) -> None:
         if self._world.healed:
@@ -115,6 +120,8 @@ class FaultDriver:
                 self._stop(self._servers[fault.victim], fault, pause=fault.kind is FaultKind.PAUSE_SERVER)
             case FaultKind.PARTITION_SERVER:
                 self._cut(self._servers[fault.victim].place.name, [self._master(fault).place.name], fault)
+            case FaultKind.DEAF_SERVER:
+                self._deafen(self._servers[fault.victim], fault)
             case FaultKind.CRASH_MASTER | FaultKind.PAUSE_MASTER | FaultKind.PARTITION_MASTER:
                 self._hit_master(self._master(fault), fault)
             case FaultKind.STRIKE_CRASH | FaultKind.STRIKE_PAUSE | FaultKind.STRIKE_PARTITION:
@@ -151,6 +158,10 @@ class FaultDriver:
         cut = self._world.network.cut
         cut |= pairs
         self._undo(fault, lambda: cut.difference_update(pairs))
+
+    def _deafen(self, server: SimServer, fault: Fault) -> None:
+        server.deaf = True
+        self._undo(fault, lambda: setattr(server, "deaf", False))
 
     def _worsen(self, fault: Fault) -> None:
         network = self._world.network

@@ -41,6 +41,7 @@ class SimServer:
     Attributes:
         disk: its replicas; it survives crashes.
         foreign: a tablet of another cluster, which it holds from the beginning.
+        deaf: what masters ask of it is lost.
     """
 
     def __init__(self, world: World, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
@@ -49,6 +50,7 @@ class SimServer:
         self.node_id = server_node(position)
         self.disk: dict[TabletId, ModelReplica] = {}
         self.foreign = TabletId(f"foreign-{position}")
+        self.deaf = False
         self.groups: Groups | None = None
         self.on_deleted: Deleted = lambda server, action, replica: None
         self._world = world
@@ -112,6 +114,9 @@ class SimServer:
 
     def act(self, action: ServerAction, master: SimMaster, term: int) -> None:
         """An action has arrived; it takes effect, or not, a while later."""
+        if self.deaf:
+            self._world.coverage.hit(f"unheard.{type(action).__name__}")
+            return
         epoch = self._epoch
         delay_us = skewed(self._rng, *WORK_US)
 

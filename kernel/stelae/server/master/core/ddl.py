@@ -11,7 +11,7 @@ import msgspec
 
 from stelae.partition.schema import PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState
-from stelae.protocol.master_errors import BadChange, NoTable, TooFewServers
+from stelae.protocol.master_errors import BadChange, NoTable, TableBusy, TooFewServers
 from stelae.protocol.master_messages import (
     AlterTable,
     Change,
@@ -137,6 +137,8 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
     altered = Altered(catalog, table)
     altered.take(change)
     schema = altered.schema()
+    if altered.schema_changed:
+        _check_settled(table)
     context.limits.check_schema(schema, table.newest)
     structural = altered.schema_changed or altered.ranges_changed
     moved = move_table(table, TableCause.ALTER if structural else TableCause.RENAME, context.wall_us)
@@ -160,6 +162,17 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
         after = msgspec.structs.replace(after, first_schemas=tuple(sorted(firsts.items())))
     names = (altered.name, table.name) if altered.name != table.name else ()
     return _mutation(after, tablets, names=names)
+
+
+def _check_settled(table: TableRecord) -> None:
+    """``TableBusy``: some tablet may not have the newest schema yet.
+
+    A tablet takes one version after the other, and the catalog has the newest alone: a second change before every
+    tablet has the first would leave a tablet that missed the first without a way to the second."""
+    version = table.newest.version
+    if version > table.visible.version:
+        fact = f"table {table.name!r} is being altered to schema version {version}, which not every tablet has yet"
+        raise TableBusy(f"{fact}; ask again")
 
 
 def _delete(catalog: Catalog, change: DeleteTable, context: Context) -> Mutation:

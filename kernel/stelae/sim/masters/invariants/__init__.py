@@ -9,12 +9,14 @@ from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
 from stelae.sim.masters.invariants.newest_reports import NewestReports
 from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
 from stelae.sim.masters.invariants.one_way import OneWay
+from stelae.sim.masters.invariants.schemas_in_reach import SchemasInReach
 from stelae.sim.masters.invariants.strangers_untouched import StrangersUntouched
 
 INVARIANTS: tuple[type[Invariant], ...] = (
     NewestReports,
     AcknowledgedChanges,
     OneWay,
+    SchemasInReach,
     NeverHalfVisible,
     StrangersUntouched,
     NoWrongDeletion,

@@ -1,0 +1,28 @@
+"""How a table reaches its tablets: writes and reads of one tablet, and lookups of the whole table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from stelae.client.batch_write import WritableTablet
+from stelae.client.locations import TableLocation
+from stelae.client.streams import ReadableTablet
+
+
+class TabletAccess(WritableTablet, ReadableTablet, Protocol):
+    """A tablet that can be written and read."""
+
+    @property
+    def retries(self) -> int:
+        """How many operations had to be sent again."""
+        ...
+
+
+Newer = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]] | None]]
+"""Looks a table up again within a number of seconds; ``None``: it has the same tablets as before.
+
+It does not wait for a change that is under way."""
+
+Reopen = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]]]]
+"""Looks a table up again within a number of seconds, and returns its location and its tablets."""
