@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from stelae.client.connection import Client
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
-from stelae.host.layout import Layout
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
@@ -146,8 +146,8 @@ def choose(node: NodeProcess, engine: str) -> None:
     node.config_path.write_text(text)
 
 
-def layout_of(node: NodeProcess) -> Layout:
-    return Layout(str(node.directory / "data"))
+def layout_of(node: NodeProcess) -> DirectoryLayout:
+    return DirectoryLayout(str(node.directory / "data"))
 
 
 def test_a_node_whose_toml_names_another_engine_says_the_command_which_then_helps(node: NodeProcess) -> None:
@@ -178,7 +178,7 @@ DIES_AT = """
 import os, sys
 from stelae.cli import wal_offline
 from stelae.convert import conversion
-from stelae.host.metadata import CrashPoints
+from stelae.host.metadata_files import CrashPoints
 class DieAt(CrashPoints):
     def hit(self, point):
         if point == sys.argv[2]:

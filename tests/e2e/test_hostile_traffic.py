@@ -12,8 +12,8 @@ import pytest
 
 from stelae.client.local_time import NoTime, QuietMetrics, WallClock
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
-from stelae.host.peer_codec import Guard, PeerCodec
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import (
     CHECKSUM,
@@ -33,7 +33,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.scan import Compare, Order, ScanSpec
-from stelae.spi.write import OpKind, WriteRequest, WriteRun, encode_request
+from stelae.spi.write import OpKind, SequenceRange, WriteRequest, encode_request
 from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
 from stelae.wire.settings import WireSettings
@@ -52,7 +52,7 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, runs_of([(1, rows), (2, rows)]))
     spec = ScanSpec(predicates=(Compare(1, ">=", 0),), limit=5, order=Order.KEY)
     codec = PeerCodec(engine.message_types)
-    guard = Guard(TABLET, 1, OpId(1, 1), OpId(1, 1))
+    guard = PeerMessageHeader(TABLET, 1, OpId(1, 1), OpId(1, 1))
     entries = (Entry(OpId(1, 2), EntryKind.WRITE, 5, b"body"),)
     consensus = [
         [bytes(frame) for frame in codec.encode(guard, made, entries)]
@@ -61,8 +61,8 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     ]
     mixed = [operation(OpKind.INSERT, [(n, "x")] * n) for n in range(3)]
     mixed += [operation(OpKind.INSERT, b"arrow"), operation(OpKind.UPDATE, [(1, "x")], (1, 2))]
-    torn = WriteRun(5, OpKind.INSERT, None, [op.rows for op in mixed])
-    wide = WriteRun(9, OpKind.INSERT, tuple(range(400)), [rows.rows] * 3)
+    torn = SequenceRange(5, OpKind.INSERT, None, [op.rows for op in mixed])
+    wide = SequenceRange(9, OpKind.INSERT, tuple(range(400)), [rows.rows] * 3)
     odd = WriteRequest(TABLET, ClientId("attacker"), 1, 1, [torn, wide, *runs_of(enumerate(mixed, start=1))])
     return {
         WRITE: [[encode_request(write)], [encode_request(odd)]],

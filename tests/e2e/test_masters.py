@@ -20,10 +20,10 @@ from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import physical_us
 from stelae.protocol.actions import (
     ACTION,
-    Action,
     ChangeConfig,
     CreateReplica,
     DeleteReplica,
+    ServerAction,
     Terminal,
     TransferLeadership,
     encode_action,
@@ -34,9 +34,9 @@ from stelae.protocol.master_errors import BadChange, NoTable, TableExists, TooFe
 from stelae.protocol.master_messages import (
     READ,
     AddColumn,
+    CatalogReadRequest,
     DropColumn,
     ListTables,
-    ReadRequest,
     RenameColumn,
     RenameTable,
     TableList,
@@ -400,7 +400,7 @@ async def read_index(cluster: Cluster, asker: NodeId, master: NodeId) -> int:
 
 async def tables_within(cluster: Cluster, master: NodeId, staleness_ms: int) -> list[str]:
     """What this very master answers, as soon as it is fresh enough."""
-    body = [encode(ReadRequest(question=ListTables(), staleness_ms=staleness_ms))]
+    body = [encode(CatalogReadRequest(question=ListTables(), staleness_ms=staleness_ms))]
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
@@ -436,8 +436,8 @@ def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refus
 ) -> None:
     """240 lines of the log in minutes, and a counter of refusals that rose, after one server had died."""
     settings = "[master]\nserver_silent_ms = 1000\nserver_dead_ms = 1500\npolicy_interval_ms = 50\naction_retry_ms = 50"
-    planned: list[Action] = []
-    sent: list[Action] = []
+    planned: list[ServerAction] = []
+    sent: list[ServerAction] = []
     encode, take = master.encode_action, MasterCore.take_effects
 
     def taken(core: MasterCore) -> tuple[Effect, ...]:

@@ -13,8 +13,8 @@ import pytest
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import _replica
 from stelae.client.connection import Client
-from stelae.host.layout import Layout
-from stelae.host.metadata import MetadataMissing
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import MetadataMissing
 from stelae.host.superblock import SuperblockFile
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
@@ -49,7 +49,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def flushed_index(node: NodeProcess) -> int:
     try:
-        return SuperblockFile(RealFiles(), Layout(str(node.directory / "data")), TABLET).load().flushed.index
+        return SuperblockFile(RealFiles(), DirectoryLayout(str(node.directory / "data")), TABLET).load().flushed.index
     except MetadataMissing:
         return 0  # It has just been started for the first time.
 

@@ -13,10 +13,10 @@ from stelae.client.connection import Client
 from stelae.host.node import Node
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.manager import TabletExists, TabletManager
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletExists, TabletManager
 from stelae.partition.schema import Partition
-from stelae.protocol.actions import ACTION, Action, CreateReplica, DeleteReplica, Evicted, Terminal, encode_action
+from stelae.protocol.actions import ACTION, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal, encode_action
 from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.actions import FenceRefused
@@ -37,7 +37,7 @@ GONE = Terminal(state=TabletState.REMOVED)
 """The fence of a replica whose table was removed."""
 
 
-async def act(client: Client, action: Action) -> None:
+async def act(client: Client, action: ServerAction) -> None:
     """Send an action as a master does."""
     await client.ask(action.node_id, ACTION, encode_action(action), deadline_ms=30_000)
 

@@ -16,11 +16,11 @@ import pytest
 from stelae.client.async_client import connect_async
 from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.node import Node
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
-from stelae.protocol.actions import ACTION, Action
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
+from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapRequest
-from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
 from stelae.protocol.tablet_messages import (
@@ -58,11 +58,11 @@ TYPES: dict[str, Any] = {
     CHECKSUM: ChecksumRequest,
     ALTER: AlterRequest,
     TRANSFER_LEADERSHIP: TransferRequest,
-    ACTION: Action,
+    ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
     CHANGE: ChangeRequest,
-    READ: ReadRequest,
+    READ: CatalogReadRequest,
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
     FOUNDING: BootstrapRequest,

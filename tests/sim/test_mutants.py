@@ -43,7 +43,7 @@ def test_a_planted_bug_is_caught_by_its_invariant(
 
 def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach_loses_data() -> None:
     drivers = ("stelae.host.executor", "stelae.host.log_writer")
-    stores = ("stelae.host.flush", "stelae_store_columnar")
+    stores = ("stelae.host.flush_and_collect", "stelae_store_columnar")
     assert len(MUTANTS) >= 20
     assert sum(mutant.target.startswith(drivers) for mutant in MUTANTS) >= 4
     assert sum(mutant.target.startswith(stores) for mutant in MUTANTS) >= 8

@@ -1,7 +1,8 @@
 """Compares the settings of a cluster's nodes: which must be equal on all nodes, and how severe a difference is.
 
-Masters are compared with masters and tablet servers with tablet servers, because all replicas of a tablet are on nodes
-of one role. Settings that no rule names may differ: engines of the store and of the log, directories, threads, memory."""
+Masters are compared with masters and tablet servers with tablet servers, because all replicas of a tablet are on
+nodes of one role. Settings that no rule names may differ: engines of the store and of the log, directories, threads,
+memory."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ RULES = (
         Rule(
             name=f"wire.{limit}", severity=Severity.ERROR, why="a node refuses what another one sends, at every attempt"
         )
-        for limit in ("header_bytes_max", "frame_bytes_max", "frames_max", "parcels_max")
+        for limit in ("header_bytes_max", "frame_bytes_max", "frames_max", "packet_messages_max")
     ),
     Rule(
         name="consensus.*",

@@ -16,11 +16,11 @@ from stelae.cli.node_config import read_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.convert.conversion import building, settle
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
-from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig
-from stelae.lifecycle.loading import TabletLoader
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.local.chaos.disk_rules import DiskFaults
 from stelae.local.chaos.network_rules import NetworkFaults
 from stelae.local.chaos.settings import ChaosSettings
@@ -96,7 +96,7 @@ def _run(
     until_stdin_closes: bool,
     is_master: bool,
 ) -> int:
-    layout = Layout(config.node.directory)
+    layout = DirectoryLayout(config.node.directory)
     form.node_id = _name_of(machine, layout)
     metrics = NodeMetricsServer(config, machine, "master" if is_master else "tserver")
     try:
@@ -136,7 +136,7 @@ def _start_log(
     return start_log(settings, machine.metrics)
 
 
-def _name_of(machine: RealMachine, layout: Layout) -> str:
+def _name_of(machine: RealMachine, layout: DirectoryLayout) -> str:
     """The node's uuid, if its directory says it; if not, the node will say why."""
     try:
         return InstanceFile(machine.files, layout).load().node_id
@@ -144,7 +144,7 @@ def _name_of(machine: RealMachine, layout: Layout) -> str:
         return ""
 
 
-def _settle_log(machine: RealMachine, layout: Layout) -> None:
+def _settle_log(machine: RealMachine, layout: DirectoryLayout) -> None:
     """End what an interrupted `stelae wal convert` left, before anything opens the log."""
     files = machine.files
     if not files.exists(layout.instance):

@@ -22,8 +22,9 @@ from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import (
     CHANGE,
     READ,
-    Answer,
     AreCurrent,
+    CatalogAnswer,
+    CatalogReadRequest,
     Change,
     ChangeReply,
     ChangeRequest,
@@ -34,7 +35,6 @@ from stelae.protocol.master_messages import (
     ListTables,
     PolicyPart,
     Question,
-    ReadRequest,
     ServerList,
     TableDescription,
     TableList,
@@ -55,7 +55,7 @@ POLL_TABLET_S = 0.000_2
 
 _Answer = TypeVar("_Answer", TableList, TableDescription, Currency, ServerList, PolicyPart)
 _REPLIES: msgspec.msgpack.Decoder[ChangeReply] = msgspec.msgpack.Decoder(ChangeReply)
-_ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_ANSWERS: msgspec.msgpack.Decoder[CatalogAnswer] = msgspec.msgpack.Decoder(CatalogAnswer)
 
 
 async def find_catalog(connection: Client, *, timeout_s: float = TIMEOUT_S) -> Catalog | None:
@@ -169,7 +169,7 @@ class Catalog:
             await asyncio.sleep(POLL_S + POLL_TABLET_S * len(found.tablets))
 
     async def _read(self, question: Question, kind: type[_Answer], timeout_s: float, staleness_ms: int = 0) -> _Answer:
-        request = encode(ReadRequest(question=question, staleness_ms=staleness_ms))
+        request = encode(CatalogReadRequest(question=question, staleness_ms=staleness_ms))
         if staleness_ms:
             body = await self._ask_anyone(request, timeout_s)
         else:

@@ -17,7 +17,7 @@ from stelae.config.registry import Registry
 from stelae.config.sections import EngineNames, read_masters, read_node, read_tablet
 from stelae.config.source import Source, fill
 from stelae.host.hybrid_clock import ClockSettings
-from stelae.host.settings import LogSettings, MaintenanceSettings, NodeConfig, Picked, WorkerSettings
+from stelae.host.settings import ChosenEngine, LogSettings, MaintenanceSettings, NodeConfig, WorkerSettings
 from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
 from stelae.spi.ids import ClusterId, cluster_id
 from stelae.telemetry.settings import LoggingSettings, MetricsSettings, listen_address
@@ -130,11 +130,11 @@ def _check_registry(source: Source, registry: Registry) -> None:
         source.check_keys((kind.value,), registry.names(kind))
 
 
-def _pick(source: Source, registry: Registry, kind: EngineKind) -> Picked:
+def _pick(source: Source, registry: Registry, kind: EngineKind) -> ChosenEngine:
     name = getattr(fill(source, ("engines",), EngineNames), kind.value)
     try:
         engine = registry.engine(kind, name)
     except PluginError as error:
         raise source.error(("engines", kind.value), str(error), _LIST) from error
     config = fill(source, (kind.value, name), engine.Config)
-    return Picked(name=name, engine=engine, config=config)
+    return ChosenEngine(name=name, engine=engine, config=config)

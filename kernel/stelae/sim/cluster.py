@@ -170,14 +170,14 @@ class Cluster:
         answer: Callable[[Operation, Answer], None],
     ) -> None:
         request = _request(operations, first_incomplete)
-        count_sent(self._coverage, operations, request.runs)
+        count_sent(self._coverage, operations, request.sequences)
         data = encode_request(request)
 
         def answered(result: WriteReply | StelaeError) -> None:
             if isinstance(result, Overloaded) and "memory" in str(result):
                 self._coverage.hit("store.pushed_back")
             answers = self._answers(node, operations, result)
-            count_answered(self._coverage, request.runs, {asked.sequence: told.kind for asked, told in answers})
+            count_answered(self._coverage, request.sequences, {asked.sequence: told.kind for asked, told in answers})
             self._reply(node, client, lambda: _answer_all(answer, answers))
 
         def serve() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
-from stelae.host.replacing import replace_file
+from stelae.host.atomic_replace import replace_file
 from stelae.sim.disk_contents import SECTOR_BYTES, Contents, Survival
 from stelae.sim.disk_faults import Faults, PowerLost
 from stelae.sim.disk_file import VirtualFile

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stelae.host.assembly import Engines, ReplicaLimits, assemble
-from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
+from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
-from stelae.host.layout import Layout
 from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.peer_codec import PeerCodec
-from stelae.host.peers import PeerTraffic
+from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.bootstrap import recover
+from stelae.lifecycle.tablet_recovery import recover
 from stelae.server.bounds import batcher_of
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
@@ -50,7 +50,7 @@ from stelae.spi.services import EngineServices
 
 CLUSTER = ClusterId("simulated")
 TABLET = TabletId("tablet")
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 STORE = f"{LAYOUT.data}/{TABLET}"
 CACHE_BYTES_MAX = 4_096
 """Small, so that replication and apply also read the log."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.host.hybrid_clock import HybridClock
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import Facts
 from stelae.sim.network import Network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.host.layout import Layout
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.fact_feed import Facts
@@ -57,7 +57,7 @@ class WatchedSuperblock(SuperblockFile):
     """A superblock on a virtual disk; ``on_saved`` hears of each that is durable."""
 
     def __init__(
-        self, disk: VirtualDisk, layout: Layout, tablet: TabletId, on_saved: Callable[[Superblock], None]
+        self, disk: VirtualDisk, layout: DirectoryLayout, tablet: TabletId, on_saved: Callable[[Superblock], None]
     ) -> None:
         super().__init__(disk, layout, tablet)
         self._on_saved = on_saved

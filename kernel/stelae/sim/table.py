@@ -12,7 +12,7 @@ from stelae.rows.operations import Operation as Encoded
 from stelae.rows.operations import operation as encode
 from stelae.sim.history import Action, Operation, Row
 from stelae.spi.schema import Column, Schema
-from stelae.spi.write import OpKind, WriteRun, digests_of
+from stelae.spi.write import OpKind, SequenceRange, digests_of
 
 Cell: TypeAlias = int | str | None
 Cells: TypeAlias = tuple[Cell, ...]
@@ -52,7 +52,7 @@ def encoded(operation: Operation) -> Encoded:
 def digest(operation: Operation) -> int:
     """Return the hash by which a leader tells a retry of this write from another payload."""
     made = encoded(operation)
-    return digests_of(WriteRun(operation.sequence, made.kind, made.columns, [made.rows]))[0]
+    return digests_of(SequenceRange(operation.sequence, made.kind, made.columns, [made.rows]))[0]
 
 
 def _row(operation: Operation, row: Row) -> tuple[Cell, ...]:

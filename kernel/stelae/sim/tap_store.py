@@ -206,7 +206,7 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
     faults = {fault.row: fault.code.name for fault in result.faults}
     found: list[AppliedRequest] = []
     row = 0
-    operations = [(run, place) for run in payload.runs for place in range(len(run.digests))]
+    operations = [(run, place) for run in payload.sequences for place in range(len(run.digests))]
     for number, (run, place) in enumerate(operations):
         rows = range(row, row + run.row_counts[place])
         row = rows.stop

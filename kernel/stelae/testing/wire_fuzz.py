@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from stelae.wire.envelope import Envelope, Identity, Kind, encode_envelope
+from stelae.wire.envelope import Envelope, Identity, MessageKind, encode_envelope
 
 ANSWER_TIMEOUT_MS: Final = 5000
 """How long an answer that must come is waited for; a node that never answers has failed."""
@@ -99,12 +99,14 @@ class Attacker:
     def hello(self, **changes: Any) -> Envelope:
         """Say hello, properly but for ``changes`` to the header; return the answer's envelope."""
         fields = {"lane": self._lane, "window_bytes": 1 << 20}
-        self.send([self.header([(Kind.HELLO, 1, 0, "", fields, [])], recipient="", **changes)])
+        self.send([self.header([(MessageKind.HELLO, 1, 0, "", fields, [])], recipient="", **changes)])
         return self.answer()
 
-    def header(self, parcels: list[tuple[object, ...]], *, recipient: str, **changes: Any) -> bytes:
+    def header(self, messages: list[tuple[object, ...]], *, recipient: str, **changes: Any) -> bytes:
         """Return a header of the attacker's own, with changed or (``None``) missing keys."""
-        written = encode_envelope(self._identity, recipient=recipient, run="", timestamp=1, credit=0, parcels=parcels)
+        written = encode_envelope(
+            self._identity, recipient=recipient, incarnation="", timestamp=1, credit=0, messages=messages
+        )
         changed = {**json.loads(written), **changes}
         return json.dumps({k: v for k, v in changed.items() if v is not None}).encode()
 
@@ -126,7 +128,7 @@ class Attacker:
     def ping(self, node: Node) -> None:
         """Send a proper ping; its answer shows that the node has taken all that was sent before."""
         ping = self.header(
-            [(Kind.PING, 0, 0, "", None, [])], recipient=node.node_id, recipient_incarnation=node.incarnation_id
+            [(MessageKind.PING, 0, 0, "", None, [])], recipient=node.node_id, recipient_incarnation=node.incarnation_id
         )
         self.send([ping])
 
@@ -139,13 +141,13 @@ class Attacker:
 
 
 def codes_of(envelope: Envelope) -> set[str]:
-    """Return the codes of the refusals in a message, and ``Kind.PONG`` for the answer to a ping."""
+    """Return the codes of the refusals in a message, and ``MessageKind.PONG`` for the answer to a ping."""
     codes = {
-        str((parcel.fields or {}).get("code"))
-        for parcel in envelope.parcels
-        if parcel.kind in (Kind.REFUSED, Kind.ERROR)
+        str((message.fields or {}).get("code"))
+        for message in envelope.messages
+        if message.kind in (MessageKind.REFUSED, MessageKind.ERROR)
     }
-    return codes | {"PONG" for parcel in envelope.parcels if parcel.kind == Kind.PONG}
+    return codes | {"PONG" for message in envelope.messages if message.kind == MessageKind.PONG}
 
 
 def identity(rng: random.Random, cluster_id: str) -> Identity:
@@ -168,7 +170,7 @@ def meet(address: str, rng: random.Random, cluster_id: str) -> Node:
     """
     with Attacker(address, identity(rng, cluster_id)) as newcomer:
         answer = newcomer.hello()
-    assert answer.parcels[0].kind == Kind.HELLO, f"no hello but {answer.parcels[0]}"
+    assert answer.messages[0].kind == MessageKind.HELLO, f"no hello but {answer.messages[0]}"
     return Node(node_id=answer.sender, incarnation_id=answer.sender_incarnation, cluster_id=answer.cluster_id)
 
 
@@ -262,8 +264,8 @@ def _addressed(rng: random.Random, attacker: Attacker, node: Node, kind: str) ->
     if rng.random() < 0.5:
         fields = {"tablet": _noise(rng, 8).hex(), "term": rng.getrandbits(40), "": None}
     request_id = rng.getrandbits(16) if rng.random() < 0.7 else 0
-    parcel = (kind, request_id, 1000, "", fields, [len(frame) for frame in body])
-    yield attacker.header([parcel], recipient=node.node_id, recipient_incarnation=node.incarnation_id)
+    message = (kind, request_id, 1000, "", fields, [len(frame) for frame in body])
+    yield attacker.header([message], recipient=node.node_id, recipient_incarnation=node.incarnation_id)
     yield b"".join(body)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from stelae.protocol.actions import DeleteReplica, Evicted, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.fences import Judgement, Verdict
+from stelae.protocol.fences import FenceVerdict, Judgement
 from stelae.protocol.master_messages import ChangeReply
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.events import Decided, ReadIndexTold, Replicate, Reply
@@ -79,7 +79,7 @@ def delete_strangers(original: Any, view: Any, tablet_id: Any, plan: Any) -> Non
 
 def delete_without_the_fence(original: Any, action: Any, local: Any) -> Any:
     judged = original(action, local)
-    return Judgement(Verdict.ACT, "asked to") if judged.verdict is Verdict.REFUSED else judged
+    return Judgement(FenceVerdict.ACT, "asked to") if judged.verdict is FenceVerdict.REFUSED else judged
 
 
 def evict_by_an_invented_config(original: Any, view: Any, tablet: Any, config: Any, plan: Any) -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from stelae.protocol.actions import Action
-from stelae.protocol.fences import Verdict
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.fences import FenceVerdict
 from stelae.protocol.master_messages import Change
 from stelae.server.master.core.operations import Outcome
 from stelae.sim.masters.faults import FaultKind
@@ -86,9 +86,9 @@ def test_every_change_is_made_and_refused(seen: Counter[str]) -> None:
 
 
 def test_every_action_takes_effect_and_is_refused_by_its_fence(seen: Counter[str]) -> None:
-    kinds = [kind.__name__ for kind in Action.__args__]
-    assert [kind for kind in kinds if not seen[f"action.{kind}.{Verdict.ACT}"]] == []
-    assert [kind for kind in kinds if not seen[f"action.{kind}.{Verdict.REFUSED}"]] == []
+    kinds = [kind.__name__ for kind in ServerAction.__args__]
+    assert [kind for kind in kinds if not seen[f"action.{kind}.{FenceVerdict.ACT}"]] == []
+    assert [kind for kind in kinds if not seen[f"action.{kind}.{FenceVerdict.REFUSED}"]] == []
 
 
 def test_every_outcome_of_replication_comes_about(seen: Counter[str]) -> None:

@@ -139,11 +139,13 @@ def test_causes_are_told_before_what_follows_from_them() -> None:
 def test_tablets_that_lack_the_same_server_are_told_as_one_problem() -> None:
     (table,) = cluster().tables
     two = tuple(msgspec.structs.replace(table.tablets[0], tablet_id=TabletId(name)) for name in ("t", "u"))
-    down = NodeFacts(node_id=B, address="b:1", problem="does not answer: nobody answers at b:1 (no hello in time)")
+    down = NodeFacts(
+        node_id=B, address="b:1", problem="does not answer: no answer from b:1: no answer to hello within 500 ms"
+    )
     others = [said(node, reports={t: report(node, t) for t in ("t", "u")}) for node in (A, C)]
     errors, _ = judged(cluster(down, *others, tables=(msgspec.structs.replace(table, tablets=two),)))
     assert errors == [
-        "tablet server b:1: does not answer: nobody answers at b:1 (no hello in time)",
+        "tablet server b:1: does not answer: no answer from b:1: no answer to hello within 500 ms",
         "2 tablets of people: UNDER_REPLICATED: 2 of 3 replicas run; not: b:1 (does not answer)",
     ]
 

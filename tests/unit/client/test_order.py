@@ -39,7 +39,7 @@ class Recording:
 
     def call(self, to: NodeId, kind: str, frames: Sequence[Any], *, deadline_ms: int) -> asyncio.Future[Any]:
         request = decode_request(frames[0])
-        self.requests.append([len(op) for run in request.runs for op in run.ops])
+        self.requests.append([len(op) for run in request.sequences for op in run.ops])
         return asyncio.get_running_loop().create_future()
 
 

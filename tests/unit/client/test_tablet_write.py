@@ -16,7 +16,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
-from stelae.spi.write import OpKind, WriteRun, decode_request
+from stelae.spi.write import OpKind, SequenceRange, decode_request
 
 NODE = NodeId("a" * 32)
 SCHEMA = schema_from_plain(
@@ -28,17 +28,17 @@ class SilentMessenger:
     """Keeps what is sent, answers nothing."""
 
     def __init__(self) -> None:
-        self.runs: list[WriteRun] = []
+        self.runs: list[SequenceRange] = []
 
     def call(self, _to: NodeId, _kind: str, frames: Sequence[bytes], **_: Any) -> Any:
-        self.runs += decode_request(frames[0]).runs
+        self.runs += decode_request(frames[0]).sequences
         return asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-def sent(write: Callable[[Tablet], Any]) -> list[WriteRun]:
+def sent(write: Callable[[Tablet], Any]) -> list[SequenceRange]:
     """What a client sends in one turn in which ``write`` is called."""
     messenger = SilentMessenger()
 

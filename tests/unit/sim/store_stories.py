@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.host.results import ResultsTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
 from stelae.sim.invariants import Scanned
 from stelae.spi.ids import ClientId, OpId
-from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload
+from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
 from tests.unit.sim.rig import LOG, Rig, applied, begin, committed, done, entry, history, write
 
 EMPTY = ResultsTable().dump()
@@ -23,7 +23,9 @@ def results_of(*sequences: int) -> bytes:
     """A table that knows writes of client ``c``."""
     table = ResultsTable()
     for sequence in sequences:
-        payload = WritePayload(1, (PayloadClient(ClientId("c"), 1),), (PayloadRun(0, sequence, (1,), (0,)),), ())
+        payload = WritePayload(
+            1, (PayloadClient(ClientId("c"), 1),), (PayloadSequenceRange(0, sequence, (1,), (0,)),), ()
+        )
         table.record(table.admit(payload, 1), [])
     return table.dump()
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from stelae.host.results import ResultsTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.sim.history import Answer, AnswerKind, Operation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from stelae.protocol.actions import ChangeConfig, ConfigChange, TransferLeadership
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.masters.world import World
 from stelae.spi.consensus import Member, MemberType, TabletConfig
@@ -32,7 +32,7 @@ COPY_US = (20_000, 900_000)
 class ModelReplica:
     """What a server's disk holds of a tablet."""
 
-    data_state: DataState
+    data_state: ReportedDataState
     config: TabletConfig  #: The newest committed one that it knows.
     schema_version: int
     appended: OpId = ZERO  #: Of the newest config in its log that it does not know to be committed.
@@ -159,7 +159,11 @@ class Groups:
         now_us = self._world.scheduler.now_us
         for member in group.config.members:
             held = self._replicas(member.node_id)
-            if held is not None and group.tablet_id in held and held[group.tablet_id].data_state is DataState.READY:
+            if (
+                held is not None
+                and group.tablet_id in held
+                and held[group.tablet_id].data_state is ReportedDataState.READY
+            ):
                 group.unheard_us.pop(member.node_id, None)
             else:
                 group.unheard_us.setdefault(member.node_id, now_us)
@@ -172,7 +176,7 @@ class Groups:
     def _ready(self, group: Group, node_id: NodeId) -> bool:
         held = self._replicas(node_id)
         replica = None if held is None else held.get(group.tablet_id)
-        return replica is not None and replica.data_state is DataState.READY
+        return replica is not None and replica.data_state is ReportedDataState.READY
 
     def _lead(self, group: Group, node_id: NodeId) -> None:
         """A new leader: a pending config survives or is rolled back; its own first entry is committed."""
@@ -197,7 +201,7 @@ class Groups:
         for member in pending.members:
             held = self._replicas(member.node_id)
             replica = None if held is None else held.get(group.tablet_id)
-            if replica is not None and replica.data_state is DataState.READY and chance(self._rng, 0.5):
+            if replica is not None and replica.data_state is ReportedDataState.READY and chance(self._rng, 0.5):
                 replica.appended = pending.op_id
 
     def _teach(self, group: Group) -> None:
@@ -205,7 +209,7 @@ class Groups:
         for member in group.config.members:
             held = self._replicas(member.node_id)
             replica = None if held is None else held.get(group.tablet_id)
-            if replica is None or replica.data_state is not DataState.READY:
+            if replica is None or replica.data_state is not ReportedDataState.READY:
                 continue
             if replica.config != group.config or replica.schema_version != group.schema_version:
                 replica.config, replica.schema_version = group.config, group.schema_version
@@ -215,10 +219,12 @@ class Groups:
         """The leader has members copied that have no replica (source "tablet copy")."""
         for node_id in sorted(group.members()):
             held = self._replicas(node_id)
-            if held is None or (group.tablet_id in held and held[group.tablet_id].data_state is not DataState.DELETED):
+            if held is None or (
+                group.tablet_id in held and held[group.tablet_id].data_state is not ReportedDataState.DELETED
+            ):
                 continue
             held[group.tablet_id] = ModelReplica(
-                data_state=DataState.COPYING,
+                data_state=ReportedDataState.COPYING,
                 config=group.config,
                 schema_version=group.schema_version,
                 appended=ZERO if group.pending is None or chance(self._rng, 0.5) else group.pending.op_id,
@@ -233,8 +239,8 @@ class Groups:
             self._after(COPY_US, "copy", lambda: self._copied(group, node_id))
             return
         replica = held.get(group.tablet_id)
-        if replica is not None and replica.data_state is DataState.COPYING:
-            replica.data_state = DataState.READY
+        if replica is not None and replica.data_state is ReportedDataState.COPYING:
+            replica.data_state = ReportedDataState.READY
             if group.config.member(node_id) is None:
                 self._world.coverage.hit("tablet.newcomer_of_pending")
             self._changed(node_id, group.tablet_id)

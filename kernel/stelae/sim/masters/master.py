@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
-from stelae.protocol.actions import Action
-from stelae.protocol.heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import (
@@ -46,7 +46,7 @@ PLAN_US = 20_000
 """How long the policy thinks: long enough for the world to move on meanwhile."""
 
 Answered = Callable[[Reply | Refuse], None]
-SendAction = Callable[["SimMaster", Action], None]
+SendAction = Callable[["SimMaster", ServerAction], None]
 
 
 class SimMaster:

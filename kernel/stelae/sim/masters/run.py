@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.protocol.actions import Action, DeleteReplica
+from stelae.protocol.actions import DeleteReplica, ServerAction
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.heartbeats import DataState, Heartbeat
+from stelae.protocol.master_heartbeats import Heartbeat, ReportedDataState
 from stelae.protocol.master_messages import TableDescription
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.catalog import Catalog
@@ -167,7 +167,7 @@ class Simulation:
         for invariant in self._invariants:
             invariant.on_shown(description)
 
-    def _send_action(self, master: SimMaster, action: Action) -> None:
+    def _send_action(self, master: SimMaster, action: ServerAction) -> None:
         for invariant in self._invariants:
             invariant.on_sent(master, action)
         server, term = self._by_node[action.node_id], master.core.status().term
@@ -226,7 +226,7 @@ class Simulation:
         for server in self._servers:
             for tablet_id, replica in server.disk.items():
                 record = truth.tablets.get(tablet_id)
-                if record is not None and record.terminal and replica.data_state is not DataState.DELETED:
+                if record is not None and record.terminal and replica.data_state is not ReportedDataState.DELETED:
                     yield f"{server.place.name} holds {tablet_id}, which is {record.state}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stelae.protocol.heartbeats import Heartbeat
+from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.settings import MasterSettings

@@ -9,7 +9,7 @@ import pytest
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.store import ApplyEntry
 from stelae.spi.write import OpKind, RowCode
 from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, faults_of, insert, upsert
@@ -197,7 +197,7 @@ class ApplyChecks:
 
 def _damaged() -> WritePayload:
     group = OpGroup(OpKind.UPSERT, None, 1, b"\xff" * 64)
-    clients, runs = (PayloadClient("c", 1),), (PayloadRun(0, 1, (1,), (0,)),)  # type: ignore[arg-type]
+    clients, runs = (PayloadClient("c", 1),), (PayloadSequenceRange(0, 1, (1,), (0,)),)  # type: ignore[arg-type]
     return WritePayload(1, clients, runs, (group,))
 
 
@@ -205,4 +205,4 @@ def _of_unknown_version(replica: Replica) -> WritePayload:
     change = replica.entry(insert((9, "x", 9))).change
     replica.log.pop()
     assert isinstance(change, WritePayload)
-    return WritePayload(77, change.clients, change.runs, change.groups)
+    return WritePayload(77, change.clients, change.sequences, change.groups)

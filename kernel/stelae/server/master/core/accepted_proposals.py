@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.protocol.actions import Action, ChangeConfig, ConfigChange, TransferLeadership
+from stelae.protocol.actions import ChangeConfig, ConfigChange, ServerAction, TransferLeadership
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.server.master.core.mutations import move_tablet
 from stelae.server.master.core.policy_guards import health_of, objection
@@ -67,7 +67,7 @@ def _carry_out(view: View, proposed: Iterable[policy.Action], plan: Plan) -> lis
     return refused
 
 
-def _as_action(view: View, action: policy.Action) -> Action:
+def _as_action(view: View, action: policy.Action) -> ServerAction:
     leader = view.leader_of(action.tablet_id)
     assert leader is not None
     if action.kind is ActionKind.TRANSFER:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from stelae.protocol.master_errors import NotReplicated, OutcomeUnknown, TableBusy
-from stelae.protocol.master_messages import ChangeReply, Verdict
+from stelae.protocol.master_messages import ChangeOutcome, ChangeReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.ddl import plan_change
 from stelae.server.master.core.events import Applied, ChangeAsked, Decided, Effect, Refuse, Replicate, Reply
@@ -118,7 +118,7 @@ def _unknown() -> OutcomeUnknown:
     return OutcomeUnknown("whether the change is committed is not known; ask again under the same identity")
 
 
-def _tell(token: int, verdict: Verdict) -> Effect:
+def _tell(token: int, verdict: ChangeOutcome) -> Effect:
     if isinstance(verdict, ChangeReply):
         return Reply(token, verdict)
     return Refuse(token=token, code=verdict.code, detail=verdict.detail, retryable=False)

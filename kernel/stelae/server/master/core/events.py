@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from stelae.protocol.actions import Action
-from stelae.protocol.heartbeats import Heartbeat, HeartbeatReply
-from stelae.protocol.master_messages import Answer, ChangeReply, ChangeRequest, ReadRequest
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.master_messages import CatalogAnswer, CatalogReadRequest, ChangeReply, ChangeRequest
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.operations import Outcome
 from stelae.server.master.core.proposals import Proposal
@@ -58,7 +58,7 @@ class ReadAsked(msgspec.Struct, frozen=True):
     """A client asks a question."""
 
     token: int
-    request: ReadRequest
+    request: CatalogReadRequest
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
@@ -132,7 +132,7 @@ class Reply(msgspec.Struct, frozen=True):
     """Answer a client or a server."""
 
     token: int
-    body: ChangeReply | Answer | HeartbeatReply
+    body: ChangeReply | CatalogAnswer | HeartbeatReply
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +166,7 @@ class Send(msgspec.Struct, frozen=True):
     """Have a tablet server act. ``address`` is where it was last heard; empty if it never was."""
 
     address: str
-    action: Action
+    action: ServerAction
 
 
 class AskPolicy(msgspec.Struct, frozen=True):

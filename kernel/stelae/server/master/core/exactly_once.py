@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from stelae.protocol.master_errors import StaleChange
-from stelae.protocol.master_messages import ChangeRefused, ChangeRequest, Verdict, decode_verdict, encode_verdict
+from stelae.protocol.master_messages import ChangeOutcome, ChangeRefused, ChangeRequest, decode_outcome, encode_outcome
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.housekeeping import client_lock
@@ -22,7 +22,7 @@ from stelae.spi.ids import client_id
 _SEQUENCE_LIMIT = 1 << 63
 
 
-def known_verdict(catalog: Catalog, request: ChangeRequest) -> Verdict | None:
+def known_verdict(catalog: Catalog, request: ChangeRequest) -> ChangeOutcome | None:
     """Return what the request has come to before, or ``None``: it is new.
 
     ``BadIdentifier``, ``CallerError``: no request can have this identity. ``StaleChange``: the answer is forgotten.
@@ -35,7 +35,7 @@ def known_verdict(catalog: Catalog, request: ChangeRequest) -> Verdict | None:
     if found is not None:
         if found.digest != request.digest:
             raise PayloadMismatch(f"sequence {request.sequence} of client {request.client_id} was another change")
-        return decode_verdict(found.answer)
+        return decode_outcome(found.answer)
     client = catalog.clients.get(request.client_id)
     if client is not None and request.sequence <= client.floor:
         what = f"answers to client {request.client_id} up to sequence {client.floor} are forgotten"
@@ -60,12 +60,12 @@ def refusal(request: ChangeRequest, error: CallerError, wall_us: int) -> Mutatio
     return Mutation(batch=batch, locks=_locks(request), answer=verdict)
 
 
-def _record(request: ChangeRequest, verdict: Verdict, wall_us: int) -> RequestRecord:
+def _record(request: ChangeRequest, verdict: ChangeOutcome, wall_us: int) -> RequestRecord:
     return RequestRecord(
         client_id=request.client_id,
         sequence=request.sequence,
         digest=request.digest,
-        answer=encode_verdict(verdict),
+        answer=encode_outcome(verdict),
         decided_us=wall_us,
     )
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from stelae.protocol.actions import Action
-from stelae.protocol.master_messages import ReadRequest
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.master_messages import CatalogReadRequest
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ChangeAsked
@@ -33,9 +33,9 @@ class Pacer:
 
     def __init__(self, retry_ms: int) -> None:
         self._retry_us = retry_ms * 1000
-        self._sent: dict[tuple[type[Action], NodeId, TabletId], tuple[Action, int]] = {}
+        self._sent: dict[tuple[type[ServerAction], NodeId, TabletId], tuple[ServerAction, int]] = {}
 
-    def is_due(self, action: Action, now_us: int) -> bool:
+    def is_due(self, action: ServerAction, now_us: int) -> bool:
         """Whether to send it now; if so, that is remembered."""
         place = (type(action), action.node_id, action.tablet_id)
         sent = self._sent.get(place)
@@ -57,7 +57,7 @@ class Leadership:
         self.term = term
         self.operations = Operations(Locks())
         self.waiting: deque[ChangeAsked] = deque()
-        self.reads: dict[int, ReadRequest] = {}
+        self.reads: dict[int, CatalogReadRequest] = {}
         self.dirty: dict[TabletId, None] = {}
         self.pacer = Pacer(settings.action_retry_ms)
         self.scan_due_us = 0

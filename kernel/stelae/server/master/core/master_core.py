@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
-from stelae.protocol.heartbeats import HeartbeatReply
+from stelae.protocol.master_heartbeats import HeartbeatReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.accepted_proposals import Refused, repair
 from stelae.server.master.core.catalog import Catalog

@@ -13,7 +13,7 @@ import msgspec
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
-from stelae.protocol.master_messages import Verdict
+from stelae.protocol.master_messages import ChangeOutcome
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.locks import Wanted
@@ -44,7 +44,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: Batch
     locks: Wanted
-    answer: Verdict | None = None  #: To whom asked for it.
+    answer: ChangeOutcome | None = None  #: To whom asked for it.
 
     def check_size(self, settings: MasterSettings) -> Mutation:
         """Return it; ``TooLarge``: it does not fit one batch, and an operation is never cut in two."""

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
-from stelae.protocol.master_messages import Verdict
+from stelae.protocol.master_messages import ChangeOutcome
 from stelae.server.master.core.batches import Batch
 from stelae.server.master.core.locks import Locks
 from stelae.server.master.core.mutations import Mutation
@@ -38,7 +38,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     token: int
     batch: Batch
-    answer: Verdict | None = None
+    answer: ChangeOutcome | None = None
     asked: int | None = None  #: Under which token a client waits for the answer.
     op_id: OpId | None = None  #: Where it is committed, if it is, and not yet applied.
 
@@ -71,7 +71,9 @@ class Operations:
             return None
         return self.open(token, mutation.batch, mutation.answer, asked)
 
-    def open(self, token: int, batch: Batch, answer: Verdict | None = None, asked: int | None = None) -> Operation:
+    def open(
+        self, token: int, batch: Batch, answer: ChangeOutcome | None = None, asked: int | None = None
+    ) -> Operation:
         """Step 3 for whoever has taken the locks under ``token`` already."""
         operation = Operation(token=token, batch=batch, answer=answer, asked=asked)
         self._open[token] = operation

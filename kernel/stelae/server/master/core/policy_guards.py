@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from stelae.protocol.catalog_names import ServerMode, TabletState
-from stelae.protocol.heartbeats import DataState, ReplicaStatus
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.master.core.reconcile import View
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
@@ -45,7 +45,7 @@ def is_healthy(view: View, tablet: TabletRecord, node_id: NodeId, leader: tuple[
     status = None if server is None else server.replicas.get(tablet.tablet_id)
     if server is not None and server.complete and status is None:
         return False
-    return status is None or status.data_state is DataState.READY
+    return status is None or status.data_state is ReportedDataState.READY
 
 
 def objection(view: View, action: policy.Action) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.heartbeats import ReplicaStatus
+from stelae.protocol.master_heartbeats import ReplicaStatus
 from stelae.server.master.core.policy_guards import health_of, is_healthy
 from stelae.server.master.core.reconcile import View
 from stelae.server.master.core.records import TabletRecord

@@ -9,8 +9,8 @@ from typing import assert_never
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_messages import (
     POLICY_TABLETS_MAX,
-    Answer,
     AreCurrent,
+    CatalogAnswer,
     Currency,
     GetPolicyPart,
     GetTable,
@@ -34,7 +34,7 @@ from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.spi.ids import NodeId, TabletId
 
 
-def answer(view: View, question: Question) -> Answer:
+def answer(view: View, question: Question) -> CatalogAnswer:
     """Return the answer as of ``view``; ``NoTable``: there is no table of that name."""
     match question:
         case ListTables():

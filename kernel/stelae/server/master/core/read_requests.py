@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.protocol.master_errors import TooStale
-from stelae.protocol.master_messages import ReadRequest
+from stelae.protocol.master_messages import CatalogReadRequest
 from stelae.server.master.core.events import Confirm, Confirmed, Effect, ReadAsked, Refuse, Reply, Tick
 from stelae.server.master.core.freshness import Freshness
 from stelae.server.master.core.leadership import Leadership
@@ -54,7 +54,7 @@ class Reading:
         return [_refuse(token, NotLeader(leader), leader) for token in leadership.reads]
 
 
-def _answer(token: int, request: ReadRequest, view: View) -> Effect:
+def _answer(token: int, request: CatalogReadRequest, view: View) -> Effect:
     try:
         return Reply(token, answer(view, request.question))
     except StelaeError as error:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stelae.partition.bounds import scheme_of
-from stelae.protocol.actions import Action, AlterSchema, CreateReplica, DeleteReplica, Evicted, Terminal
+from stelae.protocol.actions import AlterSchema, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.heartbeats import DataState, ReplicaStatus
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.locks import Wanted
 from stelae.server.master.core.mutations import move_table, move_tablet, table_lock, tablet_lock
@@ -62,7 +62,7 @@ class Plan:
 
     def __init__(self) -> None:
         self.transitions: list[Transition] = []
-        self.actions: list[Action] = []
+        self.actions: list[ServerAction] = []
         self.strangers: list[TabletId] = []  #: Reported, and not on record.
 
     def change_tablet(self, *puts: TabletRecord) -> None:
@@ -134,7 +134,7 @@ def _delete_unreported(view: View, tablet: TabletRecord, plan: Plan) -> None:
             plan.actions.append(_deletion(tablet, member.node_id))
 
 
-def _deletion(tablet: TabletRecord, node_id: NodeId) -> Action:
+def _deletion(tablet: TabletRecord, node_id: NodeId) -> ServerAction:
     return DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=Terminal(state=tablet.state))
 
 
@@ -166,7 +166,9 @@ def _patience_us(view: View, tablet: TabletRecord, config: TabletConfig) -> int:
     Servers that are too busy for one would be busier with its successor, which has all of it before it: twice as long
     with each replacement, and four times where every member has its replica and nothing but an election is missing."""
     doublings = min(_generation(tablet.tablet_id), PATIENCE_DOUBLINGS_MAX)
-    ready = {node for node, status in view.servers.holding(tablet.tablet_id) if status.data_state is DataState.READY}
+    ready = {
+        node for node, status in view.servers.holding(tablet.tablet_id) if status.data_state is ReportedDataState.READY
+    }
     if all(member.node_id in ready for member in config.members):
         doublings += 2
     return view.settings.create_timeout_ms * 1000 << doublings
@@ -266,7 +268,11 @@ def _evict(view: View, tablet: TabletRecord, config: TabletConfig, plan: Plan) -
     One that knows the config on record and is not in it is left alone: it is the newcomer of a change that is not
     committed yet. What was removed learns no config later than the one before, since no leader sends it any."""
     for node_id, status in view.servers.holding(tablet.tablet_id):
-        if config.member(node_id) is not None or status.config is None or status.data_state is DataState.COPYING:
+        if (
+            config.member(node_id) is not None
+            or status.config is None
+            or status.data_state is ReportedDataState.COPYING
+        ):
             continue
         if status.config.op_id < config.op_id:
             fence = Evicted(config_op_id=config.op_id, seen=status.config.op_id)

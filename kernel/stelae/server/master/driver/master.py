@@ -23,11 +23,11 @@ from stelae.host.hybrid_clock import physical_us
 from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.host.replica import Replica
-from stelae.protocol.actions import ACTION, Action, ChangeConfig, encode_action
+from stelae.protocol.actions import ACTION, ChangeConfig, ServerAction, encode_action
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
 from stelae.rows.operations import operation, runs_of
 from stelae.server.frames import only_frame
@@ -72,7 +72,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.services import Metrics
 from stelae.spi.write import WriteReply, WriteRequest
-from stelae.wire.calls import Response
+from stelae.wire.call_retries import Response
 from stelae.wire.refusals import error_of
 from stelae.wire.requests import Request
 
@@ -230,7 +230,7 @@ class Master:
         self._ask(request, ChangeRequest, lambda token, asked: ChangeAsked(token, asked))
 
     def _ask_read(self, request: Request) -> None:
-        self._ask(request, ReadRequest, lambda token, asked: ReadAsked(token, asked))
+        self._ask(request, CatalogReadRequest, lambda token, asked: ReadAsked(token, asked))
 
     def _ask_heartbeat(self, request: Request) -> None:
         def heard(token: int, heartbeat: Heartbeat) -> Event:
@@ -297,7 +297,9 @@ class Master:
         if entry.kind is not EntryKind.WRITE:
             return None, []
         payload = decode_payload(entry.body)
-        mine = [run.first_sequence for run in payload.runs if payload.clients[run.client].client_id == self._client]
+        mine = [
+            run.first_sequence for run in payload.sequences if payload.clients[run.client].client_id == self._client
+        ]
         batches = []
         for group in payload.groups:
             layout = SYSTEM_SCHEMA.project(group.columns)
@@ -466,7 +468,7 @@ class Master:
         call.add_done_callback(lambda answer: _note(action, answer, node.metrics))
 
 
-def _note(action: Action, answer: asyncio.Future[Any], metrics: Metrics) -> None:
+def _note(action: ServerAction, answer: asyncio.Future[Any], metrics: Metrics) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
         metrics.count("master_actions_refused")
         what = (type(action).__name__, action.tablet_id, action.node_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.protocol.heartbeats import Heartbeat, ReplicaStatus
+from stelae.protocol.master_heartbeats import Heartbeat, ReplicaStatus
 from stelae.server.master.core.servers import Liveness
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.invariants.base import Invariant
