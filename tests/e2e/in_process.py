@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from stelae.cli.errors import exit_code
+from stelae.cli.kit.errors import exit_code
 from stelae.cli.main import build_app
 from stelae.spi.errors import StelaeError
 

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from stelae.cli.errors import exit_code
+from stelae.cli.kit.errors import exit_code
 from stelae.cli.main import build_app
 from stelae.client import connect
 from stelae.spi.errors import StelaeError

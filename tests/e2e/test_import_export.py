@@ -22,7 +22,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from stelae.cli.errors import exit_code
+from stelae.cli.kit.errors import exit_code
 from stelae.cli.main import build_app
 from stelae.client import connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from stelae.protocol.master_messages import (
     TableList,
 )
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
-from stelae.server.master.core.events import Effect, Send
+from stelae.server.master.core.events import Effect, Event, Send, Tick
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.driver import master
 from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, SchemaMismatch, Unavailable
@@ -457,3 +457,33 @@ def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refus
 
     asyncio.run(run())
     assert {CreateReplica} <= {type(action) for action in sent} <= {CreateReplica, TransferLeadership}
+
+
+def test_a_master_steps_on_events_and_deadlines_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once stepped twenty times a second, whether anything happened or not."""
+    step, steps = MasterCore.step, [0]
+    early: list[tuple[Tick, int | None]] = []
+
+    def stepped(core: MasterCore, events: Sequence[Event]) -> None:
+        steps[0] += 1
+        deadline, (now, *others) = core.next_deadline(), events
+        assert isinstance(now, Tick)
+        if not others and (deadline is None or now.now_us < deadline):
+            early.append((now, deadline))
+        step(core, events)
+
+    monkeypatch.setattr(MasterCore, "step", stepped)
+
+    async def run() -> None:
+        async with running(tmp_path, masters=3, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
+            await client.create_table("people", COLUMNS, "id", replicas=1)
+            led_before = cluster.leader()
+            assert led_before is not None
+            await cluster.stop(led_before)
+            await until(lambda: cluster.leader() not in (None, led_before))
+            await client.create_table("pets", COLUMNS, "id", replicas=1)
+
+    asyncio.run(run())
+    assert steps[0] > 20
+    # The first step after the catalog was loaded has nothing to wait for.
+    assert all(deadline is None for _, deadline in early) and len(early) <= 3

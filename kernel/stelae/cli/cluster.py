@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.output import JsonOption, command_group
+from stelae.cli.kit.output import JsonOption, command_group
 
 commands = command_group(
     """A local cluster: masters and tablet servers as processes of this machine.

@@ -8,7 +8,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from stelae.cli.output import note, print_json, print_table
+from stelae.cli.kit.output import note, print_json, print_table
 from stelae.local.report import DemoReport
 
 PROGRESS_INTERVAL_S = 0.1

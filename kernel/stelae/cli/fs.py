@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stelae.cli.errors import EXIT_FAILED
-from stelae.cli.output import JsonOption, command_group, note, print_json
+from stelae.cli.kit.errors import EXIT_FAILED
+from stelae.cli.kit.output import JsonOption, command_group, note, print_json
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:

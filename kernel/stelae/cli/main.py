@@ -1,9 +1,9 @@
-"""The ``stelae`` command: the root application and its one way out.
+"""The ``stelae`` command: the root application and its exit codes.
 
-A command module has a function ``register(app)`` that adds its commands to the root application,
-and imports whatever is heavy inside the commands themselves, so that ``stelae --help`` is quick.
-``MODULES`` lists these modules with the command that each one brings. Plugins bring more through
-the hook ``stelae_cli``; they are loaded only when the command is none of ours."""
+A command module has a function ``register(app)`` that adds its commands to the root application. It imports heavy
+libraries inside the commands, so that ``stelae --help`` is quick. ``MODULES`` lists the modules of the kernel with the
+command that each one adds. Plugins add commands through the hook ``stelae_cli``. They are loaded only when the command
+is not in ``MODULES``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from stelae import __version__
-from stelae.cli.errors import EXIT_INTERRUPTED, EXIT_OK, report
-from stelae.cli.output import note
+from stelae.cli.kit.errors import EXIT_INTERRUPTED, EXIT_OK, report
+from stelae.cli.kit.output import note
 from stelae.spi.errors import StelaeError
 
 MODULES: dict[str, str] = {
@@ -27,18 +27,13 @@ MODULES: dict[str, str] = {
     "check": "stelae.cli.check",
     "metrics": "stelae.cli.metrics",
     "demo": "stelae.cli.demo",
-    "import": "stelae.cli.import_",
-    "export": "stelae.cli.export",
-    "scan": "stelae.cli.scan",
-    "get": "stelae.cli.get",
-    "sql": "stelae.cli.sql",
     "sim": "stelae.cli.sim",
     "fs": "stelae.cli.fs",
     "wal": "stelae.cli.wal",
     "policy": "stelae.cli.policy",
     "plugins": "stelae.cli.plugins",
 }
-"""Every command of the kernel itself, in the order of ``stelae --help``, and its module."""
+"""The commands of the kernel, in the order of ``stelae --help``, and their modules."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,13 +54,8 @@ def _root(
     `stelae plugins list` shows which engines `node.toml` can pick."""
 
 
-def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
-    """Return the root application.
-
-    Args:
-        command: what the user asked for: a command of ours needs its own module only, and no
-            plugin; anything else (help, a plugin's command, a misspelling) needs all of them."""
-    app = typer.Typer(
+def _new_app() -> typer.Typer:
+    return typer.Typer(
         callback=_root,
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -73,16 +63,37 @@ def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    wanted = [MODULES[command]] if command in MODULES else list(MODULES.values())
-    for module in wanted:
-        importlib.import_module(module).register(app)
-    if command not in MODULES and with_plugins:
-        _load_plugins(app)
+
+
+def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
+    """Return the root application.
+
+    Args:
+        command: the command that the user typed. A command of the kernel loads its own module and no plugin. A
+            command of a plugin loads the plugins alone. Anything else (help, a misspelling) loads everything.
+        with_plugins: whether plugins may add commands."""
+    app = _new_app()
+    if command in MODULES:
+        importlib.import_module(MODULES[command]).register(app)
+        return app
+    of_plugins = _new_app()
+    if with_plugins:
+        _load_plugins(of_plugins)
+    if command is None or command not in _names(of_plugins):
+        for module in MODULES.values():
+            importlib.import_module(module).register(app)
+    app.registered_commands += of_plugins.registered_commands
+    app.registered_groups += of_plugins.registered_groups
     return app
 
 
+def _names(app: typer.Typer) -> set[str | None]:
+    """Names of the commands and command groups of an application."""
+    return {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
+
+
 def main() -> None:
-    """Run the command line and leave with its exit code; errors go to standard error."""
+    """Run the command line and exit with its exit code. Errors go to standard error."""
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     try:
         build_app(command, with_plugins="--version" not in sys.argv)()
@@ -94,7 +105,7 @@ def main() -> None:
 
 
 def _load_plugins(app: typer.Typer) -> None:
-    """Add the commands of plugins; a broken one costs a remark and nothing else."""
+    """Add the commands of plugins. A broken plugin costs a warning and nothing else."""
     from stelae.config.registry import Registry
 
     registry = Registry.installed()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.output import JsonOption
+from stelae.cli.kit.output import JsonOption
 
 
 def register(app: typer.Typer) -> None:

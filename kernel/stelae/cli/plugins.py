@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from stelae.cli.errors import EXIT_FAILED
-from stelae.cli.output import JsonOption, command_group, print_json, print_table
+from stelae.cli.kit.errors import EXIT_FAILED
+from stelae.cli.kit.output import JsonOption, command_group, print_json, print_table
 from stelae.cli.plugins_new import new_plugin
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.settings import limits_of

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.output import JsonOption, print_json
+from stelae.cli.kit.output import JsonOption, print_json
 from stelae.spi.errors import CallerError, StorageError
 
 NAME_LENGTH_MAX = 32

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stelae.cli.connection import ConnectOption, TimeoutOption
-from stelae.cli.output import JsonOption, command_group, print_json
+from stelae.cli.kit.connection import ConnectOption, TimeoutOption
+from stelae.cli.kit.output import JsonOption, command_group, print_json
 from stelae.cli.table import MasterDirOption
 from stelae.spi.errors import CallerError
 
@@ -61,7 +61,7 @@ def explain(
     has its default settings.
 
     Example: stelae policy explain --dir /tmp/try"""
-    from stelae.cli.naming import pick
+    from stelae.cli.kit.naming import pick
     from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
     from stelae.cli.policy_text import CARRIED_OUT, print_plan
     from stelae.cli.run_table import Cluster

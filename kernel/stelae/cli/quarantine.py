@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stelae.cli.fs import ConfigOption, DirectoryArgument
-from stelae.cli.output import JsonOption, command_group
+from stelae.cli.kit.output import JsonOption, command_group
 
 commands = command_group(
     """What a node has set aside of the replicas that it deleted: list it, purge it, bring it back.

@@ -9,11 +9,11 @@ import msgspec
 
 from stelae.check.cluster_check import CheckReport, NodeHealth, check
 from stelae.check.health import TabletHealth, Verdict, in_short
-from stelae.cli.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.fitting import age_text, bytes_text, counted, print_fitted, print_note
-from stelae.cli.output import note, print_json
+from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.kit.fitting import age_text, bytes_text, counted, print_fitted, print_note
+from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.table_lookup import described
 from stelae.cli.run_table import Cluster
-from stelae.cli.table_lookup import described
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
 

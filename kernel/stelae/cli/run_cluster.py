@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stelae.cli.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.fitting import counted, print_fitted, print_note
+from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.kit.fitting import counted, print_fitted, print_note
+from stelae.cli.kit.output import note, print_json
 from stelae.cli.local_nodes import format_here
-from stelae.cli.output import note, print_json
 from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters

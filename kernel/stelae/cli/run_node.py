@@ -9,7 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 
-from stelae.cli.errors import EXIT_FAILED, EXIT_OK, exit_code
+from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK, exit_code
 from stelae.cli.lean_arrow import without_pandas
 from stelae.cli.node_config import read_config
 from stelae.config.observers import HookObserver

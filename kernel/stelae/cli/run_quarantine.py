@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from stelae.cli.errors import EXIT_OK
-from stelae.cli.fitting import bytes_text, print_fitted
-from stelae.cli.naming import pick
+from stelae.cli.kit.errors import EXIT_OK
+from stelae.cli.kit.fitting import bytes_text, print_fitted
+from stelae.cli.kit.naming import pick
+from stelae.cli.kit.output import note, print_json
 from stelae.cli.node_config import read_config
-from stelae.cli.output import note, print_json
 from stelae.cli.wal_offline import OfflineNode
 from stelae.config.registry import Registry
 from stelae.host.instance import InstanceFile

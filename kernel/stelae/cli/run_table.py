@@ -10,23 +10,23 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from stelae.cli.connection import BadTarget, connect_patiently, split
-from stelae.cli.errors import EXIT_OK
-from stelae.cli.fitting import counted, print_facts, print_fitted
-from stelae.cli.naming import shorten
-from stelae.cli.output import note, print_json
-from stelae.cli.table_lookup import described
+from stelae.cli.kit.connection import BadTarget, connect_patiently, split
+from stelae.cli.kit.errors import EXIT_OK
+from stelae.cli.kit.fitting import counted, print_facts, print_fitted
+from stelae.cli.kit.hash_option import read_hash
+from stelae.cli.kit.naming import shorten
+from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.table_lookup import described
 from stelae.cli.table_text import default_value, partition_text, scheme_text
 from stelae.client import AsyncClient
 from stelae.client.catalog import Catalog
+from stelae.client.text_values import parse_text
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.partition.plain import plain_value
 from stelae.protocol.master_messages import TableDescription
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
-from stelae.transfer.design import read_hash
-from stelae.transfer.text import parse_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.cli.errors import EXIT_OK
-from stelae.cli.fitting import counted
-from stelae.cli.output import note, print_json
+from stelae.cli.kit.errors import EXIT_OK
+from stelae.cli.kit.fitting import counted
+from stelae.cli.kit.output import note, print_json
 from stelae.cli.run_table import Cluster, describe_plainly, read_column, read_value
 from stelae.client.definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema

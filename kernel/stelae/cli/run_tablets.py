@@ -7,12 +7,12 @@ from typing import Any
 
 from stelae.check.cluster_state import Survey, survey
 from stelae.check.health import ReplicaHealth, TabletHealth, table_health
-from stelae.cli.errors import EXIT_OK
-from stelae.cli.fitting import age_text, bytes_text, print_facts, print_fitted
-from stelae.cli.naming import pick, shorten
-from stelae.cli.output import note, print_json
+from stelae.cli.kit.errors import EXIT_OK
+from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
+from stelae.cli.kit.naming import pick, shorten
+from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.table_lookup import described
 from stelae.cli.run_table import Cluster
-from stelae.cli.table_lookup import described
 from stelae.cli.table_text import partition_text
 from stelae.client.connection import Client
 from stelae.protocol.master_messages import ServerLine, TableDescription, TabletPlace

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stelae.cli.errors import EXIT_FAILED
-from stelae.cli.output import JsonOption, note, print_json, print_table
+from stelae.cli.kit.errors import EXIT_FAILED
+from stelae.cli.kit.output import JsonOption, note, print_json, print_table
 from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
 from stelae.cli.sim_masters import run_masters
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.connection import ConnectOption, TimeoutOption, split
-from stelae.cli.output import JsonOption, command_group
+from stelae.cli.kit.connection import ConnectOption, TimeoutOption, split
+from stelae.cli.kit.output import JsonOption, command_group
 
 commands = command_group("Tables: list, describe, create, alter, rename, drop and recall. Asks the masters.")
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.connection import ConnectOption, TimeoutOption
-from stelae.cli.output import JsonOption, command_group
+from stelae.cli.kit.connection import ConnectOption, TimeoutOption
+from stelae.cli.kit.output import JsonOption, command_group
 from stelae.cli.quarantine import commands as quarantine
 from stelae.cli.table import MasterDirOption
 

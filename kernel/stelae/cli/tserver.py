@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.connection import NAME_HELP, ConnectOption, TimeoutOption
-from stelae.cli.output import JsonOption, LogFormatOption, command_group
+from stelae.cli.kit.connection import NAME_HELP, ConnectOption, TimeoutOption
+from stelae.cli.kit.output import JsonOption, LogFormatOption, command_group
 from stelae.cli.table import MasterDirOption
 
 commands = command_group("Tablet servers: nodes that hold replicas and serve reads and writes.")

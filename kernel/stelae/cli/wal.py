@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stelae.cli.errors import EXIT_FAILED
-from stelae.cli.output import JsonOption, command_group, note, print_json, print_table
+from stelae.cli.kit.errors import EXIT_FAILED
+from stelae.cli.kit.output import JsonOption, command_group, note, print_json, print_table
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from stelae.cli.kit.output import note
 from stelae.cli.node_config import read_config
-from stelae.cli.output import note
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.config.source import Source, fill

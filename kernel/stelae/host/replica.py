@@ -98,6 +98,7 @@ class Replica:
         self.core = core
         self.status = core.status()
         self.failure = ""
+        self.on_status: Callable[[], None] | None = None  #: Called when role, term, leader or readiness changed.
         self._vote_kinds = vote_kinds
         self._ports = ports
         self._heard: list[Event] = []
@@ -274,6 +275,8 @@ class Replica:
         pairs = [value for pair in zip(was, now, strict=True) for value in pair]
         log.info("replica tablet=%s role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s", self.tablet_id, *pairs)
         self._ports.observer.status_changed(self.tablet_id, before, after)
+        if self.on_status is not None:
+            self.on_status()
 
     def _arm_timer(self) -> None:
         """Sleep until the core's deadline; a timer that is early enough already is kept."""

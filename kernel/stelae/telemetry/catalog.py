@@ -34,6 +34,7 @@ class Family:
         source: the node's own name; with a label, what that name begins with; empty: worked out when it is asked for.
         label: what tells its samples apart, or several, separated by commas.
         scale: what the node's figure is multiplied by: 1e-6 where it counts microseconds.
+        elapsed: the node's figure is a time of its monotonic clock, and the sample is how long ago that was.
         buckets: lowest and highest bound of a histogram, as powers of two of the node's figure.
         master: only masters have it.
     """
@@ -46,6 +47,7 @@ class Family:
     scale: float = 1
     buckets: tuple[int, int] = (0, 0)
     master: bool = False
+    elapsed: bool = False
 
     @property
     def full_name(self) -> str:
@@ -58,9 +60,16 @@ def _counter(name: str, meaning: str, *, source: str = "", label: str = "", mast
 
 
 def _gauge(
-    name: str, meaning: str, *, source: str = "", label: str = "", scale: float = 1, master: bool = False
+    name: str,
+    meaning: str,
+    *,
+    source: str = "",
+    label: str = "",
+    scale: float = 1,
+    master: bool = False,
+    elapsed: bool = False,
 ) -> Family:
-    return Family(name, Kind.GAUGE, meaning, source, label, scale, master=master)
+    return Family(name, Kind.GAUGE, meaning, source, label, scale, master=master, elapsed=elapsed)
 
 
 def _duration(name: str, meaning: str, *, source: str) -> Family:
@@ -188,9 +197,10 @@ _MASTERS = (
     _gauge(
         "master_catalog_age_seconds",
         "how old this master's catalog may be; grows while no leader answers it; 0 before anything is applied",
-        source="master_catalog_age_us",
+        source="master_catalog_current_at_us",
         scale=1e-6,
         master=True,
+        elapsed=True,
     ),
     _counter("master_heartbeats_received", "heartbeats of tablet servers", master=True),
     _counter(

@@ -22,10 +22,14 @@ class NodeCollector(Collector):
     Args:
         metrics: what the node has counted.
         samples: what is worked out now, see ``NodeView``; not called before the node serves.
+        now_us: the node's monotonic clock, for the families that say how long ago something was.
         master: whether the families of masters are served.
     """
 
-    def __init__(self, metrics: NodeMetrics, samples: Callable[[], Iterable[Sample]], *, master: bool) -> None:
+    def __init__(
+        self, metrics: NodeMetrics, samples: Callable[[], Iterable[Sample]], *, now_us: Callable[[], int], master: bool
+    ) -> None:
+        self._now_us = now_us
         self._metrics = metrics
         self._samples = samples
         self._families = [family for family in FAMILIES if master or not family.master]
@@ -57,7 +61,7 @@ class NodeCollector(Collector):
         elif family.label:
             self._add(found, family.name, name[len(family.source) :], value)
         else:
-            found.setdefault(family.name, {})[()] = value
+            found.setdefault(family.name, {})[()] = max(0, self._now_us() - value) if family.elapsed else value
 
     def _add(self, found: dict[str, dict[tuple[str, ...], float]], family: str, label: str, value: float) -> None:
         """Add a labelled figure; labels that a peer or a plugin makes up are bounded, and the first stay."""

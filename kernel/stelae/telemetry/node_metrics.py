@@ -55,7 +55,10 @@ class NodeMetricsServer:
         cluster_id = node.config.cluster_id
         about = (node.node_id, cluster_id, self._role, __version__)
         view = NodeView(node, self._machine.pools, about, self._settings.tablets_max)
-        self._server.start(registry_of(NodeCollector(self._machine.figures, view.samples, master=self._is_master)))
+        collector = NodeCollector(
+            self._machine.figures, view.samples, now_us=self._machine.clock.monotonic_us, master=self._is_master
+        )
+        self._server.start(registry_of(collector))
         self._served = True
         labels = {"cluster": cluster_id, "node": node.node_id, "role": self._role}
         try:

@@ -17,7 +17,7 @@ from stelae.sim.masters.steps import Step
 pytestmark = pytest.mark.xdist_group("coverage of masters")
 """One process runs the seeds, once for all tests of this file."""
 
-SEEDS = range(1, 33)
+SEEDS = range(1, 49)
 
 STRIKES = (FaultKind.STRIKE_CRASH, FaultKind.STRIKE_PAUSE, FaultKind.STRIKE_PARTITION)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stelae.cli.errors import EXIT_MISUSED, report
+from stelae.cli.kit.errors import EXIT_MISUSED, report
 from stelae.client.times import from_wall_us
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.layout import Layout

@@ -6,9 +6,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from stelae.cli import run_scan
-from stelae.cli.connection import Target
+from stelae.cli.kit.connection import Target
 from stelae.cli.main import build_app
+from stelae_transfer.commands import run_scan
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_wrong_options_are_refused_as_ever(words: list[str], says: str) -> None:
 
 
 def test_no_option_looks_like_a_negative_number() -> None:
-    (command,) = get_command(build_app("get")).commands.values()  # type: ignore[attr-defined]
+    command = get_command(build_app("get")).commands["get"]  # type: ignore[attr-defined]
     assert not [name for param in command.params for name in param.opts if name[1:2].isdigit()]
 
 

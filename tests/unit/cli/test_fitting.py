@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.cli.fitting import age_text, bytes_text, counted, fitted, print_facts, print_fitted, print_note
-from stelae.cli.naming import UnknownName, pick, shorten
+from stelae.cli.kit.fitting import age_text, bytes_text, counted, fitted, print_facts, print_fitted, print_note
+from stelae.cli.kit.naming import UnknownName, pick, shorten
 
 
 def test_a_table_that_fits_is_as_wide_as_its_contents() -> None:

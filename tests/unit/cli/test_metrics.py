@@ -15,7 +15,7 @@ from stelae.telemetry.collector import NodeCollector
 
 def figures(metrics: NodeMetrics) -> dict[str, float]:
     registry = CollectorRegistry()
-    registry.register(NodeCollector(metrics, lambda: (), master=False))
+    registry.register(NodeCollector(metrics, lambda: (), now_us=lambda: 0, master=False))
     return figures_of(text_string_to_metric_families(generate_latest(registry).decode()))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import progress
-from stelae.cli.progress import RowsProgress
+from stelae.cli.kit import progress
+from stelae.cli.kit.progress import RowsProgress
 
 
 class Terminal(StringIO):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from stelae.cli.kit.naming import UnknownName
 from stelae.cli.main import build_app
-from stelae.cli.naming import UnknownName
 from stelae.host.layout import Layout
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.restoring import BackInTime

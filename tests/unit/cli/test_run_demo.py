@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stelae.cli import run_demo
-from stelae.cli.errors import EXIT_FAILED, EXIT_OK
+from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.spi.errors import Unavailable
 
 

@@ -23,9 +23,9 @@ assert openmetrics  # The package has to be named before its modules.
 
 
 def collected(
-    metrics: NodeMetrics | None = None, samples: Iterable[Sample] = (), *, master: bool = True
+    metrics: NodeMetrics | None = None, samples: Iterable[Sample] = (), *, now_us: int = 0, master: bool = True
 ) -> dict[str, Metric]:
-    collector = NodeCollector(metrics or NodeMetrics(), lambda: samples, master=master)
+    collector = NodeCollector(metrics or NodeMetrics(), lambda: samples, now_us=lambda: now_us, master=master)
     return {metric.name.removeprefix(PREFIX): metric for metric in collector.collect()}
 
 
@@ -95,6 +95,14 @@ def test_buckets_are_cumulative_in_seconds_and_the_last_has_all() -> None:
     assert value(metric, "_sum") == pytest.approx((66 + 1_000_000 + (1 << 40)) / 1e6)
 
 
+def test_the_age_of_a_masters_catalog_grows_between_two_readings_though_the_master_sleeps() -> None:
+    metrics = NodeMetrics()
+    assert value(collected(metrics, now_us=7_000_000)["master_catalog_age_seconds"]) == 0
+    metrics.gauge("master_catalog_current_at_us", 1_000_000)
+    for now_us, age_s in ((1_000_000, 0), (3_500_000, 2.5), (61_000_000, 60)):
+        assert value(collected(metrics, now_us=now_us)["master_catalog_age_seconds"]) == age_s
+
+
 def test_names_of_plugins_are_served_too() -> None:
     metrics = NodeMetrics()
     metrics.count("mine_merges", 2)
@@ -107,7 +115,7 @@ def test_names_of_plugins_are_served_too() -> None:
 
 def test_labels_that_peers_make_up_are_bounded_and_the_first_ones_stay() -> None:
     metrics = NodeMetrics()
-    collector = NodeCollector(metrics, lambda: (), master=False)
+    collector = NodeCollector(metrics, lambda: (), now_us=lambda: 0, master=False)
     metrics.count("wire_refused_malformed")
     list(collector.collect())
     for number in range(10_000):
@@ -123,7 +131,7 @@ def test_both_formats_can_be_read_back() -> None:
     metrics.count('wire_refused_"odd\n\\', 1)
     metrics.histogram("write_us")(5)
     registry = CollectorRegistry()
-    registry.register(NodeCollector(metrics, lambda: (), master=True))
+    registry.register(NodeCollector(metrics, lambda: (), now_us=lambda: 0, master=True))
     for made, parse in ((generate_latest, parse_plain), (exposition.generate_latest, parse_open)):
         families = {family.name: family for family in parse(made(registry).decode())}
         for family in FAMILIES:

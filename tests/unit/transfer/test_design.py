@@ -12,11 +12,12 @@ import pytest
 
 from stelae.client.column_types import stored_type
 from stelae.partition.plain import from_plain
+from stelae.partition.schema import BadPartitioning
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import COLUMNS_MAX
 from stelae.spi.write import OpKind
-from stelae.transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
-from stelae.transfer.inference import arrow_of_texts, arrow_of_values, nearly, repeated, unique_columns, unique_key
+from stelae_transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
+from stelae_transfer.inference import arrow_of_texts, arrow_of_values, nearly, repeated, unique_columns, unique_key
 from tests.unit.client.tablets import MemoryTable
 
 TYPES = {"station": pa.string(), "day": pa.date32(), "celsius": pa.float64(), 'odd "name"': None}
@@ -128,7 +129,6 @@ def test_a_header_that_looks_like_several_names_is_told_with_its_delimiter(heade
     [
         ([], [], "a table needs a key: --key COLUMNS"),
         (["stat"], [], "the key names 'stat'; the file has: station, day"),
-        (["station"], ["station"], "--hash is COLUMNS:BUCKETS"),
         (["station"], ["celsius:4"], "the file cannot become a table"),
         (["station"], ["station:1"], "the file cannot become a table"),
     ],
@@ -136,6 +136,11 @@ def test_a_header_that_looks_like_several_names_is_told_with_its_delimiter(heade
 def test_what_cannot_be_a_table_says_why(key: Sequence[str], levels: Sequence[str], says: str) -> None:
     with pytest.raises(BadDesign, match=says):
         design("t", TYPES, key, levels, "")
+
+
+def test_a_hash_level_without_buckets_is_refused_with_an_example() -> None:
+    with pytest.raises(BadPartitioning, match="--hash is COLUMNS:BUCKETS, for example sensor:4, not 'station'"):
+        design("t", TYPES, ["station"], ["station"], "")
 
 
 def test_too_many_columns_and_types_that_nothing_stores_are_told() -> None:

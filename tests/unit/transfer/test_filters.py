@@ -11,7 +11,7 @@ import pytest
 from stelae.client.filters import BadFilter, predicates
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
-from stelae.transfer.filters import read_key, read_time, read_where
+from stelae_transfer.filters import read_key, read_time, read_where
 
 SCHEMA = schema_from_plain(
     {

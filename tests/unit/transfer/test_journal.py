@@ -8,9 +8,9 @@ import msgspec
 import pandas as pd
 import pytest
 
-from stelae.transfer.journal import BadJournal, Journal, JournalInUse, Position, Subject, digest_of
-from stelae.transfer.records import BadRow
-from stelae.transfer.rejects import Rejects, RejectsFailed, line_of
+from stelae_transfer.journal import BadJournal, Journal, JournalInUse, Position, Subject, digest_of
+from stelae_transfer.records import BadRow
+from stelae_transfer.rejects import Rejects, RejectsFailed, line_of
 
 SUBJECT = Subject(
     input_bytes=10,

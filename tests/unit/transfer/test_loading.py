@@ -15,11 +15,11 @@ from stelae.client.failures import FAILURES_MAX
 from stelae.spi.errors import DeadlineExceeded
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae.transfer import loading
-from stelae.transfer.journal import Journal, Position, Subject
-from stelae.transfer.loading import ImportStopped, Loader
-from stelae.transfer.records import BadRow, Chunk
-from stelae.transfer.rejects import Rejects
+from stelae_transfer import loading
+from stelae_transfer.journal import Journal, Position, Subject
+from stelae_transfer.loading import ImportStopped, Loader
+from stelae_transfer.records import BadRow, Chunk
+from stelae_transfer.rejects import Rejects
 from tests.unit.client.tablets import PAGE_ROWS, MemoryTable, one_column
 
 SUBJECT = Subject(

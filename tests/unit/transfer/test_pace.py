@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.transfer.pace import Pace, clock
+from stelae.cli.kit.pace import Pace, clock
 
 
 def test_nothing_is_known_before_anything_was_done() -> None:

@@ -17,12 +17,12 @@ from pyarrow import parquet
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae.transfer import csv_reader
-from stelae.transfer.checking import check_chunk
-from stelae.transfer.files import BrokenInput, Format, Kind, NoInput, UnknownFormat, kind_of
-from stelae.transfer.json_reader import JsonReader
-from stelae.transfer.readers import open_reader
-from stelae.transfer.records import BadRow, Chunk
+from stelae_transfer import csv_reader
+from stelae_transfer.checking import check_chunk
+from stelae_transfer.files import BrokenInput, Format, Kind, NoInput, UnknownFormat, kind_of
+from stelae_transfer.json_reader import JsonReader
+from stelae_transfer.readers import open_reader
+from stelae_transfer.records import BadRow, Chunk
 
 SCHEMA = schema_from_plain(
     {

@@ -14,9 +14,9 @@ import pytest
 
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
-from stelae.transfer.files import Format, Kind
-from stelae.transfer.readers import open_reader
-from stelae.transfer.sinks import CsvSink, JsonSink, TextSink, file_sink
+from stelae_transfer.files import Format, Kind
+from stelae_transfer.readers import open_reader
+from stelae_transfer.sinks import CsvSink, JsonSink, TextSink, file_sink
 
 TYPES = ["bool", "int8", "int64", "float", "double", "decimal(10,3)", "string", "binary", "date", "timestamp"]
 SCHEMA = schema_from_plain(

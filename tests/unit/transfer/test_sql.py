@@ -20,8 +20,8 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Unavailable
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, In, IsNull
-from stelae.transfer.pushdown import pushed
-from stelae.transfer.sql import Query, SqlFailed
+from stelae_transfer.pushdown import pushed
+from stelae_transfer.sql import Query, SqlFailed
 from tests.unit.client.tablets import MemoryTable
 
 SCHEMA = schema_from_plain(

@@ -9,8 +9,8 @@ import pytest
 
 from stelae.client import AsyncClient
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.transfer.sql import Query, SqlFailed, prepare
-from stelae.transfer.sql_names import refuse_twins, tables_of
+from stelae_transfer.sql import Query, SqlFailed, prepare
+from stelae_transfer.sql_names import refuse_twins, tables_of
 from tests.unit.client.tablets import MemoryTable
 
 KNOWN = ["s", "casey", "CaseY", "plain", "a-b", 'we"ird', "Ärger", "ärger"]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from stelae.transfer.sinks import LinesSink, TableSink
-from stelae.transfer.table_text import FIRST_ROWS
+from stelae_transfer.sinks import LinesSink, TableSink
+from stelae_transfer.table_text import FIRST_ROWS
 
 
 def shown(batch: pa.RecordBatch, width: int = 80, kept: tuple[str, ...] = ()) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from stelae.client.text_values import all_fit, parse_text
 from stelae.spi.schema import Column
-from stelae.transfer.text import all_fit, parse_text
 
 BAD = object()
 

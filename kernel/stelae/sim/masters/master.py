@@ -37,8 +37,7 @@ from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.network import Place
 from stelae.sim.masters.steps import Step, Strike
 from stelae.sim.masters.world import CLUSTER, SETTINGS, World, master_node
-
-TICK_US = 100_000
+from stelae.sim.scheduler import Timer
 
 COMPARE_US = 30_000
 """How long it takes to ask the other masters whom they take for masters."""
@@ -75,11 +74,12 @@ class SimMaster:
         self._planner = planner
         self._waiting: dict[int, Answered] = {}
         self._next_token = 0
+        self._timer: Timer | None = None
         self.core = self._new_core(Catalog.empty())
 
     def start(self) -> None:
         """Begin the first run."""
-        self._tick(self.epoch)
+        self._step()
 
     def crash(self) -> None:
         """The process ends; what it had applied is on its disk."""
@@ -96,7 +96,7 @@ class SimMaster:
         self.core = self._new_core(Catalog.load(catalog.records.values(), catalog.applied))
         self.place.up = True
         self._log.restarted(self.position, catalog.applied)
-        self._tick(self.epoch)
+        self._step()
 
     def hear(self, event: Event) -> None:
         """Take an event of the log."""
@@ -133,12 +133,20 @@ class SimMaster:
         self._waiting[self._next_token] = answered
         return self._next_token
 
-    def _tick(self, epoch: int) -> None:
-        if epoch != self.epoch or not self.place.up:
-            return
-        self._world.scheduler.after(TICK_US, f"{self.place.name} tick", lambda: self._tick(epoch))
-        if not self.place.paused:
-            self._step()
+    def _sleep(self) -> None:
+        """Step again at the core's deadline, if no event comes before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.core.next_deadline()
+        if deadline is not None and self.place.up:
+            delay_us = max(1, deadline - self._world.scheduler.now_us)
+            epoch = self.epoch
+            self._timer = self._world.scheduler.after(delay_us, f"{self.place.name} deadline", lambda: self._due(epoch))
+
+    def _due(self, epoch: int) -> None:
+        if epoch == self.epoch and self.place.up:
+            self.place.receive(self._step)
 
     def _step(self, *events: Event) -> None:
         """Step the core, then carry out what it says, unless this master is struck on the way."""
@@ -159,6 +167,7 @@ class SimMaster:
         for event in events:
             if isinstance(event, ReadAsked) and event.token in answered:
                 self.on_answered(self, event)
+        self._sleep()
         self._carry_out(effects, self.epoch)
 
     def _carry_out(self, effects: Sequence[Effect], epoch: int) -> None:

@@ -18,11 +18,12 @@ class ClusterBootstrap:
 
     Attributes:
         objection: why the cluster may not begin yet.
+        due_us: when to ask the other masters again.
     """
 
     def __init__(self) -> None:
         self.objection = "the other masters have not been asked yet"
-        self._due_us = 0
+        self.due_us = 0
 
     def is_over(self, catalog: Catalog) -> bool:
         """Whether a leader of this catalog may serve."""
@@ -30,9 +31,9 @@ class ClusterBootstrap:
 
     def ask(self, now_us: int) -> list[Effect]:
         """Ask the other masters, if it is time."""
-        if now_us < self._due_us:
+        if now_us < self.due_us:
             return []
-        self._due_us = now_us + COMPARE_US
+        self.due_us = now_us + COMPARE_US
         return [CompareMasters()]
 
     def compared(self, event: MastersCompared) -> None:

@@ -134,12 +134,18 @@ class MasterCore:
         return taken
 
     def next_deadline(self) -> int | None:
-        """Return the ``now_us`` at which a step is due though nothing happens; ``None``: none is."""
+        """Return the ``now_us`` of the next step that is due without an event; ``None``: no step is.
+
+        The driver sleeps until then. A deadline that is missing here would be noticed with the next event only."""
         if self.is_behind:
             return self._time.now_us
         dues = [] if self._leader is None else [self._freshness.due_us]
         if (leadership := self._serving) is not None:
             dues.append(leadership.scan_due_us)
+            if leadership.asked is None:
+                dues.append(leadership.policy_due_us)
+        elif self._awaits_masters:
+            dues.append(self._founding.due_us)
         return min(dues, default=None)
 
     @property

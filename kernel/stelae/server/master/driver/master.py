@@ -78,8 +78,8 @@ from stelae.wire.requests import Request
 
 log = logging.getLogger(__name__)
 
-TICK_US = 50_000
-"""How often the core is stepped though nothing happens: its leader may have changed, its clock goes on."""
+START_RETRY_US = 50_000
+"""How often a master looks for its system tablet while it starts. After the start it steps on events and deadlines."""
 
 READ_INDEX_MS = 1_000
 """Deadline of a question to the leading master; another one goes out before it."""
@@ -132,7 +132,7 @@ class Master:
         serve(HEARTBEAT, self._ask_heartbeat)
         serve(READ_INDEX, self._ask_read_index)
         self._first_start.serve()
-        self._wait()
+        self._find_replica()
 
     def _check_listed(self) -> None:
         node, listed = self._node, {member.node_id: member.address for member in self._members}
@@ -148,33 +148,37 @@ class Master:
             self._timer.cancel()
         if self._replica is not None:
             self._replica.applier.on_group = None
+            self._replica.on_status = None
         self.core = None
 
-    def _wait(self) -> None:
+    def _find_replica(self) -> None:
+        """Load the catalog as soon as the system tablet is up; create the tablet at the first start."""
+        if (replica := self._node.replicas.get(SYSTEM_TABLET)) is not None:
+            self._load(replica)
+            return
+        self._first_start.make()
         turns = self._node.turns
-        self._timer = turns.call_at(turns.now_us() + TICK_US, self._tick)
+        self._timer = turns.call_at(turns.now_us() + START_RETRY_US, self._find_replica)
 
-    def _tick(self) -> None:
-        self._wait()
-        self._show()
-        if self.core is not None:
-            self._schedule()
-        elif self._replica is None:
-            if (replica := self._node.replicas.get(SYSTEM_TABLET)) is not None:
-                self._load(replica)
-            else:
-                self._first_start.make()
+    def _sleep(self, core: MasterCore) -> None:
+        """Step again at the core's deadline, if no event comes before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = core.next_deadline()
+        if deadline is not None:
+            self._timer = self._node.turns.call_at(deadline, self._schedule)
 
-    def _show(self) -> None:
-        """Say how this master stands. What the catalog holds is known to all of them."""
-        if (core := self.core) is not None:
-            metrics, status, catalog = self._node.metrics, core.status(), core.catalog
-            metrics.gauge("master_leads", float(status.serving))
-            metrics.gauge("master_operations", status.operations)
-            metrics.gauge("master_tables", len(catalog.tables))
-            metrics.gauge("master_tablets", len(catalog.tablets))
-            if status.age_us is not None:
-                metrics.gauge("master_catalog_age_us", status.age_us)
+    def _set_gauges(self, core: MasterCore, now: Tick) -> None:
+        """Publish the state of this master."""
+        metrics, status, catalog = self._node.metrics, core.status(), core.catalog
+        metrics.gauge("master_leads", float(status.serving))
+        metrics.gauge("master_operations", status.operations)
+        metrics.gauge("master_tables", len(catalog.tables))
+        metrics.gauge("master_tablets", len(catalog.tablets))
+        if status.age_us is not None:
+            # A time, not an age: the age grows between two steps too.
+            metrics.gauge("master_catalog_current_at_us", now.now_us - status.age_us)
 
     def _load(self, replica: Replica) -> None:
         """Read the catalog as the store has it; entries applied meanwhile are kept, and applied on top of it.
@@ -183,6 +187,7 @@ class Master:
         and the last one of each is the newest."""
         self._replica = replica
         replica.applier.on_group = self._applied
+        replica.on_status = self._follow_leader
         applied, store = replica.applier.applied, replica.applier.store
         if replica.applier.timestamp:
             self._hear(CaughtUp(physical_us(replica.applier.timestamp)))
@@ -211,6 +216,7 @@ class Master:
         log.info("master begins tables=%d applied=%s", len(catalog.tables), catalog.applied)
         early, self._entries = self._entries, deque()
         self._take(list(early))
+        self._schedule()
 
     def _planner(self) -> Planner:
         policy = self._node.config.policy
@@ -302,9 +308,14 @@ class Master:
     # -- the step --------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        if not self._step_due:
+        if not self._step_due and self.core is not None:
             self._step_due = True
             self._node.turns.defer(self._step)
+
+    def _follow_leader(self) -> None:
+        """Step if the term or the leader of the system tablet has changed."""
+        if self._replica is not None and (self._replica.status.term, self._replica.status.leader) != self._led:
+            self._schedule()
 
     def _step(self) -> None:
         self._step_due = False
@@ -316,8 +327,9 @@ class Master:
         changed = [LeaderChanged(*led)] if led != self._led else []
         self._led = led
         taken, self._events = self._events, []
+        now = self._now()
         try:
-            core.step([self._now(), *changed, *taken])
+            core.step([now, *changed, *taken])
             for effect in core.take_effects():
                 self._carry_out(effect, replica)
         except Exception as error:
@@ -326,10 +338,8 @@ class Master:
             self.core = None
             replica.fail(f"the master's step raised {type(error).__name__}: {error}; restart this master")
             return
-        if core.is_behind and not self._step_due:
-            turns = self._node.turns
-            self._step_due = True
-            turns.call_at(turns.now_us(), self._step)  # After what the loop has to do besides.
+        self._set_gauges(core, now)
+        self._sleep(core)  # A core that is behind has a deadline that has passed: the loop's other work comes first.
 
     def _now(self) -> Tick:
         time = self._node.time

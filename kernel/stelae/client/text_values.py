@@ -1,0 +1,229 @@
+"""Text as values of a column, a whole array at a time, and the places where it is none.
+
+Nothing is guessed or, but for floats of 32 bits, rounded: a number that does not fit, a day that does not exist, digits
+that would be lost are misfits."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from math import inf, isfinite
+from typing import Any
+
+from stelae.client.arrow_fit import Fitted
+from stelae.client.text_numbers import SAFE_CHARACTERS, keeps
+from stelae.spi.schema import Column
+
+_EXACT = float(1 << 53)
+
+SHOWN_CHARACTERS = 60
+"""How much of a value at fault its reason repeats."""
+
+
+def parse_text(column: Column, raw: Any) -> Fitted:
+    """Read a ``pyarrow`` array of bytes as values of a column; null stays null.
+
+    Spaces around anything but text are ignored. Whole numbers may be written as ``130.0``; bytes are base64."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts, bad = _decoded(column, raw)
+    name = column.data_type.name
+    if name == "string":
+        return Fitted(texts, bad)
+    if name == "binary":
+        return _from_base64(column, texts, bad)
+    trimmed = pc.utf8_trim_whitespace(texts)
+    result, open_places = None, trimmed
+    for attempt in _attempts(column):
+        found, failed = _each(attempt, open_places, column.data_type.arrow())
+        result = found if result is None else pc.coalesce(result, found)
+        if not failed:
+            break
+        open_places = _only(trimmed, failed)
+    else:
+        bad |= {place: _misfit(column, texts[place].as_py()) for place in failed}
+    assert isinstance(result, pa.Array)
+    if column.type == "double" and (changed := _changed(trimmed, result)):
+        result, bad = _without(result, changed), bad | {p: _misfit(column, texts[p].as_py()) for p in changed}
+    return Fitted(result, bad)
+
+
+def all_fit(column: Column, raw: Any) -> bool:
+    """Return whether all of an array can be read in one way; that is quick also where nothing can."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for attempt in _attempts(column):
+        try:
+            texts = pc.utf8_trim_whitespace(raw.cast(pa.string()))
+            values = attempt(texts, column.data_type.arrow())
+        except (pa.ArrowException, ValueError):
+            continue
+        return column.type != "double" or not _changed(texts, values)
+    return False
+
+
+def failing(count: int, holds: Callable[[int, int], bool], start: int = 0) -> list[int]:
+    """Return the places within a span for which something does not hold, by halving: few bad, few steps."""
+    if not count or holds(start, count):
+        return []
+    if count == 1:
+        return [start]
+    half = count // 2
+    return failing(half, holds, start) + failing(count - half, holds, start + half)
+
+
+def _misfit(column: Column, text: str) -> str:
+    return f"column {column.name!r}: expected {column.type}, got {text[:SHOWN_CHARACTERS]!r}{_rounded(column, text)}"
+
+
+def _rounded(column: Column, text: str) -> str:
+    """Say what would become of a number that is a misfit only because a double does not keep its digits."""
+    try:
+        value = float(text) if column.type == "double" else inf
+    except ValueError:
+        return ""
+    if not isfinite(value):
+        return ""
+    nearest = int(value) if text.strip(" +-").isdecimal() else value
+    return f", which a double rounds to {str(nearest)[:SHOWN_CHARACTERS]}"
+
+
+def _decoded(column: Column, raw: Any) -> tuple[Any, dict[int, str]]:
+    import pyarrow as pa
+
+    def is_text(start: int, count: int) -> bool:
+        try:
+            raw.slice(start, count).cast(pa.string())
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    places = failing(len(raw), is_text)
+    bad = dict.fromkeys(places, f"column {column.name!r}: expected {column.type}, got bytes that are no UTF-8")
+    return (_without(raw, places) if places else raw).cast(pa.string()), bad
+
+
+def _each(attempt: Callable[[Any, Any], Any], texts: Any, target: Any) -> tuple[Any, list[int]]:
+    """Read what can be read one way; null elsewhere."""
+    import pyarrow as pa
+
+    def works(start: int, count: int) -> bool:
+        try:
+            attempt(texts.slice(start, count), target)
+        except (pa.ArrowException, ValueError):
+            return False
+        return True
+
+    failed = failing(len(texts), works)
+    return attempt(_without(texts, failed) if failed else texts, target), failed
+
+
+def _attempts(column: Column) -> Sequence[Callable[[Any, Any], Any]]:
+    kind = column.data_type
+    return _ATTEMPTS.get("int" if kind.int_bits else kind.name, (_direct,))
+
+
+def _direct(texts: Any, target: Any) -> Any:
+    return texts.cast(target)
+
+
+def _zoned(texts: Any, target: Any) -> Any:
+    import pyarrow as pa
+
+    return texts.cast(pa.timestamp("us", "UTC")).cast(target)
+
+
+def _finer(texts: Any, target: Any) -> Any:
+    """Nanoseconds, as long as they are whole microseconds."""
+    import pyarrow as pa
+
+    return texts.cast(pa.timestamp("ns")).cast(target)
+
+
+def _whole(texts: Any, target: Any) -> Any:
+    """``130.0``, as long as a double says it exactly."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = texts.cast(pa.float64())
+    if pc.any(pc.greater_equal(pc.abs(values), _EXACT)).as_py() or _changed(texts, values):
+        raise ValueError("beyond what a double says exactly")
+    return values.cast(target)
+
+
+def _unsigned(texts: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.replace_substring_regex(texts, pattern=r"^\+([0-9.])", replacement=r"\1")
+
+
+def _signed(texts: Any, target: Any) -> Any:
+    return _unsigned(texts).cast(target)
+
+
+def _finite(texts: Any, target: Any) -> Any:
+    """Floats; one that is too large must not turn into infinity, unless that is what is written."""
+    import pyarrow.compute as pc
+
+    values = _unsigned(texts).cast(target)
+    written = pc.match_substring_regex(texts, pattern=r"(?i)^[+-]?inf(inity)?$")
+    if pc.any(pc.and_not(pc.is_inf(values), written)).as_py():
+        raise ValueError("out of range")
+    return values
+
+
+def _changed(texts: Any, values: Any) -> list[int]:
+    """The places of doubles that do not say what is written. Only long numbers, and exponents, take a look."""
+    import pyarrow.compute as pc
+
+    is_odd = pc.or_(pc.greater(pc.utf8_length(texts), SAFE_CHARACTERS), pc.match_substring_regex(texts, "[eE]"))
+    odd = pc.indices_nonzero(pc.and_(is_odd, pc.not_equal(values.cast(texts.type), texts)))
+    pairs = zip(odd.to_pylist(), texts.take(odd).to_pylist(), values.take(odd).to_pylist(), strict=True)
+    return [place for place, text, value in pairs if not keeps(text, value)]
+
+
+_ATTEMPTS: dict[str, Sequence[Callable[[Any, Any], Any]]] = {
+    "int": (_direct, _signed, _whole),
+    "float": (_finite,),
+    "double": (_finite,),
+    "timestamp": (_direct, _zoned, _finer),
+}
+
+
+def _from_base64(column: Column, texts: Any, bad: dict[int, str]) -> Fitted:
+    import pyarrow as pa
+
+    found: list[bytes | None] = []
+    for place, text in enumerate(texts.to_pylist()):
+        try:
+            found.append(None if text is None else base64.b64decode(text, validate=True))
+        except (binascii.Error, ValueError):
+            found.append(None)
+            bad[place] = f"{_misfit(column, text)}, which is no base64"
+    return Fitted(pa.array(found, pa.binary()), bad)
+
+
+def _mask(count: int, places: Sequence[int]) -> Any:
+    import pyarrow as pa
+
+    mask = [False] * count
+    for place in places:
+        mask[place] = True
+    return pa.array(mask, pa.bool_())
+
+
+def _without(array: Any, places: Sequence[int]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(_mask(len(array), places), pa.scalar(None, array.type), array)
+
+
+def _only(array: Any, places: Sequence[int]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(_mask(len(array), places), array, pa.scalar(None, array.type))

@@ -1,0 +1,34 @@
+"""Judges the rows of a file without writing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from stelae.client.failures import FAILURES_MAX, Tally
+from stelae.client.row_input import RowInput
+from stelae.spi.errors import SchemaMismatch
+from stelae.spi.schema import Schema
+from stelae.spi.write import OpKind
+from stelae_transfer.records import BadRow, Chunk
+
+
+def check_chunk(schema: Schema, kind: OpKind, chunk: Chunk) -> list[BadRow]:
+    """Return the rows of a chunk that the client would not send, with their reasons.
+
+    What only the table knows, such as which keys exist, is not judged."""
+    bad = [*chunk.bad]
+    for start in range(0, len(chunk.numbers), FAILURES_MAX):
+        rows, numbers = chunk.part(start, FAILURES_MAX)
+        tally = Tally("", kind)
+        try:
+            _exhaust(RowInput(schema, kind, tally).batches(rows))
+        except SchemaMismatch as error:
+            bad.append(BadRow(numbers[0], error.code, str(error), None, len(numbers)))
+            continue
+        bad += [BadRow(numbers[f.row], f.code, f.reason, f.values) for f in tally.result().failures]
+    return sorted(bad, key=lambda row: row.row)
+
+
+def _exhaust(parts: Iterable[object]) -> None:
+    next(islice(parts, 1 << 62, None), None)
