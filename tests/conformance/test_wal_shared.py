@@ -41,8 +41,9 @@ from stelae_wal_shared.recovery import _Recovery
 from stelae_wal_shared.tablet_log import TabletLog
 from tests.conformance import wal_plants
 
-SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=8192)
-"""Small segments, so that every scenario rolls, and from the second on into space that was written before."""
+SMALL = SharedConfig(segment_bytes_first=8192, segment_bytes_max=20480, prewrite_bytes_min=20480)
+"""Small segments, so that every scenario rolls, and from the second on into space that was written with zeros. A
+head takes 8 KiB, and a smaller segment would grow beyond what was written."""
 
 RESTLESS = SharedConfig(
     segment_bytes_first=4096, segment_bytes_max=8192, live_percent_max=90, move_percent_max=1000, move_bytes_max=4096
