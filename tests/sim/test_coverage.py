@@ -11,7 +11,7 @@ from stelae.sim.plan import FaultKind
 from stelae.sim.report import Totals
 from stelae.sim.run import run_seed
 from stelae.spi.consensus import Ready, Role
-from stelae_consensus_raft.replica import Replica
+from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 
 pytestmark = pytest.mark.xdist_group("coverage of tablets")
@@ -135,14 +135,14 @@ class Seen:
 def seen() -> Seen:
     """Run the seeds once, with every change of role counted."""
     found = Seen()
-    original = Replica.move
+    original = RaftState.change_role
 
     def counted(self: Any, cause: Cause) -> bool:
         found.moves[self.role, cause] += 1
         return original(self, cause)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Replica, "move", counted)
+        patch.setattr(RaftState, "change_role", counted)
         for seed in SEEDS:
             found.totals.add(run_seed(seed))
     return found
