@@ -15,7 +15,7 @@ from stelae.sim.plan import FaultKind
 from stelae.sim.report import RunResult
 from stelae.sim.run import run_seed
 from stelae.spi.consensus import Ready, Role
-from stelae_consensus_raft.replica import Replica
+from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from tests.at_length import AT_LENGTH
 from tests.sim.first_seeds import first_seeds
@@ -156,14 +156,14 @@ def seeds_in_order() -> list[int]:
 def run_counted(seed: int) -> tuple[RunResult, frozenset[str]]:
     """Run a seed; return its result and the names of all that happened, changes of role included."""
     moves: set[str] = set()
-    original = Replica.move
+    original = RaftState.change_role
 
     def counted(self: Any, cause: Cause) -> bool:
         moves.add(move_name(self.role, cause))
         return original(self, cause)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Replica, "move", counted)
+        patch.setattr(RaftState, "change_role", counted)
         result = run_seed(seed)
     return result, moves | {name for name, count in result.coverage.items() if count}
 

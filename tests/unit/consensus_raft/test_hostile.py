@@ -238,7 +238,7 @@ def test_an_answer_of_no_member_changes_nothing_in_a_leader_and_is_counted(what:
     before = solo.core.status()
     assert solo.step(Received(sender, ANSWERS[what])) == []
     assert solo.core.status() == before
-    assert solo.core.refused == {"answer of a stranger": 1}
+    assert solo.core.refused == {"answer of a node outside the config": 1}
 
 
 def test_a_peer_that_refuses_a_heartbeat_in_a_term_out_of_range_deposes_nobody() -> None:

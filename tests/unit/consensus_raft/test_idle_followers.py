@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stelae.testing.conformance.consensus_cluster import Cluster, node_name
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.feeder import IDLE_LOG_BYTES, IDLE_RETRIES
+from stelae_consensus_raft.replication import IDLE_LOG_BYTES, IDLE_RETRIES
 
 IDLE_US = RaftEngine.Config().append_retry_ms * 1000 * IDLE_RETRIES
 
