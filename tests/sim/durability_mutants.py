@@ -85,7 +85,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: a failed sync is repeated once",
         rule="durability 7",
-        target="stelae_wal_shared.writer:Writer.write",
+        target="stelae_wal_shared.writer:SharedWriter.write",
         replacement=mutations.retry_in_place,
         invariant="failed_sync",
         seed=335,

@@ -326,7 +326,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: groups are not synced",
         rule="behaviour W2",
-        target="stelae_wal_shared.writer:Writer.write",
+        target="stelae_wal_shared.writer:SharedWriter.write",
         replacement=mutations.write_all_logs_without_sync,
         invariant="log_durability",
     ),

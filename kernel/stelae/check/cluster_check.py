@@ -11,14 +11,14 @@ from stelae.check.findings import findings, server_problem
 from stelae.check.health import TableHealth, TabletHealth, table_health, tablet_health
 from stelae.check.replica_checksums import Comparison, compare
 from stelae.check.setting_differences import Difference, Severity, differences, versions
-from stelae.client.catalog import Catalog
-from stelae.client.connection import Client
+from stelae.client.catalog import CatalogClient
+from stelae.client.connection import Connection
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.node_messages import QuarantineInfo
 from stelae.spi.ids import NodeId, TabletId
 
 
-class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
+class NodeCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The health of one node."""
 
     node_id: NodeId
@@ -37,7 +37,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a check."""
 
     masters: TabletHealth
-    nodes: tuple[NodeHealth, ...]  #: Masters, then tablet servers.
+    nodes: tuple[NodeCheck, ...]  #: Masters, then tablet servers.
     tables: tuple[TableHealth, ...]
     versions: Mapping[str, tuple[str, ...]]  #: Addresses of the nodes of each release.
     differences: tuple[Difference, ...]
@@ -54,8 +54,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check(
-    connection: Client,
-    catalog: Catalog,
+    connection: Connection,
+    catalog: CatalogClient,
     *,
     tables: Collection[str] | None = None,
     checksums: bool = False,
@@ -81,7 +81,7 @@ async def check(
 
 
 async def judge(
-    connection: Client, state: ClusterState, *, checksums: bool, progress: Callable[[str], None] = lambda text: None
+    connection: Connection, state: ClusterState, *, checksums: bool, progress: Callable[[str], None] = lambda text: None
 ) -> CheckReport:
     """Make the report for a cluster state. Only checksums need further requests."""
     masters = tablet_health(SYSTEM_TABLET, state.masters, state.nodes)
@@ -121,11 +121,11 @@ def _problems(table: TableHealth, tablet: TabletHealth, comparison: Comparison) 
     return problems
 
 
-def _masters(state: ClusterState) -> list[NodeHealth]:
+def _masters(state: ClusterState) -> list[NodeCheck]:
     return [_node(state, node_id, "master", state.nodes[node_id].problem) for node_id, _ in state.masters]
 
 
-def _servers(state: ClusterState) -> list[NodeHealth]:
+def _servers(state: ClusterState) -> list[NodeCheck]:
     healths = []
     for line in state.servers:
         health = _node(state, line.node_id, "tserver", server_problem(state, line.node_id))
@@ -134,9 +134,9 @@ def _servers(state: ClusterState) -> list[NodeHealth]:
     return healths
 
 
-def _node(state: ClusterState, node_id: NodeId, role: str, problem: str) -> NodeHealth:
+def _node(state: ClusterState, node_id: NodeId, role: str, problem: str) -> NodeCheck:
     facts = state.nodes[node_id]
-    return NodeHealth(
+    return NodeCheck(
         node_id=node_id,
         address=facts.address,
         role=role,

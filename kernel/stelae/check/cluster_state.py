@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from stelae.check.health import SILENT, Members, NodeFacts
-from stelae.client.catalog import Catalog
-from stelae.client.connection import Client
+from stelae.client.catalog import CatalogClient
+from stelae.client.connection import Connection
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import NoTable
@@ -45,8 +45,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def collect_state(
-    connection: Client,
-    catalog: Catalog,
+    connection: Connection,
+    catalog: CatalogClient,
     *,
     tables: Collection[str] | None = None,
     timeout_s: float = 10.0,
@@ -83,7 +83,7 @@ async def collect_state(
     return ClusterState(masters=masters, nodes=nodes, servers=servers, summaries=summaries, tables=described)
 
 
-async def ask_nodes(connection: Client, members: Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:
+async def ask_nodes(connection: Connection, members: Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:
     """Ask nodes for their state."""
     turns = asyncio.Semaphore(ASKED_MAX)
 
@@ -95,7 +95,7 @@ async def ask_nodes(connection: Client, members: Sequence[tuple[NodeId, str]]) -
     return {facts.node_id: facts for facts in found}
 
 
-async def _ask_node(connection: Client, node_id: NodeId, address: str) -> NodeFacts:
+async def _ask_node(connection: Connection, node_id: NodeId, address: str) -> NodeFacts:
     try:
         if (found := await connection.reach(address, deadline_ms=ASK_MS)) != node_id:
             return NodeFacts(node_id=node_id, address=address, problem=f"node {found} has its address now")
@@ -118,7 +118,7 @@ async def _ask_node(connection: Client, node_id: NodeId, address: str) -> NodeFa
 
 
 async def _ask(
-    connection: Client, node_id: NodeId, kind: str, question: msgspec.Struct, answer: type[_Answer]
+    connection: Connection, node_id: NodeId, kind: str, question: msgspec.Struct, answer: type[_Answer]
 ) -> _Answer | None:
     """Return the answer of a node; ``None`` if it has none, as a node of another release."""
     try:
@@ -129,7 +129,7 @@ async def _ask(
 
 
 async def _describe(
-    catalog: Catalog, summaries: Sequence[TableSummary], names: Collection[str] | None, timeout_s: float
+    catalog: CatalogClient, summaries: Sequence[TableSummary], names: Collection[str] | None, timeout_s: float
 ) -> tuple[TableDescription, ...]:
     turns = asyncio.Semaphore(ASKED_MAX)
 

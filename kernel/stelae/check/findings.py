@@ -11,7 +11,7 @@ from itertools import groupby
 import msgspec
 
 from stelae.check.cluster_state import ClusterState
-from stelae.check.health import NodeFacts, TableHealth, TabletHealth, Verdict
+from stelae.check.health import NodeFacts, TableHealth, TabletHealth, TabletVerdict
 from stelae.check.setting_differences import Severity, differences, versions
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState
 from stelae.protocol.node_messages import NodeInfo, QuarantineInfo
@@ -67,7 +67,7 @@ def _warning(text: str) -> Finding:
 
 
 def _of_masters(masters: TabletHealth) -> Iterator[Finding]:
-    if masters.verdict is not Verdict.HEALTHY:
+    if masters.verdict is not TabletVerdict.HEALTHY:
         yield _error(f"masters: {masters.verdict}: {masters.why}")
 
 
@@ -83,7 +83,7 @@ def _of_servers(state: ClusterState) -> Iterator[Finding]:
 
 def _of_tables(tables: Iterable[TableHealth]) -> Iterator[Finding]:
     for table in tables:
-        bad = [tablet for tablet in table.tablets if tablet.verdict is not Verdict.HEALTHY]
+        bad = [tablet for tablet in table.tablets if tablet.verdict is not TabletVerdict.HEALTHY]
         for what, tablets in groupby(sorted(bad, key=_what), _what):
             ids = [tablet.tablet_id for tablet in tablets]
             which = f"tablet {ids[0]}" if len(ids) == 1 else f"{len(ids)} tablets"

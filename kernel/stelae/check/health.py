@@ -25,7 +25,7 @@ from stelae.spi.ids import NodeId, TabletId
 Members = tuple[tuple[NodeId, str], ...]
 
 
-class Verdict(StrEnum):
+class TabletVerdict(StrEnum):
     """The health of a tablet. The worst value is the last one."""
 
     HEALTHY = "HEALTHY"
@@ -91,7 +91,7 @@ class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The health of one tablet: the verdict, the reason, and its members."""
 
     tablet_id: TabletId
-    verdict: Verdict
+    verdict: TabletVerdict
     why: str
     replicas: tuple[ReplicaHealth, ...]
 
@@ -107,7 +107,7 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def healthy(self) -> bool:
         """Whether no change of the table is under way and all of its tablets are healthy."""
-        return self.state is TableState.RUNNING and all(t.verdict is Verdict.HEALTHY for t in self.tablets)
+        return self.state is TableState.RUNNING and all(t.verdict is TabletVerdict.HEALTHY for t in self.tablets)
 
 
 _RUNS = ("RUNNING", "CONFIGURING")
@@ -138,7 +138,7 @@ def tablet_health(
     replicas = _with_copies([_replica(node, address, tablet_id, nodes.get(node)) for node, address in members])
     verdict, why = _judge(replicas)
     if unfinished:
-        verdict, why = Verdict.UNFINISHED, unfinished
+        verdict, why = TabletVerdict.UNFINISHED, unfinished
     return TabletHealth(tablet_id=tablet_id, verdict=verdict, why=why, replicas=replicas)
 
 
@@ -211,32 +211,32 @@ def _why_missing(tablet_id: TabletId, facts: NodeFacts) -> str:
     return "the server has no such replica"
 
 
-def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
+def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[TabletVerdict, str]:
     running = [replica for replica in replicas if not replica.problem]
     majority = len(replicas) // 2 + 1
     if len(running) < majority:
-        return Verdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
+        return TabletVerdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
     present, running = running, [replica for replica in running if not replica.configuring]
     if len(running) < majority:
-        return Verdict.UNAVAILABLE, _no_leader(present, replicas)
+        return TabletVerdict.UNAVAILABLE, _no_leader(present, replicas)
     newest = max(replica.term for replica in running)
     leaders = [replica for replica in running if replica.role == "LEADER" and replica.term == newest]
     if len(leaders) != 1:
-        return Verdict.UNAVAILABLE, _no_leader(running, replicas)
+        return TabletVerdict.UNAVAILABLE, _no_leader(running, replicas)
     others = [r for r in running if (r.term, r.leader) != (newest, leaders[0].node_id)]
     if others:
         named = ", ".join(replica.address for replica in others)
-        return Verdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
+        return TabletVerdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
     known = {replica.node_id for replica in replicas}
     strange = [replica.address for replica in running if replica.members and set(replica.members) != known]
     if strange:
-        return Verdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
+        return TabletVerdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
     if len(running) < len(replicas) or any(replica.needs_copy for replica in replicas):
-        return Verdict.UNDER_REPLICATED, _missing(present, replicas)
+        return TabletVerdict.UNDER_REPLICATED, _missing(present, replicas)
     unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
     if unheard:
-        return Verdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
-    return Verdict.HEALTHY, ""
+        return TabletVerdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
+    return TabletVerdict.HEALTHY, ""
 
 
 def _no_leader(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealth]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stelae.check.health import ReplicaHealth, TabletHealth
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.protocol.tablet_messages import Checksum
 from stelae.spi.errors import RetryableError, StelaeError
 
@@ -31,7 +31,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     not_compared: tuple[str, ...] = ()  #: Each replica that was not compared, with the reason.
 
 
-async def compare(connection: Client, tablet: TabletHealth) -> Comparison:
+async def compare(connection: Connection, tablet: TabletHealth) -> Comparison:
     """Compare all replicas of a tablet."""
     running = [replica for replica in tablet.replicas if replica.state == "RUNNING"]
     running.sort(key=lambda replica: replica.role != "LEADER")
@@ -48,7 +48,7 @@ async def compare(connection: Client, tablet: TabletHealth) -> Comparison:
 
 
 async def _all_at_one_time(
-    connection: Client, tablet: TabletHealth, replicas: Sequence[ReplicaHealth]
+    connection: Connection, tablet: TabletHealth, replicas: Sequence[ReplicaHealth]
 ) -> dict[str, Checksum | str]:
     """Return the checksums as of the time up to which the first replica that answers has applied entries."""
     answers: dict[str, Checksum | str] = {}
@@ -61,7 +61,7 @@ async def _all_at_one_time(
     return answers
 
 
-async def _ask(connection: Client, tablet: TabletHealth, replica: ReplicaHealth, at: int | None) -> Checksum | str:
+async def _ask(connection: Connection, tablet: TabletHealth, replica: ReplicaHealth, at: int | None) -> Checksum | str:
     """Return the checksum of a replica as of a time, or the reason why it returned none in ``ROUNDS`` requests."""
     problem: StelaeError | None = None
     for _ in range(ROUNDS):

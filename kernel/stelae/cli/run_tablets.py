@@ -12,9 +12,9 @@ from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitt
 from stelae.cli.kit.naming import pick, shorten
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import described
-from stelae.cli.run_table import Cluster
+from stelae.cli.run_table import TableTarget
 from stelae.cli.table_text import partition_text
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.protocol.master_messages import ServerLine, TableDescription, TabletPlace
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
@@ -23,7 +23,7 @@ from stelae.spi.scan import ScanSpec
 LIST = "stelae tablet list"
 
 
-def run_list(cluster: Cluster, table: str, *, as_json: bool) -> int:
+def run_list(cluster: TableTarget, table: str, *, as_json: bool) -> int:
     """List the tablets of all tables, or of one."""
 
     async def run() -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def run_list(cluster: Cluster, table: str, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: Cluster, tablet: str, *, count_rows: bool, as_json: bool) -> int:
+def run_describe(cluster: TableTarget, tablet: str, *, count_rows: bool, as_json: bool) -> int:
     """Describe one tablet with all of its replicas."""
 
     async def run() -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _plain_replica(replica: ReplicaHealth, found: ClusterState, line: ServerLine
     }
 
 
-async def _count(connection: Client, found: dict[str, Any], timeout_s: float) -> int:
+async def _count(connection: Connection, found: dict[str, Any], timeout_s: float) -> int:
     """Count the rows of a tablet, at one time; reads the first key column of every row."""
     members = [(replica["node_id"], replica["address"]) for replica in found["replicas"]]
     opened = await connection.tablet(found["tablet_id"], members=members, timeout_s=timeout_s)

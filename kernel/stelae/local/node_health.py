@@ -13,7 +13,7 @@ from stelae.check.findings import server_problem
 from stelae.check.health import NodeFacts, tablet_health
 from stelae.client import AsyncClient, connect_async
 from stelae.client.catalog import find_catalog
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
 from stelae.protocol.catalog_names import SYSTEM_TABLET
@@ -31,7 +31,7 @@ async def troubles(cluster: ClusterWithMasters) -> dict[str, str]:
     A master is well with its system tablet up. A tablet server is if the masters hear it, at its own address; where no
     master says whom it hears, an answer is enough."""
     try:
-        connection = await Client.connect([node.address for node in cluster.nodes], timeout_s=ASK_S)
+        connection = await Connection.connect([node.address for node in cluster.nodes], timeout_s=ASK_S)
     except StelaeError as error:
         return {node.name: str(error) for node in cluster.nodes}
     async with connection:
@@ -80,7 +80,7 @@ async def _heard(client: AsyncClient, since: float) -> set[str]:
     return {server.node_id for server in servers if server.silent_ms is not None and server.silent_ms < elapsed_ms}
 
 
-async def _lines(connection: Client) -> tuple[ServerLine, ...] | None:
+async def _lines(connection: Connection) -> tuple[ServerLine, ...] | None:
     """Whom the leading master has heard of; ``None``: nobody says."""
     try:
         catalog = await find_catalog(connection, timeout_s=ASK_S)

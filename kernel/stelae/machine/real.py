@@ -76,9 +76,9 @@ class RealMachine:
         self.metrics.gauge("log_fast", 0)
         if not settings.fast:
             return plain
-        from stelae.machine.fast_log.path import FastLog
+        from stelae.machine.fast_log.path import FastLogPath
 
-        return FastLog(plain, self.files.seam if isinstance(self.files, FaultyFiles) else None)
+        return FastLogPath(plain, self.files.seam if isinstance(self.files, FaultyFiles) else None)
 
     def off_loop(self, work: Callable[[], Result]) -> Awaitable[Result]:
         """Run ``work`` on a thread of the loop's own executor."""

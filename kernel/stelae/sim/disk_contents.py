@@ -49,7 +49,7 @@ class Change:
     doomed: bool = False
 
 
-class Contents:
+class FileContents:
     """The inode of a virtual file.
 
     Attributes:
@@ -120,9 +120,9 @@ class Contents:
         _redo_survivors(data, self.changes, rng, survival)
         return bytes(data)
 
-    def copy(self) -> Contents:
+    def copy(self) -> FileContents:
         """An independent copy, un-synced changes included."""
-        twin = Contents(self.number, self.data)
+        twin = FileContents(self.number, self.data)
         if self.changes:
             twin.changes = [replace(change) for change in self.changes]
         twin.linked = self.linked
@@ -180,4 +180,4 @@ def _redo_scattered(data: bytearray, change: Change, rng: random.Random) -> None
         start = stop
 
 
-__all__ = ["SECTOR_BYTES", "Change", "Contents", "Survival"]
+__all__ = ["SECTOR_BYTES", "Change", "FileContents", "Survival"]

@@ -15,7 +15,7 @@ import pytest
 
 from stelae.spi.consensus import MemberType, Outbound, Role
 from stelae.spi.ids import NodeId
-from stelae.testing.conformance.consensus_cluster import Cluster
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.commit_rule import CommitRule
 from stelae_consensus_raft.config import Config
@@ -37,7 +37,7 @@ def run(seed: int, steps: int = 1200) -> Schedule:
     size = (3, 5, 3, 4)[seed % 4]
     learners = [MemberType.NON_VOTER] if seed % 3 == 0 else []
     config = SMALL if seed % 2 else Config()
-    cluster = Cluster(RaftEngine, config, size, member_types=learners, seed=seed)
+    cluster = ConsensusCluster(RaftEngine, config, size, member_types=learners, seed=seed)
     schedule = Schedule(cluster, seed)
     schedule.run(steps)
     return schedule

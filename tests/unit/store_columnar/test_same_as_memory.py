@@ -12,7 +12,7 @@ from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
 from stelae.spi.scan import Compare, In, IsNull, Order, Prefix, ScanSpec
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import Replica, StoreHarness
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore
 from stelae_store_memory import MemoryStore
@@ -139,7 +139,7 @@ class Twins:
             assert copies[0].rows(at) == copies[1].rows(at)
 
 
-def diffed(replica: Replica, after: int, until: int) -> tuple[list[Any], list[Any]]:
+def diffed(replica: HarnessReplica, after: int, until: int) -> tuple[list[Any], list[Any]]:
     """What a diff brings, put together; rows equal at both ends may be left out or not."""
     rows, keys = [], []
     for change in replica.store.diff(after, until, ScanSpec()):

@@ -12,7 +12,15 @@ from stelae.spi.ids import OpId
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.store import ApplyEntry
 from stelae.spi.write import OpKind, RowCode
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, faults_of, insert, upsert
+from stelae.testing.conformance.store_harness import (
+    SCHEMA,
+    HarnessReplica,
+    StoreHarness,
+    delete,
+    faults_of,
+    insert,
+    upsert,
+)
 from stelae.testing.conformance.store_model import Op, Row, StoreModel
 
 HISTORIES = 8
@@ -201,7 +209,7 @@ def _damaged() -> WritePayload:
     return WritePayload(1, clients, runs, (group,))
 
 
-def _of_unknown_version(replica: Replica) -> WritePayload:
+def _of_unknown_version(replica: HarnessReplica) -> WritePayload:
     change = replica.entry(insert((9, "x", 9))).change
     replica.log.pop()
     assert isinstance(change, WritePayload)

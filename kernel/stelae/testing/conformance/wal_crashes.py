@@ -21,7 +21,7 @@ FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN, Survival.
 
 
 @dataclass(slots=True)
-class Life:
+class CrashRun:
     """What a scenario has done so far, for judging what a crash in its next step left.
 
     Attributes:
@@ -35,9 +35,9 @@ class Life:
     optional: set[LogId] = field(default_factory=set)
     collected_upto: int = 0
 
-    def copy(self) -> Life:
+    def copy(self) -> CrashRun:
         """A life that goes on by itself. Models are not changed once they are made."""
-        return Life(dict(self.possible), set(self.optional), self.collected_upto)
+        return CrashRun(dict(self.possible), set(self.optional), self.collected_upto)
 
     def settled(self, log: LogId) -> Model:
         """The model of a log while nothing is under way."""
@@ -45,13 +45,13 @@ class Life:
         return model
 
 
-Step: TypeAlias = Callable[[WalEngine, Life], None]
+Step: TypeAlias = Callable[[WalEngine, CrashRun], None]
 
 
 def create(log: LogId, base: OpId) -> Step:
     """Create a log; a crash may leave it or not."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         life.possible[log] = [Model(base)]
         life.optional.add(log)
         engine.create(log, base)
@@ -64,7 +64,7 @@ def append(**appends: Append) -> Step:
     """Commit one group; ``a`` and ``b`` stand for the two logs of the scenarios."""
     group = {{"a": LOG, "b": OTHER}[name]: given for name, given in appends.items()}
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         before = {log: life.settled(log) for log in group}
         for log, given in group.items():
             life.possible[log] = before[log].possible_after(given)
@@ -79,7 +79,7 @@ def append(**appends: Append) -> Step:
 def unsynced(given: Append, *, kept: bool = False) -> Step:
     """Commit to the first log without sync: from now on a crash may take it back, unless it has to be ``kept``."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         newest = life.possible[LOG][-1]
         life.possible[LOG] = life.possible[LOG] + newest.possible_after(given)
         assert isinstance(engine.commit({LOG: given}, sync=False)[LOG], Durable)
@@ -92,7 +92,7 @@ def unsynced(given: Append, *, kept: bool = False) -> Step:
 def sync(expected: Callable[[], Model]) -> Step:
     """Make everything durable that was committed without sync."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         assert engine.commit({}, sync=True) == {}
         life.possible[LOG] = [expected()]
 
@@ -102,25 +102,25 @@ def sync(expected: Callable[[], Model]) -> Step:
 def collect(upto: int) -> Step:
     """Collect the first log."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         life.collected_upto = upto
         engine.collect(LOG, upto)
 
     return step
 
 
-def cool(engine: WalEngine, life: Life) -> None:
+def cool(engine: WalEngine, life: CrashRun) -> None:
     """Cool the first log."""
     engine.cool(LOG)
 
 
-def close(engine: WalEngine, life: Life) -> None:
+def close(engine: WalEngine, life: CrashRun) -> None:
     """Close the engine cleanly, which syncs all of it; nothing follows."""
     engine.close()
     life.possible[LOG] = life.possible[LOG][-1:]
 
 
-def drop_other(engine: WalEngine, life: Life) -> None:
+def drop_other(engine: WalEngine, life: CrashRun) -> None:
     """Drop the second log; a crash may leave it whole, damaged or gone."""
     life.possible.pop(OTHER, None)
     engine.drop(OTHER)
@@ -166,9 +166,9 @@ class Moment:
     """A moment of a scenario at which power may be lost: the disk, and what the scenario had done by then."""
 
     disk: VirtualDisk
-    life: Life
+    life: CrashRun
 
-    def crashed(self, harness: VirtualHarness, seed: int, survival: Survival) -> tuple[VirtualHarness, Life]:
+    def crashed(self, harness: VirtualHarness, seed: int, survival: Survival) -> tuple[VirtualHarness, CrashRun]:
         """Lose power at this moment; return a harness like ``harness`` on what is left, and a copy of the life."""
         twin = harness.on(self.disk.clone(), seed)
         twin.crash(survival=survival)
@@ -180,7 +180,7 @@ def moments(harness: VirtualHarness, steps: list[Step]) -> list[Moment]:
 
     An engine may not depend on anything but its disk and its calls, so this is what as many runs would leave that end
     after 0, 1, 2... operations."""
-    twin, life = harness.fork(), Life()
+    twin, life = harness.fork(), CrashRun()
     found: list[Moment] = []
 
     def see(_operation: str, _path: str) -> None:
@@ -193,7 +193,7 @@ def moments(harness: VirtualHarness, steps: list[Step]) -> list[Moment]:
     return [*found, Moment(twin.disk.clone(), life.copy())]
 
 
-def check_after_crash(harness: WalHarness, life: Life) -> None:
+def check_after_crash(harness: WalHarness, life: CrashRun) -> None:
     """Open what a crash left, judge it, append, and see that this is what stays."""
     engine = harness.open()
     found = engine.logs()
@@ -281,7 +281,7 @@ class WalCrashes(WalBasics):
             except PowerLost:
                 pass
             twin.crash(survival=Survival.KEPT)
-            life = Life({LOG: [before.append(last)] if whole else before.possible_after(last)})
+            life = CrashRun({LOG: [before.append(last)] if whole else before.possible_after(last)})
             check_after_crash(twin, life)
             length += 1
         assert length > sum(len(e.body) for e in last.entries)
@@ -304,7 +304,7 @@ class WalCrashes(WalBasics):
                 found = intact(engine := twin.open())
                 seen.add(found.last)
                 engine.close()
-                check_after_crash(twin, Life({LOG: before.possible_after(last)}))
+                check_after_crash(twin, CrashRun({LOG: before.possible_after(last)}))
             if always_synced(harness):
                 assert seen == {group[-1].op_id}, "it declares that nothing is taken back"
             else:
@@ -438,7 +438,7 @@ def _crash_recoveries(harness: VirtualHarness) -> None:
 def append_after_unsynced(expected: Model) -> Step:
     """A synced commit makes durable what was committed before it without sync."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         given = Append(entries=entries(expected.last.index + 1, 1, term=4))
         life.possible[LOG] = life.possible[LOG] + expected.possible_after(given)
         assert isinstance(engine.commit({LOG: given}, sync=True)[LOG], Durable)
