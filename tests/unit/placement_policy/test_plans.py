@@ -24,9 +24,9 @@ RACKS = tuple(f"/d/r{rack}/h{rack}-{host}" for rack in range(3) for host in rang
 
 REPLAY = """
 import hashlib, random
-from stelae.cli.policy_world import World
+from stelae.cli.policy_world import PolicyWorld
 from stelae_placement_policy import PlacementPolicy
-world, rng, digest = World(5), random.Random(5), hashlib.sha256()
+world, rng, digest = PolicyWorld(5), random.Random(5), hashlib.sha256()
 world.join(40); world.create(400, 3)
 for happen in (lambda: None, world.grow, lambda: world.join(3)):
     happen()
