@@ -234,7 +234,7 @@ def test_a_server_of_another_cluster_is_not_heard_is_told_so_and_keeps_what_it_h
                 listed = (await client.catalog.list_servers()).servers
                 assert [server.node_id for server in listed] == cluster.servers
                 await until(
-                    lambda: bool(re.search("heartbeat not taken master=127.*this is 'test'.*correct", caplog.text))
+                    lambda: bool(re.search("heartbeat failed master=127.*this is 'test'.*correct", caplog.text))
                 )
             finally:
                 for node in list(stranger.nodes):
@@ -310,7 +310,7 @@ def test_masters_make_their_system_tablets_only_once_all_of_them_agree(tmp_path:
         try:
             for master in three:
                 await cluster.start(master)
-            with pytest.raises(Unavailable, match=r"tablet sys-catalog is not made yet: .*make \[masters\] alike"):
+            with pytest.raises(Unavailable, match=r"tablet sys-catalog is not created yet: .*make \[masters\] alike"):
                 await create_at(cluster, wrong)
             assert not any(node.replicas for node in cluster.nodes.values())
             await cluster.stop(wrong)

@@ -107,13 +107,13 @@ def test_bytes_that_were_damaged_on_the_way_are_an_error_of_the_client(
     tmp_path: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(_: Cluster, tablet: ConnectedTablet) -> None:
-        page_of = scan_pages.PageReader._page_of
+        stored_page = scan_pages.PageReader._stored_page
 
         def damaged(reader: Any, piece: Any) -> Any:
-            page, data, *footer = page_of(reader, piece)
+            page, data, *footer = stored_page(reader, piece)
             return [page, bytes([data[0] ^ 1]) + data[1:], *footer]
 
-        monkeypatch.setattr(scan_pages.PageReader, "_page_of", damaged)
+        monkeypatch.setattr(scan_pages.PageReader, "_stored_page", damaged)
         with pytest.raises(Corrupt, match="checksum"):
             await rows_of(tablet.scan())
 

@@ -58,21 +58,21 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="snapshots: a replica serves a time above what it has applied",
         rule="durability 14",
-        target="stelae.server.tserver.snapshots:settled",
+        target="stelae.server.tserver.scan_time:settled",
         replacement=mutations.settle_any_time,
         invariant="snapshot_repeatability",
     ),
     Mutant(
         name="snapshots: a fresh read gets whatever is applied",
         rule="behaviour C14",
-        target="stelae.server.tserver.snapshots:settled",
+        target="stelae.server.tserver.scan_time:settled",
         replacement=mutations.settle_without_at_least,
         invariant="snapshot_repeatability",
     ),
     Mutant(
         name="snapshots: a leader serves a time by what it knows itself, without a majority",
         rule="durability 14",
-        target="stelae.server.tserver.snapshots:lead_up_to",
+        target="stelae.server.tserver.scan_time:confirm_as_leader",
         replacement=mutations.lead_without_a_majority,
         invariant="snapshot_repeatability",
         seed=10,
@@ -80,7 +80,7 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="snapshots: a leader does not wait for the last entry of its log",
         rule="durability 14",
-        target="stelae.server.tserver.snapshots:lead_up_to",
+        target="stelae.server.tserver.scan_time:confirm_as_leader",
         replacement=mutations.lead_without_waiting,
         invariant="snapshot_repeatability",
         seed=19,
@@ -88,7 +88,7 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="snapshots: a leader serves a time above its clock",
         rule="durability 14",
-        target="stelae.server.tserver.snapshots:lead_up_to",
+        target="stelae.server.tserver.scan_time:confirm_as_leader",
         replacement=mutations.lead_into_the_future,
         invariant="snapshot_repeatability",
     ),

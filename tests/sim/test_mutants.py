@@ -48,7 +48,7 @@ def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach
     assert sum(mutant.target.startswith(drivers) for mutant in MUTANTS) >= 4
     assert sum(mutant.target.startswith(stores) for mutant in MUTANTS) >= 8
     assert sum(mutant.target.startswith("stelae.client") for mutant in CLIENT_MUTANTS) >= 6
-    assert sum(mutant.target.startswith("stelae.server.tserver.snapshots") for mutant in CLIENT_MUTANTS) >= 4
+    assert sum(mutant.target.startswith("stelae.server.tserver.scan_time") for mutant in CLIENT_MUTANTS) >= 4
     broken = [mutant.rule.replace(",", " ") for mutant in MUTANTS]
     rules = {number for text in broken if "durability" in text for number in text.split()}
     assert {"1", "3", "4", "5", "6", "9", "11", "14", "16", "24", "32"} <= rules

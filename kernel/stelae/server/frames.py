@@ -1,4 +1,4 @@
-"""The body of a request that has exactly one frame, as nearly all of them have."""
+"""Reads the body of a request that has exactly one frame, as nearly all requests have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from stelae.wire.requests import Request
 
 
 def only_frame(request: Request) -> memoryview:
-    """Return the one frame of a request's body; ``CallerError``: it has none, or several."""
+    """Return the only frame of a request's body.
+
+    Raises:
+        CallerError: the body has no frame, or more than one.
+    """
     if len(request.body) != 1:
-        raise CallerError(f"{request.kind} has one body frame, not {len(request.body)}")
+        raise CallerError(f"{request.kind} needs exactly one body frame, not {len(request.body)}")
     return memoryview(request.body[0])

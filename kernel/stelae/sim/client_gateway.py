@@ -1,7 +1,7 @@
 """How clients reach replicas with requests of production's codecs: over the network, so an answer may never come.
 
 Behind the codecs is the server's own code: the write path of the replica, ``Replica.change_schema``, and
-``stelae.server.tserver.snapshots`` for the time of a scan. A request to a node that does not run is lost. Errors cross
+``stelae.server.tserver.scan_time`` for the time of a scan. A request to a node that does not run is lost. Errors cross
 the network as the fields that the messenger sends."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stelae.host.hybrid_clock import ClockSettings, HybridClock
 from stelae.host.replica import Replica
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import ScanRequest
-from stelae.server.tserver.snapshots import choose_time
+from stelae.server.tserver.scan_time import choose_time
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import Facts
 from stelae.sim.invariants import Scanned

@@ -21,7 +21,7 @@ from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.tablet_recovery import recover
-from stelae.server.bounds import batcher_of
+from stelae.server.partition_bounds import batcher_of
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk

@@ -2,7 +2,7 @@
 
 It asks for a time that it was told before, for one about now, for one just above an acknowledged write, for anything
 at or above what its writer was told, and for the present. Which replica may serve each of these, and when, is decided
-by ``stelae.server.tserver.snapshots``; that what is served is right is judged by the invariants."""
+by ``stelae.server.tserver.scan_time``; that what is served is right is judged by the invariants."""
 
 from __future__ import annotations
 

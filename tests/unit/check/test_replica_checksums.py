@@ -69,7 +69,7 @@ def test_rows_that_differ_are_told_with_the_checksum_of_each() -> None:
 
 def test_a_replica_that_gives_no_checksum_is_not_compared_and_never_said_to_differ() -> None:
     """A replica that had restarted did not know the time of its rows, and the report said "rows differ"."""
-    late = Unavailable("the replica has applied entries up to 1.3 only; ask again")
+    late = Unavailable("the replica has applied entries only up to 1.3; try again")
     assert compared(Replicas(a="1-1", b="1-1", c=late)) == Comparison(not_compared=(f"c:1: {late}",))
     too_old = TooOld(800)
     assert compared(Replicas(a=too_old, b="1-1", c="1-1")) == Comparison(not_compared=(f"a:1: {too_old}",))

@@ -22,7 +22,7 @@ from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.batcher import Batcher, Outside
 from stelae.rows.operations import Operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.server.bounds import bounds_of, kept
+from stelae.server.partition_bounds import check_of, stored_bounds
 from stelae.server.tserver.diff_pages import DiffReader
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
@@ -164,8 +164,8 @@ SCHEMA = schema_from_plain(
 def tablets_of(name: str, schema: Schema, scheme: PartitionSchema, clock: Clock) -> list[MemoryTablet]:
     """The tablets of a table, each with its bounds."""
     partitions = Partitioning(schema, scheme).partitions
-    all_kept = [kept(schema, one, scheme_of(scheme, one)) for one in partitions]
-    return [MemoryTablet(f"{name}-{n}", schema, clock, bounds_of(one)) for n, one in enumerate(all_kept)]
+    stored = [stored_bounds(schema, one, scheme_of(scheme, one)) for one in partitions]
+    return [MemoryTablet(f"{name}-{n}", schema, clock, check_of(one)) for n, one in enumerate(stored)]
 
 
 class MemoryTable:

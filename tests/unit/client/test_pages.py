@@ -13,8 +13,8 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest
 from stelae.rows.building import build_batch
 from stelae.server.tserver import scan_pages
-from stelae.server.tserver.load import LoadMeter
-from stelae.server.tserver.service import TabletService
+from stelae.server.tserver.load_meter import LoadMeter
+from stelae.server.tserver.tablet_service import TabletService
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
@@ -160,8 +160,8 @@ def test_a_page_ends_without_rows_only_where_its_token_leads_on(moves: bool) -> 
 @pytest.mark.parametrize(
     ("kind", "fields", "spec", "problem"),
     [
-        ("tablet.scan", {"since": 1}, ScanSpec(), "since goes with tablet.diff"),
-        ("tablet.diff", {}, ScanSpec(), "since goes with tablet.diff, which needs it"),
+        ("tablet.scan", {"since": 1}, ScanSpec(), "tablet.diff needs since, and no other request may have it"),
+        ("tablet.diff", {}, ScanSpec(), "tablet.diff needs since"),
         ("tablet.diff", {"since": -1}, ScanSpec(), "since is -1; hybrid timestamps are from 0"),
         ("tablet.diff", {"since": 1 << 63}, ScanSpec(), "hybrid timestamps are from 0"),
         ("tablet.diff", {"since": 1}, ScanSpec(order=Order.KEY_DESCENDING), "in ascending order"),

@@ -13,8 +13,8 @@ from stelae.host.hybrid_clock import timestamp
 from stelae.lifecycle.quarantine import DeletionRecord, Quarantined, QuarantineSettings
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.node_messages import QuarantineInfo, QuarantineRequest
-from stelae.server.tserver import quarantine
-from stelae.server.tserver.quarantine import QuarantineKeeper
+from stelae.server.tserver import quarantine_keeper
+from stelae.server.tserver.quarantine_keeper import QuarantineKeeper
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import TabletId
 
@@ -29,7 +29,7 @@ class World:
         self.free_bytes = 1 << 40
         self.purged: list[str] = []
         self.refuses: set[str] = set()
-        monkeypatch.setattr(quarantine, "listed", lambda files, layout: list(self.found))
+        monkeypatch.setattr(quarantine_keeper, "listed", lambda files, layout: list(self.found))
         self.turns = MagicMock()
         self.turns.now_us.return_value = 0
         files = SimpleNamespace(space_left=lambda path: self.free_bytes)

@@ -14,7 +14,8 @@ from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage, ScanRequest
 from stelae.server.tserver import scan_pages
 from stelae.server.tserver.diff_pages import reader_of
-from stelae.server.tserver.scan_pages import PageReader, Pages
+from stelae.server.tserver.open_scans import OpenScans
+from stelae.server.tserver.scan_pages import PageReader
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -174,7 +175,7 @@ def test_one_cursor_serves_all_pages_whatever_they_hold(monkeypatch: pytest.Monk
     monkeypatch.setattr(replica.store, "scan", counted)
     pool = SimpleNamespace(run=lambda _key, work, done: done(work()))
     turns = SimpleNamespace(now_us=lambda: 0, call_at=lambda _when, _call: SimpleNamespace(cancel=lambda: None))
-    served = Pages(SimpleNamespace(scans=pool, turns=turns), reader_of)  # type: ignore[arg-type]
+    served = OpenScans(SimpleNamespace(scans=pool, turns=turns), reader_of)  # type: ignore[arg-type]
     reading, more = Reading(), True
     while more:
         asked = ScanRequest(TabletId("t"), reading.spec, AT, 10, file=reading.client.file)

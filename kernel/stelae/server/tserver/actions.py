@@ -1,7 +1,8 @@
-"""What masters ask of a tablet server: judged against its fence as the replica is now, and then done.
+"""Carries out the actions that masters send to a tablet server.
 
-Between the judgement and the beginning of the effect nothing else runs on the event loop, and an effect that takes
-longer holds the tablet against others (``TabletManager``): that is the tablet's lock."""
+An action carries a fence: a condition on the replica. The server checks the fence against the replica's present state,
+and has an effect only if the fence holds. Nothing else runs on the event loop between the check and the beginning of
+the effect. An effect that takes longer keeps the tablet locked (``TabletManager``)."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ from stelae.protocol.actions import (
 )
 from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import ReportedDataState
-from stelae.server.bounds import kept
 from stelae.server.frames import only_frame
-from stelae.server.tserver.service import not_of_masters
+from stelae.server.partition_bounds import stored_bounds
+from stelae.server.tserver.tablet_service import refuse_system_tablet
 from stelae.spi.consensus import Member, Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
 from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
@@ -41,11 +42,16 @@ Done = Callable[[StelaeError | None], None]
 
 
 class FenceRefused(CallerError, code="FENCE_REFUSED"):
-    """The replica is not as the sender of the action believed; nothing was done."""
+    """The fence of an action did not hold: the replica is not in the state that the sender expected. Nothing was
+    done."""
 
 
 class ActionService:
-    """Carries out actions on the replicas of one node. Made by ``ReplicaLifecycle``, whose manager it shares."""
+    """Carries out actions on the replicas of one node.
+
+    Args:
+        manager: creates and deletes replicas; ``ReplicaLifecycle`` shares its own.
+    """
 
     def __init__(self, node: Node, manager: TabletManager) -> None:
         self._node = node
@@ -70,7 +76,9 @@ class ActionService:
         self.act(action, done)
 
     def act(self, action: ServerAction, done: Done) -> None:
-        """Judge an action, and do it if its fence holds."""
+        """Check the fence of an action, and carry the action out if the fence holds.
+
+        ``done`` gets ``None`` once the effect is complete, or was complete before. Otherwise it gets the error."""
         judgement = judge(action, self.local(action.tablet_id))
         if judgement.verdict is FenceVerdict.DONE:
             done(None)
@@ -80,7 +88,9 @@ class ActionService:
             self._effect(action, judgement.reason, done)
 
     def local(self, tablet_id: TabletId) -> LocalReplica | None:
-        """The replica as fences see it. What is known of one that is not up stands in its files: its manager looks."""
+        """Return the state of a replica that fences are checked against; ``None``: the node runs no such replica.
+
+        A tombstone counts as no replica here: its state is in its files, which the manager reads."""
         replica = self._node.replicas.get(tablet_id)
         if replica is not None:
             status = replica.core.status()
@@ -93,7 +103,8 @@ class ActionService:
                 change_pending=status.config.op_id != status.committed_config.op_id,
             )
         if tablet_id in self._node.failed_tablets:
-            # Its table is gone, or nobody can say whether it may go: which configs it knows is not known.
+            # The replica did not start, so its configs are unknown. The newest possible op id makes every fence on a
+            # config refuse; only a fence that needs no config, as when the table was dropped, can hold.
             return LocalReplica(
                 data_state=ReportedDataState.FAILED,
                 committed_config=ZERO,
@@ -116,7 +127,7 @@ class ActionService:
             case TransferLeadership():
                 self._replica(action).transfer(action.to, done)
             case ChangeConfig():
-                done(Unsupported("this release cannot change the members of a tablet yet"))
+                done(Unsupported("this release cannot change the members of a tablet"))
             case _:
                 assert_never(action)
 
@@ -125,19 +136,27 @@ class ActionService:
 
 
 def _check(action: ServerAction) -> None:
-    """Refuse what no master asks for, before anything is looked up or made: ``CallerError``."""
+    """Refuse an action that no master sends, before anything is looked up or created.
+
+    Raises:
+        CallerError: the action names the system tablet, or creates a replica with impossible members.
+    """
     tablet_id(action.tablet_id)
-    not_of_masters(action.tablet_id)
+    refuse_system_tablet(action.tablet_id)
     if isinstance(action, CreateReplica):
         names = [member.node_id for member in action.config.members]
         if action.node_id not in names or len(set(names)) != len(names):
-            raise CallerError(f"node {action.node_id} is to make a replica and is not once among the members {names}")
+            fact = f"the members of a new replica must include its node {action.node_id} and list each node once"
+            raise CallerError(f"{fact}, not {names}")
         if len(names) % 2 == 0:
             raise CallerError(f"a tablet has an odd number of members, not {len(names)}")
 
 
 def _settings(action: CreateReplica) -> TabletSettings:
-    """The tablet that is to be. All members agree, without a word, on who leads first; tablets spread over them."""
+    """Return the settings of the tablet to create.
+
+    The first of ``members`` is the first leader. A hash of the tablet's id chooses it, so all members agree without
+    a message, and the leaders of many tablets spread over the nodes."""
     members: tuple[Member, ...] = action.config.members
     first = mmh3.hash(action.tablet_id, signed=False) % len(members)
     schema = Schema.from_bytes(action.schema)
@@ -146,7 +165,7 @@ def _settings(action: CreateReplica) -> TabletSettings:
         schema=schema,
         members=members[first:] + members[:first],
         table_name=action.table_id,
-        partition=kept(schema, action.partition, action.scheme),
+        partition=stored_bounds(schema, action.partition, action.scheme),
     )
 
 

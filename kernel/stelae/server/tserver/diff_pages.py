@@ -1,7 +1,7 @@
-"""Pages of diffs: what changed between two times, read like a scan.
+"""Reads the pages of diffs: the rows that changed between two times.
 
-A page ends at a key, behind which any replica goes on. One without rows is not the end: nothing changed among the keys
-that were looked at."""
+A page ends at a key, and any replica can continue behind that key. A page without rows is not the end of the diff: it
+says that no row changed among the keys that were read."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from stelae.spi.store import Changes, TabletStore
 
 
 def reader_of(store: TabletStore, asked: ScanRequest, at: int) -> PageSource:
-    """Return what reads the pages that a request is the first of."""
+    """Return the reader of a scan's or a diff's pages, beginning with the page that ``asked`` asks for."""
     if asked.since is None:
         return PageReader(store, asked.spec, at, asked.rows_max, asked.file)
     return DiffReader(store, asked.spec, asked.since, at, asked.rows_max)
 
 
 class DiffReader:
-    """One diff of one store, page by page. Used by one thread at a time.
+    """Reads one diff of one store, page by page. Used by one thread at a time.
 
     Args:
-        store: what is read.
-        spec: columns, range of keys and limit, and where to begin.
-        since: hybrid timestamp; what entries above it have changed is told,
-        at: up to this one.
-        rows_max: most rows on a page.
+        store: the store to read.
+        spec: columns, range of keys and limit, and the key behind which to begin.
+        since: hybrid timestamp, exclusive. The diff shows what entries above it changed.
+        at: hybrid timestamp, inclusive. The diff shows what entries up to it changed.
+        rows_max: the most rows of a page.
     """
 
     def __init__(self, store: TabletStore, spec: ScanSpec, since: int, at: int, rows_max: int) -> None:
         self.spec = spec
-        """What the request for the next page says."""
+        """The spec of the request for the next page."""
         self.file: bytes | None = None
-        """Rows come as Arrow."""
+        """Always ``None``: the rows of a diff are never sent as they are stored."""
         self.more = True
         """Whether a page may follow."""
         self._store = store
@@ -62,27 +62,27 @@ class DiffReader:
         self._at = at
         self._rows_wanted = rows_max
         self._rows_max = min(rows_max, FIRST_PAGE_ROWS_MAX)
-        self._pieces: Iterator[Changes] | None = None
-        self._waiting: list[RowBatch] = []
+        self._changes: Iterator[Changes] | None = None
+        self._unsent: list[RowBatch] = []
         self._through: bytes | None = None
         self._ended = False
 
     @cached_property
     def _layout(self) -> Layout:
-        """Found when it is needed: what a request asks for in vain is told by ``next``, and nowhere else."""
+        """The columns of the answer. Computed on first use, so that ``next`` raises what is wrong with them."""
         return changes_layout(self._schema, self._columns)
 
     def serves(self, store: TabletStore) -> bool:
-        """Whether a diff of ``store`` that begins now would show the same."""
+        """Return whether a new diff of ``store`` would show the same rows as this reader."""
         return store is self._store and store.schema.version == self._schema.version
 
     def next(self) -> Frames:
-        """Read the next page and encode it: its ``ScanPage``, and its rows if it has any.
+        """Read the next page and return its frames: the encoded ``ScanPage``, and the rows if there are any.
 
         Raises:
             TooOld, SchemaMismatch: see ``TabletStore.diff``.
-            CallerError: the limit is below 0.
-            Corrupt: what is stored is damaged.
+            CallerError: the limit is negative.
+            Corrupt: stored data is damaged.
         """
         limit = self.spec.limit
         if limit is not None and limit < 0:
@@ -92,7 +92,7 @@ class DiffReader:
             self._fill()
             rows = self._take()
         after = self._through
-        if self._waiting and rows is not None:
+        if self._unsent and rows is not None:
             after = encode_keys(self._schema, rows.slice(len(rows) - 1))[0]
         found = 0 if rows is None else len(rows)
         limit = None if self.spec.limit is None else self.spec.limit - found
@@ -105,42 +105,43 @@ class DiffReader:
         return [page] if rows is None else [page, encoded_rows(rows)]
 
     def close(self) -> None:
-        """Let go of what the diff pins. Closing twice is harmless."""
-        pieces, self._pieces, self._ended, self._waiting = self._pieces, None, True, []
-        close = getattr(pieces, "close", None)  # As generators have it.
+        """Release the snapshot of the store. A second call has no effect."""
+        changes, self._changes, self._ended, self._unsent = self._changes, None, True, []
+        close = getattr(changes, "close", None)  # Generators have it; a plain iterator holds nothing.
         if close is not None:
             close()
 
     def _fill(self) -> None:
-        """Look at pieces until a page is full, or long enough."""
-        if self._pieces is None and not self._ended:
+        """Read changes until there are enough rows for a page, or ``EMPTY_BATCHES_MAX`` times."""
+        if self._changes is None and not self._ended:
             spec = msgspec.structs.replace(self.spec, columns=self._layout.ids[:-1])
-            self._pieces = self._store.diff(self._since, self._at, spec)
-        looked = 0
-        while self._pieces is not None and not self._ended and looked < EMPTY_BATCHES_MAX:
-            if sum(map(len, self._waiting)) >= self._rows_max or self._waiting_bytes() >= PAGE_BYTES_MAX:
+            self._changes = self._store.diff(self._since, self._at, spec)
+        reads = 0
+        while self._changes is not None and not self._ended and reads < EMPTY_BATCHES_MAX:
+            if sum(map(len, self._unsent)) >= self._rows_max or self._unsent_bytes() >= PAGE_BYTES_MAX:
                 break
-            looked += 1
-            piece = next(self._pieces, None)
-            self._through = None if piece is None else piece.through
+            reads += 1
+            changes = next(self._changes, None)
+            self._through = None if changes is None else changes.through
             self._ended = self._through is None
-            if piece is not None and len(piece.changed) + len(piece.deleted):
-                self._waiting.append(changes_batch(self._schema, self._layout, piece))
+            if changes is not None and len(changes.changed) + len(changes.deleted):
+                self._unsent.append(changes_batch(self._schema, self._layout, changes))
 
-    def _waiting_bytes(self) -> int:
-        return sum(rows.nbytes for rows in self._waiting)
+    def _unsent_bytes(self) -> int:
+        return sum(rows.nbytes for rows in self._unsent)
 
     def _take(self) -> RowBatch | None:
-        """The rows of a page, of those that wait; by their average size, they are not too large for one."""
+        """Return the rows of the next page. Their number follows from the average size of the unsent rows, so that the
+        page stays near ``PAGE_BYTES_MAX``."""
         import pyarrow as pa
 
-        if not self._waiting:
+        if not self._unsent:
             return None
-        rows = self._waiting[0]
-        if len(self._waiting) > 1:
-            rows = RowBatch(self._layout, pa.concat_batches([rows.arrow for rows in self._waiting]))
+        rows = self._unsent[0]
+        if len(self._unsent) > 1:
+            rows = RowBatch(self._layout, pa.concat_batches([rows.arrow for rows in self._unsent]))
         limit = len(rows) if self.spec.limit is None else self.spec.limit
         count = min(len(rows), self._rows_max, limit)
         count = max(1, min(count, len(rows) * PAGE_BYTES_MAX // max(1, rows.nbytes)))
-        self._waiting = [rows.slice(count)] if count < len(rows) else []
+        self._unsent = [rows.slice(count)] if count < len(rows) else []
         return rows.slice(0, count)

@@ -1,4 +1,4 @@
-"""Drives the reports of a tablet server: heartbeats to every master, and at once what has changed."""
+"""Sends the heartbeats of a tablet server to every master: at an interval, and at once when a replica has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
-from stelae.server.tserver.load import LoadMeter
+from stelae.server.tserver.load_meter import LoadMeter
 from stelae.server.tserver.master_list import MasterList
 from stelae.server.tserver.node_info import NodeInfoService
 from stelae.server.tserver.replica_changes import ReplicaChanges
@@ -25,46 +25,49 @@ from stelae.spi.ids import NodeId
 log = logging.getLogger(__name__)
 
 INTERVAL_US = 500_000
-"""How often a server reports though nothing has changed."""
+"""Longest time between two heartbeats to a master, when no replica has changed."""
 
 LOOK_US = 50_000
-"""How often it looks whether something has."""
+"""How often the server checks whether a replica has changed."""
 
 CALL_MS = 2_000
-"""Deadline of one heartbeat. The next one does not wait for it."""
-
+"""Deadline of one heartbeat. The next heartbeat does not wait for the answer."""
 
 _NUMBERS = re.compile(r"\d+")
 
 _OTHER_CLUSTER = re.compile(r"of cluster '.*'; this is '")
-"""What ``WrongCluster`` says: it comes as the reason why there is no connection."""
+"""Matches the text of ``WrongCluster``, which arrives as the reason why there is no connection."""
 
 WRONG_CLUSTER_STEP = "; correct [cluster] id, or the addresses in [masters], of this node's file"
-"""What there is to do for a server that masters of another cluster refuse."""
+"""The next step for a server that is refused by masters of another cluster."""
 
 
-class MasterReports:
-    """Heartbeats of one node to its masters, if it has any, and answers about itself to whoever asks.
+class HeartbeatSender:
+    """Sends the heartbeats of one node to its masters, if it has any, and serves requests for the node's own state.
 
-    A ``Service`` (``stelae.spi.hooks``)."""
+    A ``Service`` (``stelae.spi.hooks``).
+
+    Args:
+        load: the meter whose reading the heartbeats carry.
+    """
 
     def __init__(self, node: Node, load: LoadMeter) -> None:
         self._node = node
         self._load = load
         self._timer: Timer | None = None
         self._due_us = 0
-        self._unheard: dict[NodeId, str] = {}
+        self._failures: dict[NodeId, str] = {}  #: Masters whose last heartbeat failed, with the reason in the log.
         self._settings = node.config.extra.get("tserver") or TabletServerSettings()
         self._list = MasterList(node)
-        self._watch = ReplicaStats(node)
-        self._changes = ReplicaChanges(node, self._watch)
-        self._about = NodeInfoService(node, self._watch, self._settings.location)
+        self._stats = ReplicaStats(node)
+        self._changes = ReplicaChanges(node, self._stats)
+        self._node_info = NodeInfoService(node, self._stats, self._settings.location)
 
     def start(self) -> None:
-        """Begin to report; masters are peers from here on."""
+        """Start the heartbeats, and add the masters to the node's peers."""
         node = self._node
-        self._watch.start()
-        self._about.start()
+        self._stats.start()
+        self._node_info.start()
         masters = node.config.masters
         if not masters:
             return
@@ -75,8 +78,8 @@ class MasterReports:
         self._wait()
 
     def stop(self) -> None:
-        """Report no more: masters notice the silence."""
-        self._watch.stop()
+        """Stop the heartbeats. Masters notice that they are missing."""
+        self._stats.stop()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -113,24 +116,24 @@ class MasterReports:
         if answer.cancelled() or (failure := answer.exception()) is not None:
             self._node.metrics.count("heartbeats_failed")
             if not answer.cancelled():
-                self._not_heard(master, failure)
+                self._log_failure(master, failure)
             return
-        self._unheard.pop(master, None)
+        self._failures.pop(master, None)
         self._list.heard(master)
         try:
             reply = decode(answer.result().body[0], HeartbeatReply)
         except (StelaeError, IndexError) as error:
             self._node.metrics.count("heartbeats_failed")
-            log.warning("heartbeat answered wrongly master=%s: %s", master, error)
+            log.warning("heartbeat reply is not readable master=%s: %s", master, error)
             return
         if self._reporter.replied(master, reply):
             self._due_us = 0
 
-    def _not_heard(self, master: NodeId, failure: BaseException | None) -> None:
-        """Say why a master takes no reports: once, until it does or the reason is another."""
-        reason = _NUMBERS.sub("#", str(failure))  # How far a clock is ahead, say, is another number each time.
-        if self._unheard.get(master) != reason:
-            self._unheard[master] = reason
+    def _log_failure(self, master: NodeId, failure: BaseException | None) -> None:
+        """Log why a heartbeat failed. The same reason is logged once until a heartbeat succeeds."""
+        reason = _NUMBERS.sub("#", str(failure))  # A number may differ each time, as the milliseconds of a clock error.
+        if self._failures.get(master) != reason:
+            self._failures[master] = reason
             where = next((one.address for one in self._node.config.masters if one.node_id == master), master)
             step = WRONG_CLUSTER_STEP if _OTHER_CLUSTER.search(str(failure)) else ""
-            log.warning("heartbeat not taken master=%s: %s%s", where, failure, step)
+            log.warning("heartbeat failed master=%s: %s%s", where, failure, step)

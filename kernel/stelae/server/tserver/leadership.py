@@ -1,4 +1,4 @@
-"""Leadership handed over: at the request of whoever balances it, and before a node stops."""
+"""Transfers the leadership of tablets to other nodes: on request, and before a node stops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stelae.host.node import Node
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
 from stelae.server.frames import only_frame
-from stelae.server.tserver.service import replica_of
+from stelae.server.tserver.tablet_service import replica_of
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import node_id
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class LeadershipService:
-    """Serves transfers for the replicas of one node. A ``Service`` (``stelae.spi.hooks``)."""
+    """Serves requests to transfer the leadership of a node's replicas. A ``Service`` (``stelae.spi.hooks``)."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -29,7 +29,7 @@ class LeadershipService:
         self._node.messenger.serve(TRANSFER_LEADERSHIP, self._transfer)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the service holds no resources."""
 
     def _transfer(self, request: Request) -> None:
         asked = decode(only_frame(request), TransferRequest)
@@ -45,9 +45,10 @@ class LeadershipService:
 
 
 async def hand_over(node: Node) -> None:
-    """Give every leadership of a node to the best other voter, before the node stops.
+    """Transfer every leadership of a node to the best other voter. Called before the node stops.
 
-    Takes an election timeout at most; whoever finds no successor loses its leadership at the stop as ever."""
+    This takes at most one election timeout. If no voter can take over, the node still leads when it stops, and the
+    followers elect a leader after their timeout."""
     loop = asyncio.get_running_loop()
     waits = []
     for tablet_id, replica in node.replicas.items():
@@ -57,4 +58,7 @@ async def hand_over(node: Node) -> None:
             waits.append((tablet_id, ended))
     for tablet_id, ended in waits:
         error = await ended
-        log.info("leadership handed over tablet=%s %s", tablet_id, f"not: {error}" if error is not None else "")
+        if error is None:
+            log.info("leadership transferred tablet=%s", tablet_id)
+        else:
+            log.info("leadership not transferred tablet=%s reason=%s", tablet_id, error)

@@ -1,12 +1,13 @@
-"""When the replicas of a node are flushed and compacted, and up to when their past can be read.
+"""Flushes, collects and compacts the replicas of a node by time.
 
-How is the business of ``stelae.host.flush_and_collect``, which also flushes a replica once it holds enough. Here is
-what needs a clock and a view of all replicas. Once in ``TICK_US`` every replica is looked at:
+``stelae.host.flush_and_collect`` has the steps themselves, and flushes a replica when its memory is full. This module
+does what needs a clock and a view of all replicas. Every ``TICK_US`` it does three things for each replica:
 
-- One whose rows have waited for a flush for ``flush_interval_ms`` is flushed, so that little has to be replayed.
-- Its log is collected as far as its slowest peer has come since the last flush.
-- Its history floor follows the clock at a distance of ``history_retention_s``; versions below it are let go by
-  compaction. It never passes what the replica has applied, the time at which its present can be read (rule 32)."""
+- It flushes a replica whose rows have waited for ``flush_interval_ms``, so that a restart replays a short log.
+- It collects the log again, because the slowest peer may have caught up since the last flush.
+- It raises the history floor to ``history_retention_s`` before now, and compaction removes the row versions below the
+  floor. The floor never rises above the timestamp that the replica has applied, because reads of the replica's present
+  happen at that timestamp (``durability.md`` rule 32)."""
 
 from __future__ import annotations
 
@@ -21,36 +22,36 @@ from stelae.server.tserver.memory_limit import WORKING
 from stelae.spi.ids import TabletId
 
 TICK_US = 1_000_000
-"""How often replicas are looked at."""
+"""How often replicas are checked."""
 
 FLOOR_STEPS = 64
-"""The floor follows in so many steps per retention: each may make a compaction worth while."""
+"""The floor rises in this many steps per retention time. Each step may start a compaction, so steps are not small."""
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What is remembered of one replica."""
+class _ReplicaMarks:
+    """What the last ticks found out about one replica."""
 
-    dirty_since_us: int | None = None  #: Monotonic time since which rows wait for a flush.
-    floor: int = 0
+    dirty_since_us: int | None = None  #: Monotonic time since which rows wait for a flush; ``None``: none wait.
+    floor: int = 0  #: History floor of the last compaction, as a hybrid timestamp.
 
 
 class Maintenance:
-    """Keeps the stores of a node's replicas in shape. A ``Service`` (``stelae.spi.hooks``)."""
+    """Runs the maintenance of a node's replicas. A ``Service`` (``stelae.spi.hooks``)."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._settings: MaintenanceSettings = node.config.maintenance
         self._retention = self._settings.history_retention_s * 1_000_000 << LOGICAL_BITS
-        self._seen: dict[TabletId, _Seen] = {}
+        self._marks: dict[TabletId, _ReplicaMarks] = {}
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the timer."""
         self._wait()
 
     def stop(self) -> None:
-        """Look no more; what is under way ends."""
+        """Stop the timer. A flush or compaction that is under way runs to its end."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -63,18 +64,18 @@ class Maintenance:
         now_us, present = self._node.turns.now_us(), self._node.time.last
         for tablet_id, replica in self._node.replicas.items():
             if replica.state in WORKING:
-                self._look(replica, self._seen.setdefault(tablet_id, _Seen()), now_us, present)
+                self._maintain(replica, self._marks.setdefault(tablet_id, _ReplicaMarks()), now_us, present)
 
-    def _look(self, replica: Replica, seen: _Seen, now_us: int, present: int) -> None:
-        """Do what one replica needs by itself."""
+    def _maintain(self, replica: Replica, marks: _ReplicaMarks, now_us: int, present: int) -> None:
+        """Collect, compact and flush one replica where its time has come. ``present``: hybrid timestamp of now."""
         flusher = replica.flusher
         flusher.collect()
         floor = min(present - self._retention, replica.applier.timestamp)
-        if floor - seen.floor > self._retention // FLOOR_STEPS and flusher.compact(floor):
-            seen.floor = floor
+        if floor - marks.floor > self._retention // FLOOR_STEPS and flusher.compact(floor):
+            marks.floor = floor
         if not replica.applier.store.memory_bytes():
-            seen.dirty_since_us = None
-        elif seen.dirty_since_us is None:
-            seen.dirty_since_us = now_us
-        elif now_us - seen.dirty_since_us >= self._settings.flush_interval_ms * 1000 and flusher.flush():
-            seen.dirty_since_us = None
+            marks.dirty_since_us = None
+        elif marks.dirty_since_us is None:
+            marks.dirty_since_us = now_us
+        elif now_us - marks.dirty_since_us >= self._settings.flush_interval_ms * 1000 and flusher.flush():
+            marks.dirty_since_us = None

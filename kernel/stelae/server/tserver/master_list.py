@@ -1,8 +1,9 @@
-"""Compares a tablet server's list of masters with that of the masters, once with each of them after a start.
+"""Compares a tablet server's list of masters with the masters' own, once with each master after a start.
 
-Only a master whose cluster is on record counts: when a cluster begins, all of its masters have compared their lists. A
-server whose list differs ends with both sides: one that does not know every master reports to nobody while another one
-leads. Whoever answers first after the start decides; a running server is not ended by what it hears later."""
+The comparison needs a master that has recorded its cluster, because the masters of a new cluster first compare their
+own lists. A server whose list differs stops with an error that shows both lists: if it lacked a master, it would
+report to no leader whenever that master leads. Only the first master that answers after the start can stop the server.
+A difference that is found later is logged."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ from stelae.spi.ids import NodeId
 log = logging.getLogger(__name__)
 
 CALL_MS = 2_000
+"""Deadline of the request for a master's list."""
 
 
 class MasterList:
-    """The list of one tablet server, on its event loop."""
+    """Compares the list of one tablet server. Used on the node's event loop."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -32,7 +34,7 @@ class MasterList:
         self._agreed = False
 
     def heard(self, master: NodeId) -> None:
-        """A master has answered: ask it for its list, unless it is asked or was compared."""
+        """Ask a master for its list after it has answered a heartbeat, unless that is done or under way."""
         if master not in self._asked:
             self._asked.add(master)
             call = self._node.messenger.call(master, FOUNDING, [encode(BootstrapRequest())], deadline_ms=CALL_MS)
@@ -45,7 +47,7 @@ class MasterList:
         try:
             answer = decode(call.result().body[0], BootstrapAnswer)
         except (StelaeError, IndexError) as error:
-            log.warning("list of masters answered wrongly master=%s: %s", master, error)
+            log.warning("list of masters is not readable master=%s: %s", master, error)
             return
         if answer.stage is not BootstrapStage.BEGUN:
             self._asked.discard(master)

@@ -1,9 +1,9 @@
-"""Keeps what all replicas of a node hold in memory within ``[maintenance] memory_bytes``.
+"""Limits the memory that the stores of all replicas of a node use to ``[maintenance] memory_bytes``.
 
-Above it the fullest replicas are flushed, one after the other as soon as each can be begun. Above one and a half of it
-writers are pushed back, of all replicas, until enough is flushed: rows that come faster than they can be written out
-have to wait where they are, or the node would be ended by the operating system. A single replica has a bound of its own
-besides (``replica_memory_bytes_max``), which the kernel holds."""
+Above the limit, the node flushes the fullest replicas one after the other. Above one and a half times the limit, all
+replicas refuse writes with an error that clients retry, until enough is flushed: if rows arrived faster than they can
+be flushed, the operating system would kill the process. A single replica has its own limit
+(``replica_memory_bytes_max``), which the host enforces."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from stelae.host.replica import Replica, ReplicaState
 log = logging.getLogger(__name__)
 
 CALM_US = 1_000_000
-"""How often memory is looked at while less than half of it is used,"""
+"""How often memory is measured while at most half of the limit is used."""
 
 SHORT_US = 100_000
-"""and how often above that."""
+"""How often memory is measured while more than half of the limit is used."""
 
-WORTH = 8
-"""A replica that holds less than this part of what the fullest holds is not flushed for the sake of the others: small
-files, and a disk that is busy with them, help nobody."""
+FLUSH_RATIO_MAX = 8
+"""A replica is flushed for the node's limit only if the fullest replica uses at most this many times its memory.
+Flushing small replicas would make small files and occupy the disk without freeing much memory."""
 
 WORKING = (ReplicaState.CONFIGURING, ReplicaState.RUNNING)
+"""The states in which a replica can be flushed."""
 
 
 class MemoryLimit:
-    """Watches the memory of one node. A ``Service`` (``stelae.spi.hooks``)."""
+    """Enforces the memory limit of one node. A ``Service`` (``stelae.spi.hooks``)."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -39,11 +40,11 @@ class MemoryLimit:
         self._full = False
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the timer."""
         self._wait(CALM_US)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -59,17 +60,18 @@ class MemoryLimit:
             self._wait(delay_us)
 
     def _relieve(self) -> int:
-        """Do what is needed; return how long it may be until the next look."""
+        """Refuse writes and flush as the limit demands; return the microseconds until the next measurement."""
         working = [replica for replica in self._node.replicas.values() if replica.state in WORKING]
-        held = [replica.applier.store.memory_bytes() for replica in working]
-        total = sum(held)
+        used = [replica.applier.store.memory_bytes() for replica in working]
+        total = sum(used)
         self._push_back(working, total)
         if total > self._limit:
-            large = [found for found in zip(held, working, strict=True) if found[0] * WORTH >= max(held)]
-            self._flush([replica for _, replica in sorted(large, key=_amount)])
+            large = [pair for pair in zip(used, working, strict=True) if pair[0] * FLUSH_RATIO_MAX >= max(used)]
+            self._flush([replica for _, replica in sorted(large, key=_memory_bytes)])
         return SHORT_US if 2 * total > self._limit else CALM_US
 
     def _push_back(self, replicas: Sequence[Replica], total: int) -> None:
+        """Make the replicas refuse writes while the node's memory is full."""
         full = 2 * total > 3 * self._limit
         if full != self._full:
             log.warning("memory is %s bytes=%d limit=%d", "full: writes wait" if full else "enough", total, self._limit)
@@ -78,12 +80,12 @@ class MemoryLimit:
             replica.flusher.node_full = full
 
     def _flush(self, fullest_last: list[Replica]) -> None:
-        """Begin the flush of the fullest replica that can begin one: the others are being flushed."""
+        """Begin the flush of the fullest replica that is not being flushed yet."""
         while fullest_last and not fullest_last[-1].flusher.flush():
             fullest_last.pop()
         if fullest_last:
             log.info("memory is short, flushing tablet=%s", fullest_last[-1].tablet_id)
 
 
-def _amount(found: tuple[int, Replica]) -> int:
-    return found[0]
+def _memory_bytes(pair: tuple[int, Replica]) -> int:
+    return pair[0]

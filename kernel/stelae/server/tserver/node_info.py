@@ -1,4 +1,4 @@
-"""Answers what a node is: its release, its settings, its replicas, and whom of its peers it reaches."""
+"""Serves requests for a node's own state: its release, settings and replicas, and the peers that it reaches."""
 
 from __future__ import annotations
 
@@ -31,16 +31,21 @@ _ENGINES = ("wal", "consensus", "store", "policy")
 
 
 class NodeInfoService:
-    """Serves ``NODE``. Made by ``MasterReports``, whose watch it shares."""
+    """Serves ``NODE`` requests.
 
-    def __init__(self, node: Node, watch: ReplicaStats, location: str) -> None:
+    Args:
+        stats: sizes and unhealthy followers; ``HeartbeatSender`` shares its own.
+        location: of the node, as in ``[tserver] location``.
+    """
+
+    def __init__(self, node: Node, stats: ReplicaStats, location: str) -> None:
         self._node = node
-        self._watch = watch
+        self._stats = stats
         self._location = location
         self._settings = flat_settings(node.config)
 
     def start(self) -> None:
-        """Register the handler; the node's uptime begins."""
+        """Register the handler. The node's uptime counts from here."""
         self._started_us = self._node.turns.now_us()
         self._node.messenger.serve(NODE, self._serve)
 
@@ -49,7 +54,7 @@ class NodeInfoService:
         request.reply([encode(self.describe())])
 
     def describe(self) -> NodeInfo:
-        """The node as it is now."""
+        """Return the present state of the node."""
         node, config = self._node, self._node.config
         is_master = config.tablet is not None and config.tablet.id == SYSTEM_TABLET
         listed = config.tablet.members if is_master and config.tablet is not None else config.masters
@@ -72,7 +77,7 @@ class NodeInfoService:
         )
 
     def _peers(self) -> tuple[PeerContact, ...]:
-        """Whoever this node has to reach: its masters, and the other members of its tablets."""
+        """Return the nodes that this node must reach: its masters, and the other members of its tablets."""
         node = self._node
         known: dict[NodeId, str] = {master.node_id: master.address for master in node.config.masters}
         for replica in node.replicas.values():
@@ -89,12 +94,12 @@ class NodeInfoService:
         return ReplicaFacts(
             tablet_id=tablet_id,
             table_id=replica.flusher.superblock.table_name,
-            size_bytes=self._watch.size_bytes.get(tablet_id, 0),
+            size_bytes=self._stats.size_bytes.get(tablet_id, 0),
             schema_version=replica.applier.store.schema.version,
             config=status.config.op_id,
             members=tuple(member.node_id for member in status.config.members),
             change_pending=status.config.op_id != status.committed_config.op_id,
-            unhealthy=self._watch.unhealthy.get(tablet_id, ()),
+            unhealthy=self._stats.unhealthy.get(tablet_id, ()),
             copies_needed=tuple(peer.node_id for peer in status.peers if peer.state == "COPY"),
             log_base=replica.flusher.log_base,
         )
@@ -109,7 +114,7 @@ class NodeInfoService:
 
 
 def flat_settings(config: NodeConfig) -> dict[str, SettingValue]:
-    """Every setting that a node runs with, as ``section.name``; of engines ``kind.engine.name``."""
+    """Return every setting that a node runs with, by ``section.name``, and by ``kind.engine.name`` for engines."""
     found: dict[str, SettingValue] = {}
     for section in _SECTIONS:
         found |= _flat(section, getattr(config, section))
@@ -124,7 +129,9 @@ def flat_settings(config: NodeConfig) -> dict[str, SettingValue]:
 
 
 def _flat(prefix: str, settings: Any) -> dict[str, SettingValue]:
-    """An engine of somebody else may have settings of any type: those travel as text."""
+    """Return the fields of a settings dataclass by ``prefix.name``.
+
+    A value that is no boolean, number or string becomes its ``repr``: engines from outside may have any type."""
     if not dataclasses.is_dataclass(settings):
         return {}
     found: dict[str, SettingValue] = {}

@@ -1,4 +1,4 @@
-"""Registers the tablet server with a node, like any plugin."""
+"""Registers the tablet server as a service of a node, like any plugin."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from stelae.spi.hooks import ServiceFactory, hookimpl
 
 @hookimpl
 def stelae_services() -> Sequence[ServiceFactory]:
-    """What a tablet server serves."""
+    """Return the tablet server as the only service."""
     return [TabletServer]

@@ -1,6 +1,7 @@
-"""Which replicas of a node stand otherwise than at the last look, in the words in which masters are told.
+"""Finds the replicas of a node whose state has changed since the last check, as masters see it.
 
-A node may have thousands, nearly all of which nothing has happened to: of those only a few marks are read."""
+A node may have thousands of replicas, and nearly all of them are unchanged. For these only a few objects are compared
+by identity."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ from stelae.spi.ids import OpId, TabletId
 
 
 class _Marks(NamedTuple):
-    """What is another object as soon as anything has happened to a replica; only looked at by identity."""
+    """Objects of a replica that are replaced when its state changes. They are compared by identity only."""
 
     replica: Replica
     status: Status
     applied: OpId
 
-    def still_hold(self, replica: Replica) -> bool:
+    def match(self, replica: Replica) -> bool:
+        """Return whether the replica is unchanged since the marks were taken."""
         return (
             self.status is replica.status
             and self.applied is replica.applier.applied
@@ -32,65 +34,68 @@ class _Marks(NamedTuple):
 
 
 class ReplicaChanges:
-    """The replicas of one node, as they were at the last look.
+    """Remembers the replicas of one node as of the last check.
 
     Args:
-        watch: knows sizes, and whom leaders do not hear.
+        stats: sizes of replicas, and the unhealthy followers of leaders.
     """
 
-    def __init__(self, node: Node, watch: ReplicaStats) -> None:
+    def __init__(self, node: Node, stats: ReplicaStats) -> None:
         self._node = node
-        self._watch = watch
-        self._seen: dict[TabletId, ReplicaStatus] = {}
+        self._stats = stats
+        self._reported: dict[TabletId, ReplicaStatus] = {}
         self._marks: dict[TabletId, _Marks] = {}
 
     def take(self) -> list[ReplicaStatus]:
-        """Look; return every replica that is new, otherwise than at the last look, or gone."""
-        found = self._looked_at()
-        changed = [status for status in found if self._seen.get(status.tablet_id) != status]
-        self._seen |= {status.tablet_id: status for status in changed}
+        """Check all replicas; return each that is new, changed, or gone since the last check."""
+        candidates = self._candidates()
+        changed = [status for status in candidates if self._reported.get(status.tablet_id) != status]
+        self._reported |= {status.tablet_id: status for status in changed}
         return changed + self._gone()
 
-    def _looked_at(self) -> list[ReplicaStatus]:
-        """All that may have changed; what has failed is that, whatever else it is."""
-        failed, stale, marks = self._node.failed_tablets, self._watch.take_changed(), self._marks
-        found = []
+    def _candidates(self) -> list[ReplicaStatus]:
+        """Return the replicas that may have changed. A tablet that failed to start is FAILED, even if a replica of it
+        is listed as well."""
+        failed, stale, marks = self._node.failed_tablets, self._stats.take_changed(), self._marks
+        candidates = []
         for tablet_id, replica in self._node.replicas.items():
             known = marks.get(tablet_id)
-            if (known is None or not known.still_hold(replica) or tablet_id in stale) and tablet_id not in failed:
+            if (known is None or not known.match(replica) or tablet_id in stale) and tablet_id not in failed:
                 marks[tablet_id] = _Marks(replica, replica.status, replica.applier.applied)
-                found.append(self._status_of(replica))
+                candidates.append(self._status_of(replica))
         for tablet_id in failed:
-            marks.pop(tablet_id, None)  # Once it is up again, it is looked at again.
-            found.append(self._not_up(tablet_id, ReportedDataState.FAILED))
-        return found
+            marks.pop(tablet_id, None)  # So a replica that runs again is checked again.
+            candidates.append(self._not_running(tablet_id, ReportedDataState.FAILED))
+        return candidates
 
     def _gone(self) -> list[ReplicaStatus]:
         replicas, failed = self._node.replicas, self._node.failed_tablets
-        gone = [tablet_id for tablet_id in self._seen if tablet_id not in replicas and tablet_id not in failed]
+        gone = [tablet_id for tablet_id in self._reported if tablet_id not in replicas and tablet_id not in failed]
         for tablet_id in gone:
-            del self._seen[tablet_id]
+            del self._reported[tablet_id]
             self._marks.pop(tablet_id, None)
-        return [self._not_up(tablet_id, ReportedDataState.DELETED) for tablet_id in gone]
+        return [self._not_running(tablet_id, ReportedDataState.DELETED) for tablet_id in gone]
 
-    def _not_up(self, tablet_id: TabletId, data_state: ReportedDataState) -> ReplicaStatus:
-        """A replica that has failed or is gone: whether it still knows its last op id decides what it may ever be."""
+    def _not_running(self, tablet_id: TabletId, data_state: ReportedDataState) -> ReplicaStatus:
+        """Return the status of a replica that has failed or is gone.
+
+        It says whether the replica lost its last op id, because such a replica can never vote again."""
         source = self._node.tablets
         lost = isinstance(source, TabletLoader) and tablet_id in source.lost
         return ReplicaStatus(tablet_id=tablet_id, data_state=data_state, op_id_lost=lost)
 
     def _status_of(self, replica: Replica) -> ReplicaStatus:
-        """How a replica stands, as masters see it."""
+        """Return the status of a replica as masters see it."""
         status, tablet_id = replica.status, replica.tablet_id
         return ReplicaStatus(
             tablet_id=tablet_id,
             data_state=ReportedDataState.FAILED if replica.state is ReplicaState.FAILED else ReportedDataState.READY,
-            # A leader that has yet to commit in its term serves nobody: it is reported as one once it does.
+            # A leader that has not committed an entry in its term serves no request, so it is reported as a follower.
             role=Role.FOLLOWER if status.role is Role.LEADER and not status.serving else status.role,
             term=status.term,
             config=status.committed_config,
             schema_version=replica.applier.store.schema.version,
-            size_bytes=self._watch.size_bytes.get(tablet_id, 0),
-            unhealthy=self._watch.unhealthy.get(tablet_id, ()),
+            size_bytes=self._stats.size_bytes.get(tablet_id, 0),
+            unhealthy=self._stats.unhealthy.get(tablet_id, ()),
             change_pending=status.config.op_id != status.committed_config.op_id,
         )

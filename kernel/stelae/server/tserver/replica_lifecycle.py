@@ -1,4 +1,6 @@
-"""Starts the services for the life of a node's replicas: the masters' actions, voting tombstones, the quarantine."""
+"""Starts the services that create, delete and clean up a node's replicas.
+
+They are the masters' actions, the tombstones that vote, and the quarantine."""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.tserver.actions import ActionService
-from stelae.server.tserver.quarantine import QuarantineKeeper
+from stelae.server.tserver.quarantine_keeper import QuarantineKeeper
 
 
 class ReplicaLifecycle:
-    """Serves the life of the replicas of one node. A ``Service`` (``stelae.spi.hooks``)."""
+    """Owns the lifecycle services of one node and their tablet manager. A ``Service`` (``stelae.spi.hooks``)."""
 
     def __init__(self, node: Node) -> None:
         assert isinstance(node.tablets, TabletLoader)
@@ -27,5 +29,5 @@ class ReplicaLifecycle:
         self._quarantine.start()
 
     def stop(self) -> None:
-        """Stop the quarantine's timer. An operation under way ends by itself, or at the next start."""
+        """Stop the quarantine's timer. An operation that is under way ends by itself, or after the next start."""
         self._quarantine.stop()

@@ -1,7 +1,7 @@
-"""What has to be looked up of a node's replicas now and then: how large they are, and whom their leaders do not hear.
+"""Collects periodic statistics of a node's replicas: their sizes, and the unhealthy followers of their leaders.
 
-Sizes cost a walk through a store's directory, so a replica is measured when its superblock is another one than before:
-files change with it alone. At most ``MEASURING_MAX`` walks wait for the pool at a time."""
+Measuring a size reads a store's directory. The files change only when the superblock changes, so a replica is measured
+when its superblock is a new one. At most ``MEASURING_MAX`` measurements are under way at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stelae.host.ports import Timer
 from stelae.host.replica import Replica
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.directory_size import bytes_below
-from stelae.server.tserver.followers import Followers
+from stelae.server.tserver.follower_health import FollowerHealth
 from stelae.server.tserver.settings import TabletServerSettings
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, TabletId
@@ -21,48 +21,50 @@ from stelae.spi.ids import NodeId, TabletId
 log = logging.getLogger(__name__)
 
 LOOK_US = 500_000
-"""How often leaders are asked whom they hear."""
+"""How often followers are checked."""
 
 SIZE_LOOKS = 4
-"""Sizes are looked at with every fourth look: nothing depends on them at once."""
+"""Sizes are checked once in this many checks of followers, because nothing needs them at once."""
 
 MEASURING_MAX = 8
-"""Walks that are under way at a time: after a start, scans must not wait behind those of all replicas."""
+"""The most measurements under way at a time. After a start, scans must not wait behind the measurements of all
+replicas."""
 
 STEP_BYTES_MIN = 64 << 10
 STEP_PARTS = 8
-"""A size is told anew when it differs by an eighth, and by 64 KiB: else every write would be news to the masters."""
+"""A size changes only if it differs by more than an eighth and by more than 64 KiB. Otherwise each write would cause a
+report to the masters."""
 
 
 class ReplicaStats:
-    """Sizes and unhealthy followers of the replicas of one node, on its event loop."""
+    """Sizes and unhealthy followers of the replicas of one node. Used on the node's event loop."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         settings = node.config.extra.get("tserver") or TabletServerSettings()
-        self._followers = Followers(settings.follower_unhealthy_ms)
+        self._followers = FollowerHealth(settings.follower_unhealthy_ms)
         self._timer: Timer | None = None
         self._looks = 0
         self._measured: dict[TabletId, Superblock] = {}
         self._measuring: set[TabletId] = set()
         self._file_bytes: dict[TabletId, int] = {}
         self.size_bytes: dict[TabletId, int] = {}
-        """Of each replica, rounded to what is worth a report: the store's files, and the rows that wait for a flush."""
+        """Bytes of each replica's store, in its files and in memory, as of the last change that is worth a report."""
         self._changed: set[TabletId] = set()
         self.unhealthy: dict[TabletId, tuple[NodeId, ...]] = {}
-        """Of each tablet that this node leads and whose followers are not all well."""
+        """The unhealthy followers of each tablet that this node leads and that has any."""
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the timer."""
         self._timer = self._node.turns.call_at(self._node.turns.now_us(), self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
     def take_changed(self) -> set[TabletId]:
-        """Return the tablets of which something has changed here since this was last asked for."""
+        """Return the tablets whose size or unhealthy followers have changed since the last call."""
         taken, self._changed = self._changed, set()
         return taken
 
@@ -71,7 +73,7 @@ class ReplicaStats:
         self._timer = turns.call_at(turns.now_us() + LOOK_US, self._look)
         leading = {tablet_id: replica for tablet_id, replica in replicas.items() if _leads(replica)}
         self._followers.keep(leading)
-        found = {tablet_id: self._unheard(replica) for tablet_id, replica in leading.items()}
+        found = {tablet_id: self._unhealthy(replica) for tablet_id, replica in leading.items()}
         before, self.unhealthy = self.unhealthy, {tablet_id: nodes for tablet_id, nodes in found.items() if nodes}
         self._changed |= {tablet_id for tablet_id, _ in before.items() ^ self.unhealthy.items()}
         if self._looks % SIZE_LOOKS == 0:
@@ -80,10 +82,10 @@ class ReplicaStats:
                 self._measured.pop(gone, None)
                 self._file_bytes.pop(gone, None)
             for replica in replicas.values():
-                self._weigh(replica)
+                self._update_size(replica)
         self._looks += 1
 
-    def _unheard(self, replica: Replica) -> tuple[NodeId, ...]:
+    def _unhealthy(self, replica: Replica) -> tuple[NodeId, ...]:
         status, tablet_id = replica.status, replica.tablet_id
         others = [member.node_id for member in status.config.members if member.node_id != status.node_id]
         alive = self._node.peers.heartbeats.peers_alive(tablet_id, status.term)
@@ -91,7 +93,7 @@ class ReplicaStats:
 
     # -- sizes -----------------------------------------------------------------------------------
 
-    def _weigh(self, replica: Replica) -> None:
+    def _update_size(self, replica: Replica) -> None:
         tablet_id, block = replica.tablet_id, replica.flusher.superblock
         stale = self._measured.get(tablet_id) is not block
         if stale and tablet_id not in self._measuring and len(self._measuring) < MEASURING_MAX:
@@ -103,9 +105,9 @@ class ReplicaStats:
             self._changed.add(tablet_id)
 
     def _measure(self, tablet_id: TabletId, block: Superblock) -> None:
-        files, place = self._node.files, self._node.layout.data_of(tablet_id)
+        files, directory = self._node.files, self._node.layout.data_of(tablet_id)
         self._measuring.add(tablet_id)
-        work = partial(bytes_below, files, place)
+        work = partial(bytes_below, files, directory)
         self._node.scans.run(f"size/{tablet_id}", work, partial(self._take_size, tablet_id, block))
 
     def _take_size(self, tablet_id: TabletId, block: Superblock, found: int | Exception) -> None:

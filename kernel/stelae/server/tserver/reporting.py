@@ -1,9 +1,10 @@
-"""What a tablet server tells the masters, as a pure core: told how replicas stand, it makes the heartbeats.
+"""Makes a tablet server's heartbeats to the masters from the states of its replicas. This is a pure core.
 
-Every change of a replica raises one counter, the *version*. To each master the reporter remembers which version that
-has acknowledged, in which leadership, and each report tells everything above it. So a report that is lost, or whose
-answer is, costs nothing but time, and nothing is reported "once" (KUDU-1374). A master that has become leader gets
-a full report first; one that does not lead gets no report at all, only a sign of life (KUDU-1358)."""
+Every change of a replica increments one counter, the *version*. For each master, the reporter remembers the master's
+leadership and the version that the master has acknowledged in it. A report contains every change above that version.
+If a report or its answer is lost, the next report repeats the changes, so no change is reported only once (KUDU-1374).
+A master that has become leader first gets a full report. A master that does not lead gets heartbeats without a report
+(KUDU-1358)."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, Replica
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 CHANGES_MAX = 4096
-"""Replicas of one incremental report; those that changed first go first, the rest follows with the next heartbeat."""
+"""The most replicas of one incremental report. The replicas that changed first are in it. The next heartbeat has the
+rest."""
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a heartbeat says of the server itself."""
+    """The fields of a heartbeat about the server itself."""
 
     address: str
     location: str = ""
@@ -28,20 +30,20 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Master:
-    """What is known of one master: its leadership, and what it has acknowledged in it."""
+    """The state of one master, as its replies show it."""
 
     def __init__(self) -> None:
-        self.sequence = 0
-        self.term = 0  #: Of its leadership; 0: it does not lead, as far as is known.
-        self.wants_full = True
-        self.acknowledged = 0
+        self.sequence = 0  #: Sequence number of the last heartbeat to it.
+        self.term = 0  #: Term of its leadership; 0: it is not known to lead.
+        self.wants_full = True  #: Whether the next report must be full.
+        self.acknowledged = 0  #: The version that it has acknowledged in this leadership.
 
 
 class Reporter:
-    """Reports of one run of one tablet server.
+    """Makes the heartbeats of one tablet server during one run of its process.
 
     Args:
-        masters: to whom it heartbeats: all of them.
+        masters: all masters of the cluster; each gets heartbeats.
     """
 
     def __init__(self, node_id: NodeId, incarnation: IncarnationId, masters: Iterable[NodeId]) -> None:
@@ -50,16 +52,16 @@ class Reporter:
         self._masters = {master: _Master() for master in masters}
         self._version = 0
         self._replicas: dict[TabletId, ReplicaStatus] = {}
-        self._changed: dict[TabletId, int] = {}  #: Version of each one's last change, ascending.
+        self._changed: dict[TabletId, int] = {}  #: Version of each replica's last change, ascending.
 
     @property
     def leader(self) -> NodeId | None:
-        """The master that led last, as far as is known; where a server's own questions go."""
+        """The master with the newest known leadership, or ``None``. A server sends its own requests there."""
         leading = [(master.term, name) for name, master in self._masters.items() if master.term]
         return max(leading)[1] if leading else None
 
     def replica_changed(self, status: ReplicaStatus) -> None:
-        """Take how a replica stands; nothing happens if it stood so before."""
+        """Record the state of a replica. A state that is not new has no effect."""
         if self._replicas.get(status.tablet_id) == status:
             return
         self._version += 1
@@ -68,7 +70,7 @@ class Reporter:
         self._changed[status.tablet_id] = self._version
 
     def masters_changed(self, masters: Iterable[NodeId]) -> None:
-        """Heartbeat to these from now on; what is known of those that stay, stays."""
+        """Replace the list of masters. The state of masters that stay in the list is kept."""
         self._masters = {master: self._masters.get(master) or _Master() for master in masters}
 
     def heartbeats(self, facts: ServerFacts) -> list[tuple[NodeId, Heartbeat]]:
@@ -76,7 +78,7 @@ class Reporter:
         return [(name, self._heartbeat(master, facts)) for name, master in self._masters.items()]
 
     def replied(self, master: NodeId, reply: HeartbeatReply) -> bool:
-        """Take a master's answer; true if the next heartbeat to it should not wait for the interval."""
+        """Record a master's reply; return whether the next heartbeat to it should not wait for the interval."""
         known = self._masters.get(master)
         if known is None or 0 < reply.term < known.term:
             return False
@@ -104,20 +106,20 @@ class Reporter:
 
     def _report(self, master: _Master) -> ServerReport | None:
         if master.wants_full:
-            held = tuple(
+            replicas = tuple(
                 status for status in self._replicas.values() if status.data_state is not ReportedDataState.DELETED
             )
-            return ServerReport(full=True, since=0, upto=self._version, replicas=held)
+            return ServerReport(full=True, since=0, upto=self._version, replicas=replicas)
         changed = [(t, version) for t, version in self._changed.items() if version > master.acknowledged]
-        told = changed[:CHANGES_MAX]
-        if not told:
+        oldest = changed[:CHANGES_MAX]
+        if not oldest:
             return None
-        replicas = tuple(self._replicas[tablet_id] for tablet_id, _ in told)
-        return ServerReport(full=False, since=master.acknowledged, upto=told[-1][1], replicas=replicas)
+        replicas = tuple(self._replicas[tablet_id] for tablet_id, _ in oldest)
+        return ServerReport(full=False, since=master.acknowledged, upto=oldest[-1][1], replicas=replicas)
 
     def _forget_tombstones(self) -> None:
-        """A tombstone that every leading master knows of need not be kept in memory: a full report leaves it out."""
-        told = min((m.acknowledged for m in self._masters.values() if m.term and not m.wants_full), default=0)
-        for tablet_id in [t for t, version in self._changed.items() if version <= told]:
+        """Remove the tombstones that every leading master has acknowledged. A full report does not need them."""
+        known = min((m.acknowledged for m in self._masters.values() if m.term and not m.wants_full), default=0)
+        for tablet_id in [t for t, version in self._changed.items() if version <= known]:
             if self._replicas[tablet_id].data_state is ReportedDataState.DELETED:
                 del self._replicas[tablet_id], self._changed[tablet_id]

@@ -1,4 +1,4 @@
-"""What a tablet server has to be told."""
+"""Checks that a node's file has what a tablet server needs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from stelae.spi.errors import ConfigError
 
 
 def check_tablet_server(config: NodeConfig, where: str) -> None:
-    """Check what a node is told that runs as a tablet server; ``where`` names the file in errors.
+    """Check the settings of a node that runs as a tablet server; ``where`` names the file in errors.
 
-    ``ConfigError``: it names neither masters nor a tablet, so the node would serve nothing and report to nobody."""
+    Raises:
+        ConfigError: the file has neither masters nor a tablet, so the node would serve no tablet and have no master to
+            report to.
+    """
     if not config.masters and config.tablet is None:
         hint = (
             "List all masters of the cluster: [masters] members = [{uuid = ..., address = ...}, ...]; "

@@ -1,4 +1,4 @@
-"""Where a tablet server is, and when its leaders give a follower up."""
+"""Settings of a tablet server: its location, and the time after which its leaders report a silent follower."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ class TabletServerSettings:
 
 
 def check_location(settings: TabletServerSettings, where: str) -> None:
-    """Refuse a location that is no path; ``where`` names the file.
+    """Check the form of the location; ``where`` names the file in errors.
 
-    ``ConfigError``: its parts are not one to eight names, each behind a slash."""
+    Raises:
+        ConfigError: the location is not one to eight names, each behind a slash.
+    """
     if settings.location and not _LOCATION.fullmatch(settings.location):
-        fact = f"[tserver] location = {settings.location[:80]!r} is no location"
+        fact = f"[tserver] location = {settings.location[:80]!r} is not a location"
         hint = "Write one to eight names, each behind a slash, for example /oslo/rack-3/host-12; or leave it out."
         raise ConfigError(fact, where=where, hint=hint)

@@ -135,5 +135,5 @@ def test_a_location_is_a_path_of_names(location: str) -> None:
 
 @pytest.mark.parametrize("location", ["oslo", "/", "/oslo/", "//x", "/a b", "/a" * 9, "/" + "x" * 64, "/../x"])
 def test_another_location_is_refused_with_the_file_and_an_example(location: str) -> None:
-    with pytest.raises(ConfigError, match=r"^node\.toml: .*is no location\nWrite one to eight names"):
+    with pytest.raises(ConfigError, match=r"^node\.toml: .*is not a location\nWrite one to eight names"):
         check_location(TabletServerSettings(location=location), "node.toml")

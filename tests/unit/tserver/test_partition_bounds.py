@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.host.superblock import PartitionBounds as KeptPartition
+from stelae.host.superblock import PartitionBounds
 from stelae.partition.bounds import scheme_of
 from stelae.partition.columns import KeyColumns
 from stelae.partition.schema import BadPartitioning, HashLevel, KeyRange, Partition, PartitionSchema
 from stelae.rows.building import build_batch
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.server.bounds import bounds_of, kept
+from stelae.server.partition_bounds import check_of, stored_bounds
 from stelae.spi.errors import Corrupt
 
 SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
@@ -20,11 +20,11 @@ TABLE = PartitionSchema((HashLevel((1,), 2),), (1,), (HELD,))
 
 
 def test_the_bounds_that_are_kept_refuse_what_is_not_the_tablets() -> None:
-    mine = [kept(SCHEMA, one, scheme_of(TABLE, one)) for one in (Partition((0,), HELD), Partition((1,), HELD))]
+    mine = [stored_bounds(SCHEMA, one, scheme_of(TABLE, one)) for one in (Partition((0,), HELD), Partition((1,), HELD))]
     rows = build_batch(SCHEMA.layout, [(n,) for n in range(8)])
     outside = []
     for one in mine:
-        bounds = bounds_of(msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=KeptPartition))
+        bounds = check_of(msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=PartitionBounds))
         assert bounds is not None
         outside.append({*bounds(SCHEMA)(rows)})
     assert outside[0] & outside[1] == {5, 6, 7} and outside[0] | outside[1] == {*range(8)}
@@ -32,15 +32,15 @@ def test_the_bounds_that_are_kept_refuse_what_is_not_the_tablets() -> None:
 
 def test_a_superblock_of_a_release_that_kept_no_scheme_has_no_bounds() -> None:
     old = msgspec.msgpack.encode({"hash_buckets": [1], "key_low": b"", "key_high": None})
-    assert bounds_of(msgspec.msgpack.decode(old, type=KeptPartition)) is None
+    assert check_of(msgspec.msgpack.decode(old, type=PartitionBounds)) is None
 
 
 @pytest.mark.parametrize("scheme", [b"\xff", TABLE.to_bytes()[:-1] + b"\x02"], ids=["no scheme", "of version 2"])
 def test_a_scheme_that_cannot_be_read_makes_no_tablet(scheme: bytes) -> None:
     with pytest.raises(Corrupt, match="not a partition schema"):
-        kept(SCHEMA, Partition((0,), HELD), scheme)
+        stored_bounds(SCHEMA, Partition((0,), HELD), scheme)
 
 
 def test_a_partition_that_the_scheme_does_not_have_makes_no_tablet() -> None:
     with pytest.raises(BadPartitioning, match="one of each"):
-        kept(SCHEMA, Partition((2,), HELD), TABLE.to_bytes())
+        stored_bounds(SCHEMA, Partition((2,), HELD), TABLE.to_bytes())

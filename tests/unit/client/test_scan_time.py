@@ -11,7 +11,7 @@ import pytest
 from stelae.host.hybrid_clock import ClockSettings, timestamp
 from stelae.host.replica import ReplicaState
 from stelae.protocol.tablet_messages import ScanRequest
-from stelae.server.tserver.snapshots import CONFIRMATIONS_MAX, lead_up_to, settled
+from stelae.server.tserver.scan_time import CONFIRMATIONS_MAX, confirm_as_leader, settled
 from stelae.spi.errors import CallerError, ClockError, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.scan import ScanSpec
@@ -81,7 +81,7 @@ def leading(now: int, replica: Any, at: int, *, failing: bool = False) -> list[i
         return now
 
     node: Any = SimpleNamespace(time=SimpleNamespace(now=read), config=SimpleNamespace(clock=ClockSettings()))
-    lead_up_to(node, replica, at, said.append)
+    confirm_as_leader(node, replica, at, said.append)
     return said
 
 

@@ -13,7 +13,7 @@ from stelae.protocol.tablet_messages import ScanPage, ScanRequest
 from stelae.rows.building import build_batch
 from stelae.server.tserver import scan_pages
 from stelae.server.tserver.diff_pages import reader_of
-from stelae.server.tserver.scan_pages import KEEP_US, KEPT_MAX, Pages
+from stelae.server.tserver.open_scans import KEEP_US, KEPT_MAX, OpenScans
 from stelae.spi.errors import TooOld
 from stelae.spi.ids import ClientId, NodeId, OpId, TabletId
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
@@ -84,7 +84,7 @@ class World:
         self.answers: list[Any] = []
         pool = SimpleNamespace(run=lambda _key, work, done: self.work.append((work, done)))
         turns = SimpleNamespace(now_us=lambda: self.now_us, call_at=self._call_at)
-        self.pages = Pages(SimpleNamespace(scans=pool, turns=turns), reader_of)  # type: ignore[arg-type]
+        self.pages = OpenScans(SimpleNamespace(scans=pool, turns=turns), reader_of)  # type: ignore[arg-type]
 
     def _call_at(self, when_us: int, call: Callable[[], None]) -> Any:
         number = len(self.timers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.server.tserver.load import WINDOW_US, LoadMeter
+from stelae.server.tserver.load_meter import WINDOW_US, LoadMeter
 
 
 def test_a_server_that_nobody_asks_has_no_load() -> None:

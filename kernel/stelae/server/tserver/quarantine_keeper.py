@@ -1,8 +1,8 @@
-"""Keeps a node's quarantine within its limits, and tells how much there is.
+"""Keeps a node's quarantine within its limits, and reports how much the quarantine holds.
 
-What is too old goes, then the oldest of what is too much, or of what a disk that fills has no room for
-(``durability.md`` rule 22). Each directory is removed under its tablet's lock: a deletion that is still under way keeps
-what it is filling."""
+It removes the directories that are too old, and then the oldest ones until the size limit and the free space of the
+disk are respected (``durability.md`` rule 22). Each directory is removed under its tablet's lock, so a directory that
+a deletion still fills is not removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class QuarantineKeeper:
-    """Purges the quarantine of one node. Made by ``ReplicaLifecycle``, whose manager it shares."""
+    """Purges the quarantine of one node.
+
+    Args:
+        manager: locks tablets and removes directories; ``ReplicaLifecycle`` shares its own.
+    """
 
     def __init__(self, node: Node, manager: TabletManager) -> None:
         self._node = node
@@ -34,12 +38,12 @@ class QuarantineKeeper:
         self._busy = False
 
     def start(self) -> None:
-        """Register the handler, and begin to look."""
+        """Register the handler and start the timer."""
         self._node.messenger.serve(QUARANTINE, self._serve)
         self._timer = self._node.turns.call_at(self._node.turns.now_us(), self._look)
 
     def stop(self) -> None:
-        """Look no more; what is being removed is removed, or at the next start."""
+        """Stop the timer. A removal that is under way ends now, or after the next start."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -50,14 +54,14 @@ class QuarantineKeeper:
         self._timer = turns.call_at(turns.now_us() + self._settings.interval_ms * 1000, self._look)
         if not self._busy:
             self._busy = True
-            self._node.scans.run("quarantine", self._found, self._judge)
+            self._node.scans.run("quarantine", self._read, self._apply_limits)
 
-    def _found(self) -> tuple[list[Quarantined], int]:
-        """What there is, and the space that is left. Blocks."""
+    def _read(self) -> tuple[list[Quarantined], int]:
+        """Return the quarantine's directories and the free bytes of the disk. Blocks, so it runs on a pool."""
         node = self._node
         return listed(node.files, node.layout), node.files.space_left(node.layout.root)
 
-    def _judge(self, result: tuple[list[Quarantined], int] | Exception) -> None:
+    def _apply_limits(self, result: tuple[list[Quarantined], int] | Exception) -> None:
         if isinstance(result, Exception):
             self._busy = False
             log.warning("quarantine cannot be read reason=%s", result)
@@ -71,12 +75,12 @@ class QuarantineKeeper:
         )
         self._purge([one for one in found if one.name in names], free_bytes)
 
-    def _purge(self, left: list[Quarantined], free_bytes: int) -> None:
-        """Remove one after the other."""
-        if not left:
+    def _purge(self, directories: list[Quarantined], free_bytes: int) -> None:
+        """Remove the directories one after the other."""
+        if not directories:
             self._busy = False
             return
-        one, *others = left
+        one, *others = directories
 
         def done(error: StelaeError | None) -> None:
             if error is not None:
@@ -93,15 +97,15 @@ class QuarantineKeeper:
 
     def _serve(self, request: Request) -> None:
         decode(only_frame(request), QuarantineRequest)
-        self._node.scans.run("quarantine", self._found, partial(self._answer, request))
+        self._node.scans.run("quarantine", self._read, partial(self._answer, request))
 
     def _answer(self, request: Request, result: tuple[list[Quarantined], int] | Exception) -> None:
         if isinstance(result, Exception):
             request.refuse(Unavailable(f"the quarantine cannot be read: {result}"))
             return
-        request.reply([encode(self._told(*result))])
+        request.reply([encode(self._info(*result))])
 
-    def _told(self, found: list[Quarantined], free_bytes: int) -> QuarantineInfo:
+    def _info(self, found: list[Quarantined], free_bytes: int) -> QuarantineInfo:
         dated = [one.about.deleted_us for one in found if one.about is not None]
         now_us = physical_us(self._node.time.last)
         return QuarantineInfo(

@@ -1,4 +1,6 @@
-"""Changes of a tablet's schema: an entry of its log like any other, fenced by the version that it follows."""
+"""Serves changes of a tablet's schema.
+
+A change is an entry of the tablet's log. Its fence is the schema version that it follows."""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import ALTER, AlterReply, AlterRequest
 from stelae.server.frames import only_frame
 from stelae.server.limits import limits_of
-from stelae.server.tserver.service import not_of_masters, replica_of
+from stelae.server.tserver.tablet_service import refuse_system_tablet, replica_of
 from stelae.spi.errors import CallerError, Corrupt, SchemaMismatch, StelaeError
 from stelae.spi.schema import Schema
 from stelae.spi.write import WriteReply
@@ -27,11 +29,11 @@ class SchemaService:
         self._node.messenger.serve(ALTER, self._alter)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the service holds no resources."""
 
     def _alter(self, request: Request) -> None:
         asked = decode(only_frame(request), AlterRequest)
-        not_of_masters(asked.tablet_id)
+        refuse_system_tablet(asked.tablet_id)
         try:
             schema = Schema.from_bytes(asked.schema)
         except Corrupt as error:

@@ -1,4 +1,4 @@
-"""The tablet server's requests: writes, scans, and questions about its replicas."""
+"""Serves the requests of clients to a tablet server: writes, scans, diffs, and requests for the state of replicas."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ from stelae.protocol.tablet_messages import (
 )
 from stelae.server.frames import only_frame
 from stelae.server.tserver.diff_pages import reader_of
-from stelae.server.tserver.load import LoadMeter
-from stelae.server.tserver.scan_pages import Frames, Pages
-from stelae.server.tserver.snapshots import choose_time
+from stelae.server.tserver.load_meter import LoadMeter
+from stelae.server.tserver.open_scans import OpenScans
+from stelae.server.tserver.scan_pages import Frames
+from stelae.server.tserver.scan_time import choose_time
 from stelae.spi.errors import CallerError, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import In, Order, ScanSpec
@@ -54,17 +55,17 @@ _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 
 class TabletService:
-    """Serves the replicas of one node. A ``Service`` (``stelae.spi.hooks``).
+    """Serves requests to the replicas of one node. A ``Service`` (``stelae.spi.hooks``).
 
     Args:
         node: its replicas, its messenger and its pool for scans.
-        load: is told of every operation that a client asks for.
+        load: counts each operation and each page.
     """
 
     def __init__(self, node: Node, load: LoadMeter) -> None:
         self._node = node
         self._load = load
-        self._pages = Pages(node, reader_of)
+        self._open_scans = OpenScans(node, reader_of)
         self._write_us = node.metrics.histogram("write_us")
         self._scan_us = node.metrics.histogram("scan_us")
 
@@ -79,15 +80,15 @@ class TabletService:
         serve(CHECKSUM, self._checksum)
 
     def stop(self) -> None:
-        """Let go of what scans hold."""
-        self._pages.stop()
+        """Close the open scans."""
+        self._open_scans.stop()
 
     # -- writes ----------------------------------------------------------------------------------
 
     def _write(self, request: Request) -> None:
         frame = only_frame(request)
         write = decode_request(frame)
-        not_of_masters(write.tablet_id)
+        refuse_system_tablet(write.tablet_id)
         replica = self._replica(write.tablet_id)
         metrics, now_us = self._node.metrics, self._node.turns.now_us
         metrics.count("write_requests")
@@ -142,9 +143,9 @@ class TabletService:
             metrics.count("scan_bytes", sum(map(len, found)))
             request.reply(found)
 
-        self._pages.read(request.sender, replica.applier.store, scan, at, done)
+        self._open_scans.read(request.sender, replica.applier.store, scan, at, done)
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- state of replicas -----------------------------------------------------------------------
 
     def _answer(self, kind: type[_Message], handler: Callable[[_Message], msgspec.Struct], request: Request) -> None:
         request.reply([encode(handler(decode(only_frame(request), kind)))])
@@ -164,10 +165,10 @@ class TabletService:
         store = replica.applier.store
         applied, at = replica.applier.applied, replica.applier.timestamp
         if not at:
-            raise Unavailable("the replica has applied nothing yet, so its rows have no time; ask again")
+            raise Unavailable("the replica has applied no entry yet, so its rows have no timestamp; try again")
         if asked.at is not None:
             if asked.at > at:
-                raise Unavailable(f"the replica has applied entries up to {applied} only; ask again")
+                raise Unavailable(f"the replica has applied entries only up to {applied}; try again")
             at = asked.at
 
         def done(result: str | Exception) -> None:
@@ -186,28 +187,40 @@ class TabletService:
 def _check_values(spec: ScanSpec) -> None:
     values = max((len(one.values) for one in spec.predicates if isinstance(one, In)), default=0)
     if values > IN_VALUES_MAX:
-        raise CallerError(f"'in' has {values} values; at most {IN_VALUES_MAX}: ask for them in parts")
+        raise CallerError(f"'in' has {values} values, at most {IN_VALUES_MAX} are allowed; use several scans")
 
 
 def _check_kind(kind: str, scan: ScanRequest) -> None:
-    """``CallerError``: a diff asks for what only scans can do, or is asked for as one."""
+    """Check that a request for a scan has no ``since``, and that a request for a diff has one and no filters.
+
+    Raises:
+        CallerError: it is not so, or ``since`` is no hybrid timestamp.
+    """
     if (kind == DIFF) != (scan.since is not None):
-        raise CallerError(f"since goes with {DIFF}, which needs it, and with no other request; this is {kind}")
+        raise CallerError(f"{DIFF} needs since, and no other request may have it; this request is {kind}")
     if scan.since is not None and not 0 <= scan.since <= TIMESTAMP_MAX:
         raise CallerError(f"since is {scan.since}; hybrid timestamps are from 0 to {TIMESTAMP_MAX}")
     if scan.since is not None and (scan.spec.predicates or scan.spec.order is Order.KEY_DESCENDING):
-        raise CallerError("a diff has no predicates and comes in ascending order of keys")
+        raise CallerError("a diff takes no predicates, and returns rows in ascending order of keys only")
 
 
-def not_of_masters(tablet_id: TabletId) -> None:
-    """Refuse what only masters may do: ``CallerError`` for the system tablet, whose rows are the catalog."""
+def refuse_system_tablet(tablet_id: TabletId) -> None:
+    """Refuse a change of the system tablet, whose rows are the catalog and which only masters write.
+
+    Raises:
+        CallerError: ``tablet_id`` is the system tablet.
+    """
     if tablet_id == SYSTEM_TABLET:
-        raise CallerError("the system tablet is written by masters alone: ask them to change a table")
+        raise CallerError("only masters write the system tablet; send the change of a table to the masters")
 
 
 def replica_of(node: Node, tablet_id: TabletId) -> Replica:
-    """Return a node's replica of a tablet; ``Unavailable``: it did not come up, or not yet. ``NoSuchTablet``: there is
-    none."""
+    """Return a node's replica of a tablet.
+
+    Raises:
+        Unavailable: the replica failed to start, or has not started yet.
+        NoSuchTablet: the node has no replica of the tablet.
+    """
     replica = node.replicas.get(tablet_id)
     if replica is not None:
         return replica
@@ -215,19 +228,20 @@ def replica_of(node: Node, tablet_id: TabletId) -> Replica:
     if failure is not None:
         raise Unavailable(f"the replica has failed: {failure}")
     if isinstance(node.tablets, TabletLoader) and tablet_id in node.tablets.late:
-        raise Unavailable(f"tablet {tablet_id} is not made yet: {node.tablets.late[tablet_id]}")
+        raise Unavailable(f"tablet {tablet_id} is not created yet: {node.tablets.late[tablet_id]}")
     known = ", ".join(sorted(node.replicas)) or "none"
     raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
 
 
 def _refuse(request: Request, error: Exception, replica: Replica) -> None:
-    """A store's defect ends the request that met it, and nothing else. Where damage has ended the replica, the caller
-    is told to go to another one."""
+    """Refuse a request whose read of a store failed. A defect of a store fails only this request.
+
+    If damage has made the replica FAILED, the error is ``Unavailable``, so that the client tries another replica."""
     if isinstance(error, StorageError) and replica.state is ReplicaState.FAILED:
         error = Unavailable(f"the replica has failed: {error}")
     elif not isinstance(error, StelaeError):
-        log.error("a store failed kind=%s", request.kind, exc_info=error)
-        error = HandlerFailed(f"the store met an unexpected error in {request.kind}")
+        log.error("the store raised an unexpected error kind=%s", request.kind, exc_info=error)
+        error = HandlerFailed(f"the store raised an unexpected error in {request.kind}; the node's log has the details")
     request.refuse(error)
 
 
