@@ -369,7 +369,7 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
         (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "5"], "5"),
         (
             ["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "0"],
-            "replicas is a whole number from 1, not int 0",
+            "replicas must be a whole number from 1, not int 0",
         ),
     ],
 )

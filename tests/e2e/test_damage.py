@@ -191,7 +191,7 @@ def test_a_follower_that_reads_damage_fails_alone_and_the_leader_leads_on(tmp_pa
             term = node.replicas[TABLET].status.term
             zero_pages(blocks(cluster, broken), keep=8)
             with pytest.raises(StelaeError, match="failed"):
-                await tablet._client.checksum(broken, TABLET)
+                await tablet._connection.checksum(broken, TABLET)
             await until(lambda: bool(cluster.nodes[broken].replicas[TABLET].failure))
             assert cluster.leader() == leader and node.replicas[TABLET].status.term == term
             assert await read_ids(tablet) == list(range(COUNT))

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stelae.client.local_time import NoTime, QuietMetrics, WallClock
+from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
 from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS

@@ -79,7 +79,7 @@ def test_rows_that_nobody_flushed_by_hand_are_told(cluster: LocalCluster, end: s
 def test_rows_that_were_refused_on_the_way_out_are_told(cluster: LocalCluster) -> None:
     said, code, rows = ended(cluster, SYNC, "", auto=True, value="b'x' if n == 3 else 'a'")
     assert (code, rows) == (0, ROWS - 1)
-    assert "rows that were not taken: 1, the first is row 3: BAD_VALUE: column 'value': expected string" in said
+    assert "rows that were refused: 1, the first is row 3: BAD_VALUE: column 'value': expected string" in said
 
 
 @pytest.mark.parametrize(("end", "rows"), [("pass", 0), ("await client.close()", ROWS)])

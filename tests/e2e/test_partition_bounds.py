@@ -23,7 +23,7 @@ async def misled(client: AsyncClient) -> AsyncTable:
     """The table, with every tablet taken for the next one, and nobody to ask."""
     table = await client.table("people")
     table._writer.tablets = [*table._writer.tablets[1:], table._writer.tablets[0]]
-    table._writer.renew = None
+    table._writer.refresh = None
     return table
 
 
@@ -71,10 +71,10 @@ def test_a_client_that_is_misled_looks_again_and_its_rows_arrive(tmp_path: Path)
             table, true = await misled(client), await client.table("people")
 
             async def renew(timeout_s: float) -> bool:
-                table._writer.altered(true._writer.partitioning, true._writer.tablets)
+                table._writer.update_table(true._writer.partitioning, true._writer.tablets)
                 return True
 
-            table._writer.renew = renew
+            table._writer.refresh = renew
             assert (await table.insert(rows(COUNT))).failed == 0
             assert await column(true, "id") == [*range(COUNT)]
 

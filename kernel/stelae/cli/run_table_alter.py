@@ -11,7 +11,7 @@ from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.fitting import counted
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.run_table import TableTarget, describe_plainly, read_column, read_value
-from stelae.client.definition import range_of
+from stelae.client.table_definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableState
 from stelae.protocol.master_errors import BadChange

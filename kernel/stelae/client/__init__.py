@@ -1,4 +1,4 @@
-"""The Python client: tables to write and read, synchronous and ``async``.
+"""The Python client: connects to a cluster, writes and reads its tables. It has a synchronous and an ``async`` form.
 
 .. code-block:: python
 

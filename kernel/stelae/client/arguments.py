@@ -1,4 +1,4 @@
-"""Arguments of callers, looked at where they come in: what is of a wrong type is named there, not met deep inside."""
+"""Checks the arguments of public calls, so that an error names the argument and not a detail deep inside."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind
 
 SECONDS_MAX = 1e9
-"""Thirty years: whoever means "for ever" may say so."""
+"""The longest time, about thirty years: enough for a caller that means "for ever"."""
 
 
 class BadArgument(CallerError, code="BAD_ARGUMENT"):
-    """An argument of another type than is expected, or outside its range."""
+    """An argument of the wrong type, or outside its range."""
 
     def __init__(self, name: str, expected: str, value: Any) -> None:
-        super().__init__(f"{name} is {expected}, not {type(value).__name__} {value!r:.60}")
+        super().__init__(f"{name} must be {expected}, not {type(value).__name__} {value!r:.60}")
 
 
 def seconds(name: str, value: Any, *, above_0: bool = False, most: float = SECONDS_MAX) -> float:
-    """Return a span of time, from 0 (or above it) to ``most``."""
-    least = "above 0" if above_0 else "from 0"
-    # Real and Integral: numpy's numbers are welcome.
+    """Return a time in seconds, from 0 (or above 0) to ``most``."""
+    bounds = f"above 0, at most {most:g}" if above_0 else f"from 0 to {most:g}"
+    # ``Real`` and ``Integral`` include the numbers of numpy.
     if isinstance(value, Real) and not isinstance(value, bool):
         number: Any = value
         if 0 <= number <= most and (number or not above_0):
             return float(number)
-    raise BadArgument(name, f"a number of seconds {least} to {most:g}", value)
+    raise BadArgument(name, f"a number of seconds {bounds}", value)
 
 
 def whole(name: str, value: Any, least: int, most: int = (1 << 63) - 1, *, or_none: str = "") -> int:
-    """Return a whole number; ``or_none`` is what the caller could have said with ``None``."""
+    """Return a whole number from ``least`` to ``most``; ``or_none``: for the error, what ``None`` would mean."""
     if isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most:
         return int(value)
     upper = "" if most == (1 << 63) - 1 else f" to {most}"
@@ -44,7 +44,7 @@ def whole(name: str, value: Any, least: int, most: int = (1 << 63) - 1, *, or_no
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return a truth value that is one."""
+    """Return a boolean."""
     if isinstance(value, bool):
         return value
     raise BadArgument(name, "True or False", value)
@@ -58,7 +58,7 @@ def text(name: str, value: Any) -> str:
 
 
 def several(name: str, value: Any, of: str) -> list[Any]:
-    """Return the members of a list, or of something else to go through; text and bytes are none."""
+    """Return the items of a list or another iterable. Text and bytes are refused."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return [*value]
     raise BadArgument(name, f"a list of {of}", value)
@@ -72,7 +72,7 @@ def kind_of_write(kind: Any) -> OpKind:
 
 
 def alter_step(step: Any) -> Any:
-    """Return a step of ``alter_table`` whose fields are of their types."""
+    """Return a step of ``alter_table``, after a check of the types of its fields."""
     kinds = get_args(AlterStep)
     if not isinstance(step, kinds):
         raise BadArgument("a step", f"one of {', '.join(kind.__name__ for kind in kinds)}", step)
@@ -83,5 +83,5 @@ def alter_step(step: Any) -> Any:
         elif field.type is bool:
             flag(name, value)
         elif field.type is KeyRange and not isinstance(value, KeyRange):
-            raise BadArgument(name, "a range, as key_range of the table makes it", value)
+            raise BadArgument(name, "a range made by key_range of the table", value)
     return step

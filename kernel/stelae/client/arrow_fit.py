@@ -1,9 +1,9 @@
-"""Arrow columns from anywhere, made to fit the columns of a table, and which of their rows cannot be.
+"""Converts Arrow columns to the column types of a table, and finds the rows whose values do not fit.
 
-Nothing is cut, guessed or, but for floats of 32 bits, rounded on the way: a cast that would lose something makes the
-row a misfit, and a column of another kind (text for a number) is refused as a whole. What comes from outside is
-validated to the last buffer before a value of it is read: an array with a hostile layout is refused, and reads no
-memory that is not its own."""
+No value is cut or guessed, and only 32-bit floats are rounded. A row whose value a cast would change does not fit. A
+column of another kind (text for a number) is refused as a whole. An array from outside is validated with all of its
+buffers before a value is read, so an array with an invalid layout is refused and never reads memory outside of its
+buffers."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ _DAY_MS = 86_400_000
 
 
 class BadArrow(SchemaMismatch, code="BAD_ARROW"):
-    """An Arrow array whose buffers are not what its type and length say."""
+    """An Arrow array whose buffers do not match its type and length."""
 
 
 class Fitted(NamedTuple):
-    """A column of the table's type. Rows at fault are null in it; ``bad`` says why, by position."""
+    """A column of the table's type."""
 
-    array: Any
-    bad: dict[int, str]
+    array: Any  #: The values; null where a value does not fit.
+    bad: dict[int, str]  #: Why values do not fit, by position.
 
 
 def fit_values(column: Column, values: Sequence[Any]) -> Fitted:
-    """Fit Python values, and those that stand for some (``stelae.rows.scalars``)."""
+    """Convert Python values, and scalars of numpy, pandas and Arrow (``stelae.rows.scalars``)."""
     bad: dict[int, str] = {}
     try:
         array = to_array(column, values)
     except SchemaMismatch:
         plain = [plain_scalar(column, value) for value in values]
-        bad = {place: describe_misfit(column, values[place]) for place in misfits(column, plain)}
+        bad = {position: describe_misfit(column, values[position]) for position in misfits(column, plain)}
         array = to_array(_nullable(column), [None if p in bad else v for p, v in enumerate(plain)])
     late = out_of_range(column, array)
-    bad |= {place: describe_misfit(column, values[place]) for place in late}
+    bad |= {position: describe_misfit(column, values[position]) for position in late}
     return Fitted(_nulled(array, late) if late else array, bad)
 
 
 def fit_array(column: Column, array: Any) -> Fitted:
-    """Fit a ``pyarrow.Array``.
+    """Convert a ``pyarrow.Array``.
 
     Raises:
-        SchemaMismatch: its type is of another kind.
-        BadArrow: its layout is not sound.
+        SchemaMismatch: the type of the array is of another kind.
+        BadArrow: the layout of the array is invalid.
     """
     import pyarrow as pa
 
@@ -58,28 +58,28 @@ def fit_array(column: Column, array: Any) -> Fitted:
     if not pa.types.is_null(kind) and not any(is_kind(kind) for is_kind in _accepted(column.data_type.name)):
         fact = f"column {column.name!r}: expected {column.type}, got a column of {array.type}"
         raise SchemaMismatch(f"{fact}{_kind_hint(column, kind)}")
-    sound, bad = _sound(column, array)
-    fitted, unfit = _cast(column, sound)
-    bad |= {place: _describe(column, sound, place) for place in unfit if place not in bad}
+    valid, bad = _validated(column, array)
+    fitted, unfit = _cast(column, valid)
+    bad |= {position: _describe(column, valid, position) for position in unfit if position not in bad}
     if fitted.null_count and not column.nullable:
-        for place in _places(fitted.is_null()):
-            bad.setdefault(place, describe_misfit(column, None))
+        for position in _positions(fitted.is_null()):
+            bad.setdefault(position, describe_misfit(column, None))
     return Fitted(fitted, bad)
 
 
 def _kind_hint(column: Column, kind: Any) -> str:
-    """What to do with runs, with text that stands for something else, and with floats that stand for decimals."""
+    """Return what to do with run-end-encoded arrays, with text for values, and with floats for decimals."""
     from pyarrow import types as t
 
     if t.is_run_end_encoded(kind):
-        return "; decode its runs first, with pyarrow.compute.run_end_decode"
+        return "; decode it first with pyarrow.compute.run_end_decode"
     if column.data_type.name == "decimal" and t.is_floating(kind):
-        return "; a float is not exact: convert it first, in pandas with .map(lambda value: Decimal(str(value)))"
+        return "; a float is not exact; convert it first, in pandas with .map(lambda value: Decimal(str(value)))"
     is_text = t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
     if not is_text or column.type in ("binary", "bool"):
         return ""
     how = "pandas.to_datetime" if column.type in ("date", "timestamp") else "pandas.to_numeric"
-    return f"; text is not parsed: convert it first, in pandas with {how}"
+    return f"; text is not parsed; convert it first, in pandas with {how}"
 
 
 def _accepted(name: str) -> Sequence[Callable[[Any], bool]]:
@@ -100,9 +100,10 @@ def _accepted(name: str) -> Sequence[Callable[[Any], bool]]:
     return kinds.get(name, (t.is_integer, t.is_floating))
 
 
-def _sound(column: Column, array: Any) -> tuple[Any, dict[int, str]]:
-    """The array as plain values, once every buffer has proved to be what it should, and the places whose values are
-    none of their own type, which are null in it."""
+def _validated(column: Column, array: Any) -> tuple[Any, dict[int, str]]:
+    """Validate an array; return it in a plain layout, and the reasons for values that are invalid in its own type.
+
+    Such values are null in the array that is returned."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(array.type):
@@ -113,32 +114,32 @@ def _sound(column: Column, array: Any) -> tuple[Any, dict[int, str]]:
     except (pa.ArrowException, ValueError) as error:
         raw = _as_raw(array)
         if raw is None:
-            raise BadArrow(f"column {column.name!r}: the Arrow array is not sound: {str(error)[:200]}") from error
-    places = _halved(len(array), lambda start, count: _is_valid(array.slice(start, count)))
-    bad = {place: _no_value(column, array, place) for place in places}
-    nulled = _nulled(raw, places)
+            raise BadArrow(f"column {column.name!r}: the Arrow array is invalid: {str(error)[:200]}") from error
+    positions = failing_positions(len(array), lambda start, count: _is_valid(array.slice(start, count)))
+    bad = {position: _invalid_value(column, array, position) for position in positions}
+    nulled = _nulled(raw, positions)
     return (nulled.view(array.type) if raw.type == pa.int64() else nulled.cast(_plain_type(array))), bad
 
 
 def _decoded(column: Column, array: Any) -> tuple[Any, dict[int, str]]:
-    """The same of categories: an entry that is no value fails the rows that have it."""
+    """Do the same with an array of categories. An invalid category fails the rows that have it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    entries, faults = _sound(column, array.dictionary)
+    entries, faults = _validated(column, array.dictionary)
     try:
         array.indices.validate(full=True)
         decoded = pa.DictionaryArray.from_arrays(array.indices, entries).dictionary_decode()
     except (pa.ArrowException, ValueError) as error:
-        raise BadArrow(f"column {column.name!r}: the Arrow array is not sound: {str(error)[:200]}") from error
+        raise BadArrow(f"column {column.name!r}: the Arrow array is invalid: {str(error)[:200]}") from error
     if not faults:
         return decoded, {}
-    places = _places(pc.is_in(array.indices, value_set=pa.array([*faults], array.indices.type)))
-    return decoded, {place: faults[array.indices[place].as_py()] for place in places}
+    positions = _positions(pc.is_in(array.indices, value_set=pa.array([*faults], array.indices.type)))
+    return decoded, {position: faults[array.indices[position].as_py()] for position in positions}
 
 
 def _plain_type(array: Any) -> Any:
-    """The type of an array in a layout that Arrow can filter and take from, which it cannot from views."""
+    """Return the type of an array in a layout that Arrow can filter. It cannot filter views."""
     import pyarrow as pa
 
     is_text = array.type == pa.string_view()
@@ -155,7 +156,8 @@ def _plain_layout(array: Any) -> Any:
 
 
 def _as_raw(array: Any) -> Any:
-    """Text as bytes, days as numbers, decimals as they are, if only values are at fault; else ``None``."""
+    """Return an array with invalid values in a type that allows them: text as bytes, days as numbers, decimals as they
+    are. ``None``: not only values are invalid."""
     import pyarrow as pa
 
     raws = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
@@ -171,17 +173,17 @@ def _as_raw(array: Any) -> Any:
     return _plain_layout(same)
 
 
-def _no_value(column: Column, array: Any, place: int) -> str:
-    """Say what stands where no value of the array's own type does."""
+def _invalid_value(column: Column, array: Any, position: int) -> str:
+    """Return the reason for a value that is invalid in the array's own type."""
     import pyarrow as pa
 
     if array.type == pa.date64():
         expected = column.type if not column.nullable else f"{column.type} or null"
-        got = f"{Cells(array)[place]} of date64[ms], which is no whole day"
+        got = f"{Cells(array)[position]} of date64[ms], which is not a whole day"
         return f"column {column.name!r}: expected {expected}, got {got}"
     if pa.types.is_decimal(array.type):
-        return _describe(column, array, place)
-    return f"column {column.name!r}: expected {column.type}, got bytes that are no UTF-8"
+        return _describe(column, array, position)
+    return f"column {column.name!r}: expected {column.type}, got bytes that are not UTF-8"
 
 
 def _is_valid(array: Any) -> bool:
@@ -195,16 +197,16 @@ def _is_valid(array: Any) -> bool:
 
 
 def _cast(column: Column, array: Any) -> tuple[Any, Sequence[int]]:
-    """The array in the column's type, and the places where that would have lost something."""
+    """Return the array in the column's type, and the positions of the values that the cast would change."""
     target = column.data_type.arrow()
     if array.type == target:
         late = out_of_range(column, array)
         return (_nulled(array, late) if late else array), late
-    places = _halved(len(array), lambda start, count: _casts(array.slice(start, count), target))
-    array = _nulled(array, places) if places else array
+    positions = failing_positions(len(array), lambda start, count: _casts(array.slice(start, count), target))
+    array = _nulled(array, positions) if positions else array
     fitted = array.cast(target)
     lost = _lost(array, fitted) + out_of_range(column, fitted)
-    return (_nulled(fitted, lost) if lost else fitted), sorted({*places, *lost})
+    return (_nulled(fitted, lost) if lost else fitted), sorted({*positions, *lost})
 
 
 def _casts(array: Any, target: Any) -> bool:
@@ -218,27 +220,28 @@ def _casts(array: Any, target: Any) -> bool:
 
 
 def _lost(given: Any, fitted: Any) -> list[int]:
-    """What Arrow's safe casts let through: a double that became infinite, the hours of a date."""
+    """Return the positions of values that Arrow's safe casts change: a double that became infinite, a time of day."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_floating(given.type) and pa.types.is_float32(fitted.type):
-        return _places(pc.and_not(pc.is_inf(fitted), pc.is_inf(given)))
+        return _positions(pc.and_not(pc.is_inf(fitted), pc.is_inf(given)))
     if pa.types.is_timestamp(given.type) and pa.types.is_date(fitted.type):
         day = fitted.cast(pa.timestamp(given.type.unit, given.type.tz))
-        return _places(pc.not_equal(day, given))
+        return _positions(pc.not_equal(day, given))
     return []
 
 
 class Cells:
-    """The values of a ``pyarrow.Array`` as it was handed in, for people: what Python has no value for is a number, of
-    the unit of the date or time, or bytes that are no text."""
+    """The values of a caller's ``pyarrow.Array``, for messages.
+
+    A date or time that Python cannot represent is a number in its unit. Text that is not UTF-8 is bytes."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
 
-    def __getitem__(self, place: int) -> Any:
-        value = self._array[place]
+    def __getitem__(self, position: int) -> Any:
+        value = self._array[position]
         if hasattr(value, "dictionary") and value.is_valid:
             value = value.value
         try:
@@ -255,35 +258,41 @@ def _is_part_of_day(value: Any) -> bool:
     return bool(value.type == pa.date64() and value.is_valid and value.value % _DAY_MS)
 
 
-def _describe(column: Column, array: Any, place: int) -> str:
-    return describe_misfit(column, Cells(array)[place], f" (of {array.type})")
+def _describe(column: Column, array: Any, position: int) -> str:
+    return describe_misfit(column, Cells(array)[position], f" (of {array.type})")
 
 
-def _halved(count: int, holds: Callable[[int, int], bool], start: int = 0) -> list[int]:
-    """The places within a span for which something does not hold, found by halving: few bad, few steps."""
+def failing_positions(count: int, holds: Callable[[int, int], bool], start: int = 0) -> list[int]:
+    """Return the positions of a span at which a condition fails. The span is halved, so few failures need few calls.
+
+    Args:
+        count: length of the span.
+        holds: returns whether the condition holds at every position of a span, given by its start and its length.
+        start: first position of the span.
+    """
     if not count or holds(start, count):
         return []
     if count == 1:
         return [start]
     half = count // 2
-    return _halved(half, holds, start) + _halved(count - half, holds, start + half)
+    return failing_positions(half, holds, start) + failing_positions(count - half, holds, start + half)
 
 
-def _nulled(array: Any, places: Sequence[int]) -> Any:
+def _nulled(array: Any, positions: Sequence[int]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     mask = bytearray(len(array))
-    for place in places:
-        mask[place] = 1
-    kept = pc.equal(pa.array(memoryview(mask), pa.uint8()), 0)
-    return pc.if_else(kept, array, pa.scalar(None, array.type))
+    for position in positions:
+        mask[position] = 1
+    fits = pc.equal(pa.array(memoryview(mask), pa.uint8()), 0)
+    return pc.if_else(fits, array, pa.scalar(None, array.type))
 
 
-def _places(mask: Any) -> list[int]:
+def _positions(mask: Any) -> list[int]:
     import pyarrow.compute as pc
 
-    return [int(place) for place in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()]
+    return [int(position) for position in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()]
 
 
 def _nullable(column: Column) -> Column:

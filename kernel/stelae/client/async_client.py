@@ -1,10 +1,10 @@
-"""The ``async`` client: finds tables and opens them. What it does, the synchronous one does too."""
+"""The ``async`` client: connects to a cluster, and opens, creates, alters and drops its tables."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -14,13 +14,12 @@ from weakref import WeakSet
 from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
 from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog
 from stelae.client.connection import ConnectedTablet, Connection
-from stelae.client.definition import Columns, definition, plain_defaults
-from stelae.client.leader import LeaderTracker
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
-from stelae.client.page_rows import PageRows
 from stelae.client.scan import AsyncScan
 from stelae.client.session import FINISH_S, AsyncSession
+from stelae.client.spread_tablet import SpreadTablet
 from stelae.client.table import TIMEOUT_S, AsyncTable
+from stelae.client.table_definition import Columns, definition, plain_defaults
 from stelae.client.times import from_wall_us
 from stelae.client.tokens import BadToken, ScanToken, checked_token
 from stelae.client.writer_core import BACKOFF_S_MAX
@@ -38,34 +37,28 @@ from stelae.protocol.master_messages import (
     SetDefault,
     TabletPlace,
 )
-from stelae.protocol.tablet_messages import ScanPage
-from stelae.rows.operations import Operation
 from stelae.spi.errors import CallerError, RetryableError, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
-from stelae.spi.rows import RowBatch
-from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpResult
 
 Addresses: TypeAlias = str | Sequence[str]
 Tables: TypeAlias = str | Path | None
 
-
-STRAGGLERS_S = 2.0
-"""How long the last replicas of a dropped range are waited for, in seconds, when a majority is gone."""
+LAST_REPLICAS_S = 2.0
+"""How long to wait for the last replicas of a dropped range after a majority is gone, in seconds."""
 
 
 async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> AsyncClient:
     """Connect to a cluster.
 
     Args:
-        addresses: ``"host:port,host:port"``, or a list of such addresses; one that answers is enough.
-        tables: a locations file (``stelae.client.locations``); ``None``: the masters know, if the addresses are theirs
-            (one is enough); else each tablet of the nodes is a table.
+        addresses: ``"host:port,host:port"``, or a list of such addresses. At least one must answer.
+        tables: a locations file (``stelae.client.locations``). ``None``: if the addresses are those of masters (one is
+            enough), the masters have the tables; otherwise each tablet of the nodes is a table.
         timeout_s: how long to wait for an answer.
 
     Raises:
-        Unavailable: nobody answered in time.
+        Unavailable: no node answered in time.
         ConfigError: an address is not ``host:port``, or the file cannot be used.
     """
     timeout_s = seconds("timeout_s", timeout_s)
@@ -95,16 +88,16 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
 
 
 class AsyncClient:
-    """Tables of one cluster. Made by :func:`connect_async`; used on one event loop."""
+    """A client of one cluster. Made by :func:`connect_async`; used on one event loop."""
 
     def __init__(self, connection: Connection, addresses: Sequence[str]) -> None:
         self.connection = connection
         self.addresses = tuple(addresses)
         self.locations: Locations = NodeLocations(self._tablet_ids, self.schema_of)
-        """Where tables are found."""
+        """Finds the tables."""
         self._sessions: WeakSet[AsyncSession] = WeakSet()
         self.catalog: CatalogClient | None = None
-        """The masters, if the cluster has any and no locations file stands in for them."""
+        """The masters; ``None``: the cluster has none, or a locations file is used instead."""
 
     async def tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
@@ -114,24 +107,24 @@ class AsyncClient:
         """Open a table: find its tablets and read its schema.
 
         Raises:
-            NoSuchTable: with the names that there are.
-            Unavailable: one of its tablets cannot be reached in time.
-            SchemaMismatch: its tablets are not of one schema.
+            NoSuchTable: there is no table of that name; the message has the names of the tables.
+            Unavailable: a tablet of the table cannot be reached in time.
+            SchemaMismatch: the tablets have different schemas.
         """
         text("the name of a table", name)
         timeout_s = seconds("timeout_s", timeout_s)
-        location, access = await self._found(name, timeout_s)
+        location, access = await self._find(name, timeout_s)
         table = AsyncTable(location, access, self.addresses, wall_timestamp, self._reopen, self._newer)
         table.sessions = self._sessions
         return table
 
-    async def _found(
+    async def _find(
         self, name: str, timeout_s: float, known: TableLocation | None = None
     ) -> tuple[TableLocation, list[SpreadTablet]]:
-        """Find a table and open its tablets, unless it is as it is ``known``.
+        """Find a table and open its tablets, unless its location is the ``known`` one.
 
-        While it is being altered, masters and tablets are at different steps now and then, and a follower may be
-        behind its leader: then all of it is looked at again."""
+        While the table is being altered, masters and tablets may have different schemas for a moment, and a follower
+        may be behind its leader. Then the lookup is repeated."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -153,12 +146,12 @@ class AsyncClient:
         return [SpreadTablet(tablet, self.connection) for tablet in tablets]
 
     async def _reopen(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]]:
-        """Find a table again, once no alteration of it is under way."""
+        """Find a table again, after the end of any alteration that is under way."""
         name = before.table_id or before.name
         try:
             if self.catalog is not None and before.table_id:
-                await self._settled(self.catalog, name, timeout_s)
-            return await self._found(name, timeout_s, before)
+                await self._until_altered(self.catalog, name, timeout_s)
+            return await self._find(name, timeout_s, before)
         except (NoTable, NoSuchTable) as error:
             raise await self._dropped(before) from error
 
@@ -166,24 +159,24 @@ class AsyncClient:
         return NoSuchTable(before.name, await self.tables(), f"table {before.name[:80]!r} was dropped")
 
     async def _is_gone(self, catalog: CatalogClient, table_id: str, tablet_id: TabletId) -> bool:
-        """Whether a tablet will never be again: its table, or its range, was dropped for good."""
+        """Return whether a tablet is gone for good, because its table or its range was dropped."""
         try:
             found = await catalog.get_table(table_id, timeout_s=TIMEOUT_S)
         except NoTable:
             return True
         except StelaeError:
-            return False  # Nobody can say; who asks goes on and asks again.
+            return False  # The masters did not answer. The writer retries and asks again.
         return all(tablet.tablet_id != tablet_id for tablet in found.tablets)
 
     async def _newer(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]] | None:
-        """Find a table again unless it still has the tablets that it had; alterations under way are not waited for."""
+        """Find a table again if its tablets have changed. Does not wait for an alteration that is under way."""
         if self.catalog is None or not before.table_id:
             return None
         try:
             known = [tablet.tablet_id for tablet in before.tablets]
             if await self.catalog.are_current(before.table_id, known, timeout_s=timeout_s):
                 return None
-            return await self._found(before.table_id, timeout_s)
+            return await self._find(before.table_id, timeout_s)
         except (NoTable, NoSuchTable) as error:
             raise await self._dropped(before) from error
 
@@ -197,12 +190,12 @@ class AsyncClient:
         replicas: int = 3,
         timeout_s: float = TIMEOUT_S,
     ) -> AsyncTable:
-        """Create a table and open it: it takes writes when this returns; see ``stelae.client.definition``.
+        """Create a table and open it. It accepts writes when this returns. See ``stelae.client.table_definition``.
 
         Raises:
-            TableExists, SchemaMismatch, BadPartitioning: it cannot be created as it is described.
-            TooFewServers: fewer tablet servers live than a tablet has replicas.
-            Unavailable: not in time. The table may be there all the same; ``table`` waits for it.
+            TableExists, SchemaMismatch, BadPartitioning: the table cannot be created as described.
+            TooFewServers: fewer tablet servers are alive than a tablet has replicas.
+            Unavailable: the table is not ready in time. It may be created all the same; ``table`` waits for it.
         """
         text("the name of a table", name)
         whole("replicas", replicas, 1)
@@ -211,18 +204,18 @@ class AsyncClient:
         return await self.table(name, timeout_s=timeout_s)
 
     async def alter_table(self, name: str, *steps: AlterStep, timeout_s: float = TIMEOUT_S) -> AsyncTable:
-        """Change a table by these steps, all of them or none, and open it as it is then.
+        """Change a table by all of these steps or none, and open the changed table.
 
-        Steps are ``AddColumn``, ``DropColumn``, ``RenameColumn``, ``SetDefault``, ``RenameTable``, ``AddRange`` and
-        ``DropRange``, all of ``stelae.client``; ``AsyncTable.key_range`` makes the range of the last two. A table that
-        was opened before reads the columns that it knows of, and the ranges that there are; its writes, and
-        ``refresh``, look it up again.
+        The steps are ``AddColumn``, ``DropColumn``, ``RenameColumn``, ``SetDefault``, ``RenameTable``, ``AddRange`` and
+        ``DropRange`` of ``stelae.client``. ``AsyncTable.key_range`` makes the ranges of the last two. A table object
+        that was opened before still reads the columns of its last lookup, and the present ranges. It looks the table up
+        again when a write is refused, or at ``refresh``.
 
-        When it returns, a range that was dropped takes no more writes, whoever still knows of it.
+        When this returns, a dropped range accepts no more writes, even from clients that still have its location.
 
         Raises:
-            NoTable, BadChange: there is no such table, or it cannot be changed so.
-            Unavailable: not in time; the change may still take effect, once.
+            NoTable, BadChange: there is no such table, or the change is not possible.
+            Unavailable: the change is not complete in time. It may still take effect, once.
         """
         catalog = self._masters()
         text("the name of a table", name)
@@ -234,45 +227,45 @@ class AsyncClient:
         drops = any(isinstance(step, DropRange) for step in steps)
         before = (await catalog.get_table(name, timeout_s=timeout_s)).tablets if drops else ()
         await catalog.change(AlterTable(table=name, steps=steps), timeout_s=timeout_s)
-        found = [name, *(step.to for step in steps if isinstance(step, RenameTable))][-1]
-        await self._settled(catalog, found, timeout_s)
+        new_name = [name, *(step.to for step in steps if isinstance(step, RenameTable))][-1]
+        await self._until_altered(catalog, new_name, timeout_s)
         if drops:
-            left = {tablet.tablet_id for tablet in (await catalog.get_table(found, timeout_s=timeout_s)).tablets}
+            left = {tablet.tablet_id for tablet in (await catalog.get_table(new_name, timeout_s=timeout_s)).tablets}
             await self._until_gone([tablet for tablet in before if tablet.tablet_id not in left], timeout_s)
-        return await self.table(found, timeout_s=timeout_s)
+        return await self.table(new_name, timeout_s=timeout_s)
 
     async def _until_gone(self, dropped: Sequence[TabletPlace], timeout_s: float) -> None:
-        """Wait until no replica is left of tablets, or none but those of servers that cannot be asked.
+        """Wait until tablets have no replica left, except on servers that do not answer.
 
-        Once a majority says that it is gone, nobody who still knows of them can have a write acknowledged that would be
-        gone with them; the others are waited for a little, so that such a write is refused and does not wait for an
-        answer."""
+        Once a majority of a tablet's members has no replica, no client can have a write to it acknowledged, which would
+        be lost with the tablet. The other members are waited for until ``LAST_REPLICAS_S``, so that such a write is
+        refused at once, and does not wait for an answer."""
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + timeout_s
         for tablet in dropped:
-            patience_s = deadline_s
+            last_replicas_s = deadline_s
             while True:
                 left = await self.connection.holders(tablet.tablet_id, tablet.members)
                 if left <= len(tablet.members) // 2:
-                    patience_s = min(patience_s, now_s() + STRAGGLERS_S)
-                if not left or (left <= len(tablet.members) // 2 and now_s() >= patience_s):
+                    last_replicas_s = min(last_replicas_s, now_s() + LAST_REPLICAS_S)
+                if not left or (left <= len(tablet.members) // 2 and now_s() >= last_replicas_s):
                     break
                 if now_s() >= deadline_s:
                     fact = f"the range is dropped, and its tablet {tablet.tablet_id} is still being deleted"
-                    raise Unavailable(f"{fact}: who opened the table before may reach it until then")
+                    raise Unavailable(f"{fact}; until then, clients with the old location may still write to it")
                 await asyncio.sleep(POLL_S)
 
     async def recall_table(self, table_id: str, *, name: str | None = None, timeout_s: float = TIMEOUT_S) -> AsyncTable:
-        """Bring back a table that was dropped with ``keep_s``, and open it.
+        """Restore a table that was dropped with ``keep_s``, and open it.
 
         Args:
-            table_id: of the table; ``catalog.list_tables(soft_deleted=True)`` has it.
-            name: what it is called from now on, if another table has taken its name.
+            table_id: id of the table, from ``catalog.list_tables(soft_deleted=True)``.
+            name: a new name for the table; ``None``: its old name.
 
         Raises:
-            BadChange: there is no such table to be recalled.
-            TableExists: its name is taken.
-            Unavailable: not in time; it may still come back.
+            BadChange: there is no such table to recall.
+            TableExists: another table has the name.
+            Unavailable: the table is not restored in time. It may still be restored.
         """
         catalog = self._masters()
         text("table_id", table_id)
@@ -280,24 +273,24 @@ class AsyncClient:
             text("name", name)
         timeout_s = seconds("timeout_s", timeout_s)
         await catalog.change(RecallTable(table_id=TableId(table_id), name=name), timeout_s=timeout_s)
-        await self._settled(catalog, table_id, timeout_s)
+        await self._until_altered(catalog, table_id, timeout_s)
         return await self.table(table_id, timeout_s=timeout_s)
 
-    async def _settled(self, catalog: CatalogClient, name: str, timeout_s: float) -> None:
+    async def _until_altered(self, catalog: CatalogClient, name: str, timeout_s: float) -> None:
         """Wait until every tablet has the newest schema."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while (await catalog.running(name, timeout_s=timeout_s)).state is not TableState.RUNNING:
             if loop.time() >= deadline:
-                raise Unavailable(f"table {name!r} is still ALTERING: not every tablet has its newest schema yet")
+                raise Unavailable(f"table {name!r} is still ALTERING: not every tablet has the newest schema yet")
             await asyncio.sleep(POLL_S)
 
     async def drop_table(self, name: str, *, keep_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> None:
-        """Delete a table, with all its rows: for good, or so that it can be recalled for ``keep_s`` seconds.
+        """Drop a table with all its rows. With ``keep_s``, it can be recalled for that many seconds.
 
         Raises:
-            NoTable: there is none of that name.
-            Unavailable: not in time; it may still be deleted.
+            NoTable: there is no table of that name.
+            Unavailable: no master answered in time. The table may still be dropped.
         """
         text("the name of a table", name)
         change = DeleteTable(table=name, keep_ms=int(seconds("keep_s", keep_s) * 1000))
@@ -306,15 +299,15 @@ class AsyncClient:
     def _masters(self) -> CatalogClient:
         if self.catalog is None:
             where = ", ".join(self.addresses)
-            raise CallerError(f"no masters at {where}: tables are made by masters, connect to one of them")
+            raise CallerError(f"no masters at {where}; only masters create and change tables: connect to one of them")
         return self.catalog
 
     async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
-        """Carry on the scan of a token, of the table that it was made of, whatever that is called by now.
+        """Return the scan of a token, on the table of the token, even if that was renamed.
 
         Raises:
-            BadToken: it is no token, or its table is gone.
-            SchemaMismatch: a column that it reads was dropped.
+            BadToken: the argument is not a token, or its table was dropped.
+            SchemaMismatch: a column that the token reads was dropped.
         """
         token = checked_token(token)
         timeout_s = seconds("timeout_s", timeout_s)
@@ -323,16 +316,17 @@ class AsyncClient:
         try:
             table = await self.table(token.table_id, timeout_s=timeout_s)
         except NoSuchTable as error:
-            others = await self.tables()
-            now = "the table of that name is another one now" if token.table in others else str(error).split("; ")[-1]
-            raise BadToken(f"the token is of a table that is gone, called {token.table!r} then; {now}") from error
+            names = await self.tables()
+            fact = f"the token is of table {token.table!r}, which was dropped"
+            now = "another table has that name now" if token.table in names else str(error).split("; ")[-1]
+            raise BadToken(f"{fact}; {now}") from error
         return table.open(token, timeout_s=timeout_s)
 
     async def close(self) -> None:
-        """Close the connections; what is unanswered fails. Closing twice is harmless.
+        """Close the client. Calls without an answer fail. A second call has no effect.
 
-        Sessions that were left open are ended: those that flush by themselves send what they hold, for
-        ``FINISH_S`` at most; ``UnwrittenRows`` is warned of what is not written."""
+        Open sessions are closed. A session with automatic flushes sends its rows, for at most ``FINISH_S`` seconds. An
+        ``UnwrittenRows`` warning reports the rows that are not written."""
         try:
             await asyncio.gather(*(session.finish(FINISH_S) for session in list(self._sessions)))
         finally:
@@ -352,7 +346,7 @@ class AsyncClient:
         return sorted({tablet for hosted in (await self._hosted()).values() for tablet in hosted})
 
     async def _hosted(self) -> dict[NodeId, list[TabletId]]:
-        """Which tablets the nodes have that answer now; at least one answers, or it is ``Unavailable``."""
+        """Return the tablets of each node that answers now; ``Unavailable``: no node answers."""
         nodes = self.connection.nodes
         found = await asyncio.gather(*(self.connection.status(node) for node in nodes), return_exceptions=True)
         hosted: dict[NodeId, list[TabletId]] = {}
@@ -365,18 +359,18 @@ class AsyncClient:
             else:
                 hosted[node] = [report.tablet_id for report in reports]
         if not hosted:
-            raise Unavailable(f"no node says which tablets it has: {problem}")
+            raise Unavailable(f"no node answers which tablets it has: {problem}")
         return hosted
 
     async def _open(self, location: TabletLocation, timeout_s: float) -> ConnectedTablet:
         members = location.members
         if not members:
-            hosted = await self._hosts(location.tablet_id, timeout_s)
-            return await self.connection.tablet(location.tablet_id, asked=hosted, timeout_s=timeout_s)
+            hosts = await self._hosts(location.tablet_id, timeout_s)
+            return await self.connection.tablet(location.tablet_id, asked=hosts, timeout_s=timeout_s)
         return await self.connection.tablet(location.tablet_id, members=members, timeout_s=timeout_s)
 
     async def _hosts(self, tablet_id: TabletId, timeout_s: float) -> list[NodeId]:
-        """Nodes that host a tablet; waits for them to come up."""
+        """Return the nodes that host a tablet. Waits until at least one does."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -392,46 +386,13 @@ class AsyncClient:
             await asyncio.sleep(BACKOFF_S_MAX)
 
 
-class SpreadTablet:
-    """A tablet whose leader takes writes and linearizable reads, and any of whose replicas others."""
-
-    def __init__(self, tablet: ConnectedTablet, connection: Connection) -> None:
-        self._tablet = tablet
-        self._rng = connection.rng
-        self._any = self._drawn()
-        self.tablet_id = tablet.tablet_id
-
-    @property
-    def retries(self) -> int:
-        """How many operations had to be sent again."""
-        return self._tablet.retries
-
-    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
-        """Send an operation to the leader; ``follows``: in one request with the one before."""
-        return self._tablet.send(encoded, timeout_s, follows=follows)
-
-    async def page(
-        self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
-    ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
-        """Read a page; what names its time may come from any replica."""
-        if spec.after is None:
-            self._any = self._drawn()  # Each scan anew: else all readers would end up at the leader.
-        ask = None if at is None and at_least is None else self._any
-        return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, reader=reader, timeout_s=timeout_s)
-
-    def _drawn(self) -> LeaderTracker:
-        return LeaderTracker(sorted(self._tablet.leader.members, key=lambda _: self._rng.random()))
-
-
 def wall_timestamp() -> int:
-    """The hybrid timestamp of now, by this machine's clock."""
+    """Return the hybrid timestamp of now, by this machine's clock."""
     return from_wall_us(time.time_ns() // 1000)
 
 
 def _check_schemas(location: TableLocation, tablets: Sequence[ConnectedTablet]) -> None:
     for tablet in tablets:
         if tablet.schema != location.schema:
-            has = f"tablet {tablet.tablet_id!r} has version {tablet.schema.version} of its schema"
-            raise SchemaMismatch(
-                f"table {location.name!r}: {has}, and it is found with version {location.schema.version}"
-            )
+            fact = f"tablet {tablet.tablet_id!r} has schema version {tablet.schema.version}"
+            raise SchemaMismatch(f"table {location.name!r}: {fact}, and the table has {location.schema.version}")

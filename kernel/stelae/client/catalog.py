@@ -1,7 +1,7 @@
-"""The catalog, as clients see it: tables are found through any master, and changed through the one that leads.
+"""Reads the catalog from the masters, and sends changes of tables to the leading master.
 
-A change has an identity, as a write does: it is asked for again, of whichever master leads, until it is decided, and
-has one effect. A master that is asked knows all the others, so one address is enough to find the leader."""
+A change has an identity, as a write has: the client sends it to the leading master until it is decided, and it has one
+effect. Every master knows all others, so the address of one is enough to find the leader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from stelae.client.connection import TIMEOUT_S, Connection
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.locations import Locations, NoSuchTable, TableLocation, TabletLocation
 from stelae.partition.schema import PartitionSchema
 from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
@@ -48,10 +48,10 @@ from stelae.spi.schema import Schema
 from stelae.wire.settings import Lane
 
 POLL_S = 0.05
-"""How often a table that is being made is asked for."""
+"""Pause between two reads of a table that is being created or altered, in seconds."""
 
 POLL_TABLET_S = 0.000_2
-"""So much longer between two questions for each of its tablets: a large answer costs the master in proportion."""
+"""Addition to the pause for each tablet of the table: the larger the answer, the more it costs the master."""
 
 _Answer = TypeVar("_Answer", TableList, TableDescription, Currency, ServerList, PolicyPart)
 _REPLIES: msgspec.msgpack.Decoder[ChangeReply] = msgspec.msgpack.Decoder(ChangeReply)
@@ -59,10 +59,10 @@ _ANSWERS: msgspec.msgpack.Decoder[CatalogAnswer] = msgspec.msgpack.Decoder(Catal
 
 
 async def find_catalog(connection: Connection, *, timeout_s: float = TIMEOUT_S) -> CatalogClient | None:
-    """Find the masters behind what a client is connected to; ``None``: the nodes there are no masters.
+    """Find the masters among the nodes that the client is connected to; ``None``: the nodes are not masters.
 
     Raises:
-        Unavailable: nobody could say in time.
+        Unavailable: no node answered in time.
     """
     try:
         found = await connection.tablet(SYSTEM_TABLET, timeout_s=timeout_s)
@@ -72,10 +72,10 @@ async def find_catalog(connection: Connection, *, timeout_s: float = TIMEOUT_S) 
 
 
 class CatalogClient:
-    """Questions and changes. Made by :func:`find_catalog`; used on one event loop.
+    """Reads and changes the catalog. Made by :func:`find_catalog`; used on one event loop.
 
-    Errors of the masters arrive as their classes (``stelae.protocol.master_errors``); those after which it is worth to
-    ask again have been asked again until the timeout."""
+    Errors of the masters are raised with their classes (``stelae.protocol.master_errors``). Requests that may succeed
+    later are retried until the timeout."""
 
     def __init__(self, connection: Connection, masters: LeaderTracker) -> None:
         self._connection = connection
@@ -85,11 +85,11 @@ class CatalogClient:
         self._open: set[int] = set()
 
     async def change(self, change: Change, *, timeout_s: float = TIMEOUT_S) -> ChangeReply:
-        """Have a change made; it is committed when this returns.
+        """Make a change of the catalog. It is committed when this returns.
 
         Raises:
-            CallerError: it cannot be, and has had no effect.
-            Unavailable: no master could say in time; the change may still take effect, once.
+            CallerError: the change is not possible and had no effect.
+            Unavailable: no master answered in time. The change may still take effect, once.
         """
         self._sequence += 1
         sequence = self._sequence
@@ -104,42 +104,42 @@ class CatalogClient:
         try:
             return _REPLIES.decode(body)
         except ValueError as error:
-            raise PeerError(f"a master gave no reply to a change: {error}") from error
+            raise PeerError(f"a master's reply to a change cannot be read: {error}") from error
 
     async def list_tables(
         self, *, soft_deleted: bool = False, staleness_ms: int = 0, timeout_s: float = TIMEOUT_S
     ) -> TableList:
-        """Return the tables, by name.
+        """Return the tables, sorted by name.
 
         Args:
-            soft_deleted: with those that can be recalled.
-            staleness_ms: how old the answer may be: any master gives it whose catalog is as fresh, and only then the
-                leader is asked. 0: the leader alone, and a majority confirms it.
+            soft_deleted: whether to include dropped tables that can be recalled.
+            staleness_ms: how old the answer may be. Any master may answer whose catalog is fresh enough; the leader
+                answers if no other one can. 0: the leader answers, after a majority has confirmed its leadership.
         """
         return await self._read(ListTables(soft_deleted=soft_deleted), TableList, timeout_s, staleness_ms)
 
     async def get_table(self, table: str, *, staleness_ms: int = 0, timeout_s: float = TIMEOUT_S) -> TableDescription:
-        """Return a table, by name or id, with its tablets and where they are; ``NoTable``: there is none.
+        """Return a table, given by name or id, with its tablets and their members; ``NoTable``: it does not exist.
 
-        ``staleness_ms`` is that of :meth:`list_tables`. Who leads a tablet only the leader of the masters knows."""
+        ``staleness_ms`` is that of :meth:`list_tables`. Only the leading master knows the leaders of tablets."""
         return await self._read(GetTable(table=table), TableDescription, timeout_s, staleness_ms)
 
     async def are_current(self, table: str, tablets: Iterable[TabletId], *, timeout_s: float = TIMEOUT_S) -> bool:
-        """Return whether these are the tablets of a table, as far as they serve; ``NoTable``: it is gone.
+        """Return whether these are the serving tablets of a table; ``NoTable``: the table does not exist any more.
 
-        A small question with a small answer: the masters' leader, confirmed by a majority, compares a hash."""
+        Request and answer are small: the leading master, confirmed by a majority, compares a hash of the tablets."""
         question = AreCurrent(table=table, digest=tablets_digest(tablets))
         return (await self._read(question, Currency, timeout_s)).current
 
     async def list_servers(self, *, timeout_s: float = TIMEOUT_S) -> ServerList:
-        """Return the tablet servers on record."""
+        """Return the tablet servers that the masters have recorded."""
         return await self._read(ListServers(), ServerList, timeout_s)
 
     async def policy_snapshot(self, *, timeout_s: float = TIMEOUT_S) -> PolicySnapshot:
-        """Return the cluster as the leading master shows it to its policy.
+        """Return the cluster as the leading master's policy sees it.
 
-        With more than ``POLICY_TABLETS_MAX`` tablets it is put together from several answers, between which things may
-        have moved."""
+        With more than ``POLICY_TABLETS_MAX`` tablets, it is combined from several answers. The cluster may have changed
+        between them."""
         found = await self._read(GetPolicyPart(), PolicyPart, timeout_s)
         snapshot = found.snapshot
         while found.more:
@@ -152,8 +152,8 @@ class CatalogClient:
         """Wait until every tablet of a table runs, with a leader, and return it.
 
         Raises:
-            NoTable: there is none of that name, or it has been deleted meanwhile.
-            Unavailable: not in time; the message says how far it is.
+            NoTable: there is no table of that name, or it was deleted meanwhile.
+            Unavailable: not all tablets run in time. The message says how many do.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -165,7 +165,7 @@ class CatalogClient:
             if loop.time() >= deadline:
                 fact = f"{len(ready)} of {len(found.tablets)} tablets of {table!r} run"
                 late = next((f"; {t.tablet_id} waits for {t.waits_for}" for t in found.tablets if t.waits_for), "")
-                raise Unavailable(f"{fact}{late}; see what there is with: stelae table describe {table}")
+                raise Unavailable(f"{fact}{late}; to see its tablets, run: stelae table describe {table}")
             await asyncio.sleep(POLL_S + POLL_TABLET_S * len(found.tablets))
 
     async def _read(self, question: Question, kind: type[_Answer], timeout_s: float, staleness_ms: int = 0) -> _Answer:
@@ -177,17 +177,17 @@ class CatalogClient:
         try:
             answer = _ANSWERS.decode(body)
         except ValueError as error:
-            raise PeerError(f"a master gave no answer: {error}") from error
+            raise PeerError(f"a master's answer cannot be read: {error}") from error
         if not isinstance(answer, kind):
             raise PeerError(f"a master answered with {type(answer).__name__}, not {kind.__name__}")
         return answer
 
     async def _ask_anyone(self, request: bytes, timeout_s: float) -> bytes:
-        """Ask a master drawn at random, the leader or not; then whoever is fresh enough."""
+        """Ask a random master, and the others in turn until one is fresh enough."""
         members = self._masters.members
         start = int(self._connection.rng.random() * len(members))
-        anyone = LeaderTracker([*members[start:], *members[:start]])
-        return await self._ask(READ, request, timeout_s, anyone)
+        in_turn = LeaderTracker([*members[start:], *members[:start]])
+        return await self._ask(READ, request, timeout_s, in_turn)
 
     async def _ask(self, kind: str, body: bytes, timeout_s: float, of: LeaderTracker | None = None) -> bytes:
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -198,7 +198,7 @@ class CatalogClient:
 
 
 class CatalogLocations(Locations):
-    """Tables as the masters know them."""
+    """Finds tables through the masters."""
 
     def __init__(self, catalog: CatalogClient) -> None:
         self._catalog = catalog
@@ -215,9 +215,11 @@ class CatalogLocations(Locations):
 
 
 def location_of(found: TableDescription) -> TableLocation:
-    """Return where a table is, without the ranges whose tablets do not all run yet.
+    """Return the location of a table, without ranges that have a tablet without members yet.
 
-    ``BadPartitioning``: there are no others."""
+    Raises:
+        BadPartitioning: the table has no other ranges.
+    """
     scheme = PartitionSchema.from_bytes(found.partition_schema)
     unfinished = {tablet.partition.range for tablet in found.tablets if not tablet.members}
     if unfinished:

@@ -1,4 +1,4 @@
-"""Which columns a table has that holds the rows of a frame."""
+"""Finds the column types of a table that can store the rows of a frame."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ _SAME = ("bool", "int8", "int16", "int32", "int64", "float", "double", "string",
 
 
 def columns_of(data: Any) -> Mapping[str, str]:
-    """Return the column types of a pandas or polars frame, a pyarrow schema, table or batch, by name.
+    """Return the column types of a pandas or polars frame, or of a pyarrow schema, table or batch, by name.
 
-    ``SchemaMismatch``: it is none of these, or a column is of a type that no table has."""
+    Raises:
+        SchemaMismatch: the argument is none of these, or a column has a type that no table has.
+    """
     found = {}
     for field in _schema_of(data):
         kind = stored_type(field.type)
         if kind is None:
             raise SchemaMismatch(
-                f"column {field.name!r}: no column is of type {field.type}; convert it or leave it out"
+                f"column {field.name!r}: a table cannot store type {field.type}; convert the column or leave it out"
             )
         if field.name in found:
-            raise SchemaMismatch(f"the column {field.name!r} stands twice in what was handed in")
+            raise SchemaMismatch(f"the column {field.name!r} appears twice in the input; give each column once")
         found[field.name] = kind
     return found
 
@@ -39,28 +41,28 @@ def _schema_of(data: Any) -> Any:
         if family == "polars" and hasattr(data, "collect_schema"):
             return data.lazy().head(0).collect().to_arrow().schema
     except (pa.ArrowException, TypeError, ValueError) as error:
-        fact = f"no columns can be told from the {family} frame{_at_fault(data)}"
-        raise SchemaMismatch(f"{fact}: {error}; make its values of one type, or leave it out") from error
+        fact = f"cannot find the column types of the {family} frame{_at_fault(data)}"
+        raise SchemaMismatch(f"{fact}: {error}; convert the column's values to one type, or leave it out") from error
     if isinstance(found := getattr(data, "schema", data), pa.Schema):
         return found
     known = "a dict of types, a list of columns, a pandas or polars DataFrame, or a pyarrow Schema or Table"
-    raise SchemaMismatch(f"columns are {known}, not {type(data).__name__}")
+    raise SchemaMismatch(f"columns must be {known}, not {type(data).__name__}")
 
 
 def _at_fault(frame: Any) -> str:
-    """Say which column of a pandas frame has values of several types."""
+    """Return the name of the column of a pandas frame that has values of several types, as an end of a message."""
     import pyarrow as pa
 
-    for place, name in enumerate(frame.columns if hasattr(frame, "iloc") else ()):
+    for number, name in enumerate(frame.columns if hasattr(frame, "iloc") else ()):
         try:
-            pa.Array.from_pandas(frame.iloc[:, place])
+            pa.Array.from_pandas(frame.iloc[:, number])
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return f", because of column {str(name)!r}"
     return ""
 
 
 def stored_type(kind: Any) -> str | None:
-    """Return the column type that stores an Arrow type; ``None``: none does, or there is no type but words."""
+    """Return the column type that stores an Arrow type; ``None``: no column type does, or ``kind`` is only a text."""
     import pyarrow as pa
     from pyarrow import types as t
 

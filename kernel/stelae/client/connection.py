@@ -1,7 +1,8 @@
-"""A client of tablets: connect, write with many calls in flight, scan.
+"""The connection of a client to the nodes of a cluster, and to single tablets.
 
-It is given addresses of nodes and connects to those that answer; of a tablet it finds the leader and follows it. Tables
-and their tablets are the matter of ``aio``, above it. One client belongs to one event loop."""
+A connection is given addresses and connects to the nodes that answer. For each tablet it finds the leader, and follows
+it when it changes. It knows no tables: these are in ``stelae.client.async_client``. A connection belongs to one event
+loop."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stelae.client.leader import LeaderTracker
-from stelae.client.local_time import NoTime, QuietMetrics, WallClock
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
 from stelae.client.page_rows import PageRows
 from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns
@@ -57,32 +58,32 @@ _Message = TypeVar("_Message", bound=msgspec.Struct)
 _KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
 
 CALL_MS = 2_000
-"""Deadline of one attempt to ask a node something, in milliseconds."""
+"""Deadline of one request to a node, in milliseconds."""
 
 TRANSFER_MS = 30_000
 """Deadline of a transfer of leadership, in milliseconds."""
 
 TIMEOUT_S = 30.0
-"""How long a call retries by default before it gives up, in seconds."""
+"""Time for which a call is retried by default, in seconds."""
 
 
 class Connection:
-    """Connections to the nodes of a cluster. Make one with :meth:`connect`."""
+    """A connection to the nodes of a cluster. Made by :meth:`connect`."""
 
     def __init__(self, messenger: Messenger, turns: ClientTurns, nodes: Sequence[NodeId]) -> None:
         self._messenger = messenger
         self._turns = turns
         self._tablets: list[ConnectedTablet] = []
         self.nodes = list(nodes)
-        """Nodes that answered at connect."""
+        """The nodes that answered at connect."""
         self.rng = random.Random(secrets.randbits(64))
 
     @classmethod
     async def connect(cls, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Connection:
-        """Connect to whoever answers at ``host:port`` addresses, at least one of them.
+        """Connect to the nodes that answer at ``host:port`` addresses; at least one must answer.
 
         Raises:
-            Unavailable: nobody answered in time.
+            Unavailable: no node answered in time.
             ConfigError: an address is not ``host:port``.
         """
         clock, turns = WallClock(), ClientTurns(asyncio.get_running_loop())
@@ -117,14 +118,15 @@ class Connection:
         """Find a tablet: its schema, its members and its leader.
 
         Args:
-            tablet_id: its name.
-            members: nodes that host it, and their addresses, to connect to.
-            asked: nodes that answered at connect and host it; with neither, all of these are asked.
+            tablet_id: id of the tablet.
+            members: nodes that host the tablet, with their addresses, to connect to.
+            asked: nodes that host the tablet and that answered at connect. Without ``members`` and ``asked``, all nodes
+                that answered at connect are asked.
             timeout_s: how long to ask.
 
         Raises:
-            Unavailable: no node could say in time.
-            CallerError: the nodes have no such tablet.
+            Unavailable: no node answered in time.
+            NoSuchTablet: no node has the tablet.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         for node_id, address in members:
@@ -142,20 +144,20 @@ class Connection:
         return found
 
     async def reach(self, address: str, *, deadline_ms: int = CALL_MS) -> NodeId:
-        """Connect to whoever lives at an address that was not given at connect.
+        """Connect to the node at an address that was not given at connect, and return its id.
 
         Raises:
-            Unavailable: nobody answered in time.
+            Unavailable: no node answered in time.
             ConfigError: the address is not ``host:port``.
         """
         return await self._messenger.connect(address, deadline_ms=deadline_ms)
 
     async def members(self, tablet_id: TabletId, *, timeout_s: float = TIMEOUT_S) -> tuple[tuple[NodeId, str], ...]:
-        """Return the members of a tablet of the nodes that answered at connect, and their addresses.
+        """Return the members of a tablet on the nodes that answered at connect, with their addresses.
 
         Raises:
-            Unavailable: no node could say in time.
-            NoSuchTablet: none of them has it.
+            Unavailable: no node answered in time.
+            NoSuchTablet: no node has the tablet.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         tracker = LeaderTracker(self.nodes)
@@ -163,11 +165,16 @@ class Connection:
         return decode(answer.body[0], Description).members
 
     async def ask(self, node: NodeId, kind: str, body: bytes, *, deadline_ms: int = CALL_MS) -> Response:
-        """Ask one node, once; the errors are those of the request, and ``RetryableError`` if there is no answer."""
+        """Send one request to one node, without a retry, and return the answer.
+
+        Raises:
+            RetryableError: no answer came in time.
+            StelaeError: the error with which the node refused the request.
+        """
         return await self._messenger.call(node, kind, [body], deadline_ms=deadline_ms)
 
     async def status(self, node: NodeId, *, deadline_ms: int = CALL_MS) -> list[ReplicaReport]:
-        """How every replica of one node stands.
+        """Return the state of every replica of one node.
 
         Raises:
             RetryableError: the node did not answer.
@@ -178,26 +185,26 @@ class Connection:
     async def holders(self, tablet_id: TabletId, members: Sequence[tuple[NodeId, str]]) -> int:
         """Return how many of these nodes, given with their addresses, may have a replica of a tablet.
 
-        All but those that answer that they have none."""
+        A node that does not answer counts; only a node that answers that it has none does not."""
         for node_id, address in members:
             self._messenger.add_peer(node_id, address)
-        question = encode(DescribeRequest(tablet_id))
-        asked = (self.ask(node_id, DESCRIBE, question) for node_id, _ in members)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        request = encode(DescribeRequest(tablet_id))
+        calls = (self.ask(node_id, DESCRIBE, request) for node_id, _ in members)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
         return sum(not isinstance(answer, NoSuchTablet) for answer in answers)
 
     async def change_schema(
         self, tablet: ConnectedTablet, schema: Schema, *, timeout_s: float = TIMEOUT_S
     ) -> ConnectedTablet:
-        """Put the next schema of a tablet into force, and return the tablet as it is now.
+        """Change the schema of a tablet, and return the tablet with its new schema.
 
-        Columns may come, go, be renamed, get another default or become nullable; ``schema.version`` is one above the
-        version in force, and asking twice for the same schema is harmless. Handles made before refuse nothing, but
-        their writes are refused with ``SCHEMA_MISMATCH`` from now on.
+        Columns may be added, dropped, renamed, get another default, or become nullable. ``schema.version`` must be one
+        above the present version. A second request for the same schema has no effect. From now on, writes through
+        ``ConnectedTablet`` objects with an older schema are refused with ``SCHEMA_MISMATCH``.
 
         Raises:
-            SchemaMismatch: the schema cannot follow the one in force; nothing was changed.
-            Unavailable: no leader could say in time; the change may still take effect.
+            SchemaMismatch: the schema cannot follow the present one; nothing was changed.
+            Unavailable: no leader answered in time. The change may still take effect.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(AlterRequest(tablet.tablet_id, schema.to_bytes()))
@@ -207,17 +214,17 @@ class Connection:
         return changed
 
     async def transfer_leadership(self, leader: NodeId, tablet_id: TabletId, to: NodeId | None = None) -> None:
-        """Ask the leader of a tablet to transfer its leadership. Writes wait for one election timeout at most.
+        """Ask the leader of a tablet to transfer its leadership. Writes wait for at most one election timeout.
 
         Args:
             leader: the node that leads the tablet.
-            tablet_id: the tablet.
+            tablet_id: id of the tablet.
             to: a voter of the tablet; ``None``: the most up-to-date one.
 
         Raises:
             NotLeader: the node does not lead the tablet.
-            Unavailable: no voter took over in time; the leader still leads.
-            CallerError: ``to`` is no voter of the tablet.
+            Unavailable: no voter took over in time. The leader still leads.
+            CallerError: ``to`` is not a voter of the tablet.
         """
         request = encode(TransferRequest(tablet_id, to))
         await self.ask(leader, TRANSFER_LEADERSHIP, request, deadline_ms=TRANSFER_MS)
@@ -225,19 +232,21 @@ class Connection:
     async def checksum(
         self, node: NodeId, tablet_id: TabletId, *, at: int | None = None, deadline_ms: int = 10 * CALL_MS
     ) -> Checksum:
-        """Logical checksum of one replica's rows, up to where they are applied, and of when they are; ``at``: of then.
+        """Return the logical checksum of one replica's rows, with the op id and the time for which it is.
 
-        It visits every row in Python: a million of them take ten seconds and more on a busy node.
+        ``at`` is the hybrid timestamp of the rows; ``None``: of the last applied entry. The node visits every row in
+        Python, so a million rows take ten seconds or more on a busy node.
 
         Raises:
-            RetryableError: the node did not answer, or the replica cannot serve, or has not applied entries up to then.
-            TooOld: that time is below the replica's history floor.
+            RetryableError: the node did not answer, or the replica cannot serve, or has not applied entries up to
+                ``at``.
+            TooOld: ``at`` is below the replica's history floor.
         """
         answer = await self.ask(node, CHECKSUM, encode(ChecksumRequest(tablet_id, at)), deadline_ms=deadline_ms)
         return decode(answer.body[0], Checksum)
 
     def close(self) -> None:
-        """Close the connections; unanswered writes fail. Closing twice is harmless."""
+        """Close the connection. Writes without an outcome fail. A second call has no effect."""
         for tablet in self._tablets:
             tablet.close()
         self._messenger.close()
@@ -249,10 +258,23 @@ class Connection:
         self.close()
 
     async def ask_any(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float, lane: Lane) -> Response:
-        """Ask the tracked node, and the next one when it cannot serve, until the deadline."""
+        """Send a request to the tracked node, and to the next one if that cannot serve, until one answers.
+
+        Args:
+            tracker: chooses the nodes; it learns of hints and failures.
+            kind: of the request.
+            body: of the request.
+            deadline: in seconds of the event loop's clock.
+            lane: of the request.
+
+        Raises:
+            NoSuchTablet: all nodes answered that they do not have the tablet.
+            Unavailable: no node served the request before the deadline.
+            StelaeError: a node refused the request, and no other one can serve it.
+        """
         loop = asyncio.get_running_loop()
-        without: set[NodeId] = set()
-        said: dict[NodeId, StelaeError] = {}
+        without_tablet: set[NodeId] = set()
+        problems: dict[NodeId, StelaeError] = {}
         while True:
             node = tracker.current
             try:
@@ -261,8 +283,8 @@ class Connection:
                 problem: StelaeError = error
                 pause = not tracker.refused_by(node, error.leader)
             except NoSuchTablet as error:
-                without.add(node)
-                if without >= set(tracker.members):
+                without_tablet.add(node)
+                if without_tablet >= set(tracker.members):
                     raise
                 problem, pause = error, False
                 tracker.failed(node)
@@ -271,10 +293,10 @@ class Connection:
                     raise
                 problem, pause = error, True
                 tracker.failed(node)
-            said[node] = problem
+            problems[node] = problem
             if loop.time() >= deadline:
-                told = "; ".join(dict.fromkeys(map(str, said.values())))
-                raise Unavailable(f"no node could serve {kind} in time: {told}")
+                reasons = "; ".join(dict.fromkeys(map(str, problems.values())))
+                raise Unavailable(f"no node could serve {kind} in time: {reasons}")
             if pause:
                 await asyncio.sleep(BACKOFF_S_MIN + self.rng.random() * BACKOFF_S_MAX / 4)
 
@@ -283,7 +305,7 @@ class Connection:
             self._messenger,
             leader,
             tablet_id=tablet_id,
-            # One for each writer: each counts its operations from 1.
+            # Each writer needs its own client id, because it numbers its operations from 1.
             client_id=ClientId(secrets.token_hex(8)),
             schema_version=schema.version,
             rng=self.rng,
@@ -292,43 +314,45 @@ class Connection:
 
 
 class ConnectedTablet:
-    """One tablet, as a client sees it."""
+    """One tablet of a connection: writes operations and reads pages. Made by ``Connection.tablet``."""
 
-    def __init__(self, client: Connection, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> None:
-        self._client = client
+    def __init__(self, connection: Connection, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> None:
+        self._connection = connection
         self.tablet_id = tablet_id
         self.schema = schema
         self.leader = leader
-        """Whom writes and linearizable reads ask."""
-        self._writer = client._writer(tablet_id, schema, leader)
+        """Chooses the node for writes and linearizable reads."""
+        self._writer = connection._writer(tablet_id, schema, leader)
 
     def ask_if_gone(self, is_gone: Callable[[], Awaitable[bool]]) -> None:
-        """Have writes ask whether the tablet is gone for good when no member has a replica, rather than try on."""
+        """Set the function that returns whether the tablet is gone for good.
+
+        It is called when no member has a replica. If it returns true, writes fail at once instead of being retried."""
         self._writer.is_gone = is_gone
 
     @property
     def retries(self) -> int:
-        """How often operations had to be sent again."""
+        """How many times an operation was sent again."""
         return self._writer.retries
 
     def write(
         self, kind: OpKind, rows: Sequence[tuple[Any, ...]], *, timeout_s: float = TIMEOUT_S
     ) -> asyncio.Future[OpResult]:
-        """Send one operation; many may be in flight.
+        """Send one operation. Many may be in flight.
 
         Args:
-            kind: what to do with the rows.
-            rows: one value per column of the schema, in its order (deletes: per key column).
+            kind: the kind of write.
+            rows: for each row one value per column of the schema, in its order; for deletes, per key column.
             timeout_s: how long to retry; at most ``TIMEOUT_S_MAX``.
 
-        The future's result holds the rows that were not taken (``errors``), or a ``refusal`` of
-        the whole operation. It is set once a majority has made the operation durable; after
-        ``DeadlineExceeded`` it may still take effect, at most once.
+        The future's result has the rows that were not written (``errors``), or a ``refusal`` of the whole operation. It
+        is set once a majority has made the operation durable. After ``DeadlineExceeded``, the operation may still take
+        effect, at most once.
 
         Raises:
-            SchemaMismatch: a row does not fit, of ``ROW_FORM_ROWS_MAX`` rows or more: those travel
-                as one Arrow batch, which cannot hold it. In fewer rows it is a row error.
-            Overloaded: too many operations are unanswered.
+            SchemaMismatch: a row does not fit, and there are ``ROW_FORM_ROWS_MAX`` rows or more, which are sent as one
+                Arrow batch. With fewer rows, the row is an error in the result.
+            Overloaded: too many operations have no outcome yet.
         """
         given: Sequence[tuple[Any, ...]] | bytes = rows
         if len(rows) >= ROW_FORM_ROWS_MAX:
@@ -337,9 +361,9 @@ class ConnectedTablet:
         return self._writer.write(operation(kind, given), timeout_s)
 
     def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
-        """Send one operation that is encoded already; see :meth:`write` for the rest.
+        """Send one encoded operation; see :meth:`write`.
 
-        ``follows``: it shares a request with the one before, so that neither is in the log without the other."""
+        With ``follows``, it is in the same request as the operation before, so that both keep their order."""
         return self._writer.write(encoded, timeout_s, follows=follows)
 
     async def page(
@@ -352,20 +376,20 @@ class ConnectedTablet:
         reader: PageRows | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> tuple[ScanPage, asyncio.Future[RowBatch | None]]:
-        """Read one page of a scan in key order, and the rows on it if there are any.
+        """Read one page of a scan in key order, and return a future with its rows, or with ``None`` if it has none.
 
-        The rows of a large page are read from its bytes by another thread, hence the future; ``Corrupt`` stands in it
-        if they are none.
+        The rows of a large page are decoded by another thread, hence the future. It fails with ``Corrupt`` if the rows
+        cannot be decoded.
 
         Args:
-            spec: what to read; ``after`` says where to go on.
+            spec: the scan; ``after`` has the key behind which the page begins.
             at: hybrid timestamp of the snapshot; ``None``: linearizable, unless ``at_least`` is given.
-            at_least: any replica that has applied an entry of this time may choose; else the leader does.
-            ask: whom to ask first, and who else; ``None``: the leader.
-            reader: of the pages before, if any: what it knows need not travel again.
+            at_least: hybrid timestamp. A replica that has applied an entry at or above it may choose the snapshot.
+            ask: chooses the nodes to ask; ``None``: the leader is asked.
+            reader: the reader of the pages before, if there are any. It has the footer of the file of stored rows.
 
         Raises:
-            Unavailable: nobody could serve in time.
+            Unavailable: no node could serve in time.
             TooOld, SchemaMismatch: see ``TabletStore.scan``.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -373,21 +397,21 @@ class ConnectedTablet:
         reader = reader or PageRows(asked)
         kind, since = SCAN if reader.since is None else DIFF, reader.since
         request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least, file=reader.file, since=since))
-        answer = await self._client.ask_any(ask or self.leader, kind, request, deadline, Lane.BULK)
+        answer = await self._connection.ask_any(ask or self.leader, kind, request, deadline, Lane.BULK)
         page = decode(answer.body[0], ScanPage)
         if asked.columns is None and page.schema_version != self.schema.version:
-            # The tablet has another schema by now. Those of our columns that it still has mean what they meant.
-            named = msgspec.structs.replace(spec, columns=self.schema.layout.ids)
-            return await self.page(named, at=page.at, ask=ask, reader=reader, timeout_s=timeout_s)
+            # The tablet has another schema now. The ids of our columns still mean the same columns.
+            explicit = msgspec.structs.replace(spec, columns=self.schema.layout.ids)
+            return await self.page(explicit, at=page.at, ask=ask, reader=reader, timeout_s=timeout_s)
         return page, reader.read(page, reader.layout(self.schema, asked.columns), answer.body[1:])
 
     async def scan(
         self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S
     ) -> AsyncIterator[RowBatch]:
-        """Read rows, batch by batch, all of one snapshot.
+        """Yield the rows of one snapshot, batch by batch.
 
-        Without ``at`` (a hybrid timestamp) the scan is linearizable: it sees every write that was
-        acknowledged before it began. It survives a change of leader.
+        Without ``at`` (a hybrid timestamp), the scan is linearizable: it sees every write that was acknowledged before
+        it began. It continues after a change of leader.
 
         Raises:
             Unavailable: no leader could serve in time.
@@ -396,9 +420,9 @@ class ConnectedTablet:
         asked = _ordered(spec or ScanSpec())
         reader = PageRows(asked)
         while True:
-            page, coming = await self.page(asked, at=at, reader=reader, timeout_s=timeout_s)
-            at, rows = page.at, await coming
-            # A page without rows is not the end: nothing in it matched.
+            page, decoded = await self.page(asked, at=at, reader=reader, timeout_s=timeout_s)
+            at, rows = page.at, await decoded
+            # A page without rows is not the end of the scan: no row matched among those that were read.
             if rows is not None:
                 yield rows
             if page.after is None:
@@ -409,24 +433,24 @@ class ConnectedTablet:
             asked = msgspec.structs.replace(asked, after=page.after, limit=limit)
 
     def close(self) -> None:
-        """Give every unanswered write an error."""
+        """End every write without an outcome with an error."""
         self._writer.close(Unavailable("the client is closed"))
 
 
 def _ordered(spec: ScanSpec) -> ScanSpec:
-    """Pages are cut by key, so that any replica can go on where another stopped."""
+    """Return a scan in key order: pages end at a key, so that any replica can continue behind it."""
     if spec.order is Order.ANY:
         return msgspec.structs.replace(spec, order=Order.KEY)
     return spec
 
 
 def _is_of_storage(error: RemoteError) -> bool:
-    """Whether a node could not read its own disk, or found damage on it: another replica has the same rows."""
+    """Return whether a node could not read its disk or found damage. Another replica has the same rows then."""
     return issubclass(StelaeError.by_code.get(error.remote_code, StelaeError), StorageError)
 
 
 async def _greet(messenger: Messenger, addresses: Sequence[str], timeout_s: float) -> list[NodeId]:
-    """Say hello everywhere; go on as soon as one answered and the others had a moment."""
+    """Connect to all addresses; return the nodes that answer until shortly after the first answer."""
     hellos = [messenger.connect(a, deadline_ms=int(timeout_s * 1000)) for a in addresses]
     done, waiting = await asyncio.wait(hellos, return_when=asyncio.FIRST_COMPLETED)
     while waiting and not any(hello.exception() is None for hello in done):
@@ -440,6 +464,6 @@ async def _greet(messenger: Messenger, addresses: Sequence[str], timeout_s: floa
     nodes = [hello.result() for hello in hellos if hello in done and hello.exception() is None]
     if not nodes:
         refusals = {str(error) for hello in done if not isinstance(error := hello.exception(), Unavailable)}
-        why = "; ".join(sorted(refusals)) or "see whether the nodes run, and whether these are their addresses"
-        raise Unavailable(f"nobody answered in {timeout_s:g} s at {', '.join(addresses)}: {why}")
+        why = "; ".join(sorted(refusals)) or "check that the nodes run, and that these are their addresses"
+        raise Unavailable(f"no node answered in {timeout_s:g} s at {', '.join(addresses)}: {why}")
     return nodes

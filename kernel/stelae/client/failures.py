@@ -1,4 +1,4 @@
-"""Rows that were not taken, and what a write as a whole has come to."""
+"""The result of a write: how many rows were written, and which rows failed and why."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind, RowCode
 
 FAILURES_MAX = 1000
-"""Most failed rows that are kept with their values and reasons; more are counted."""
+"""The most failed rows that are kept with their values and reasons. Further ones are only counted."""
 
 SHOWN_MAX = 5
-"""Most failed rows that the text of an error spells out."""
+"""The most failed rows in the text of an error."""
 
 UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
-"""Code of rows that nobody answered in time: they may still be written, once. Read them, or write them again with a
-kind that may be repeated, such as upsert."""
+"""Code of rows whose write got no answer in time. They may still be written, once. Read them, or write them again with
+a kind of write that may be repeated, such as upsert."""
 
 _REASONS = {
     RowCode.ALREADY_PRESENT: "a row with this key exists",
@@ -29,58 +29,57 @@ _REASONS = {
 
 
 class RowFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """One row that was not taken; the others of its call stand."""
+    """One row that was not written. It does not affect the other rows of its call."""
 
-    table: str
-    kind: str  #: ``insert``, ``upsert``, ...
-    row: int  #: Position in what was handed in, from 0; in a session since it began.
-    #: ``ALREADY_PRESENT``, ``NOT_FOUND``, ``BAD_VALUE``, ``NO_PARTITION``, ``OUTSIDE_PARTITION``, ``UNKNOWN_OUTCOME``,
-    #: or a refusal.
+    table: str  #: Name of the table.
+    kind: str  #: Kind of the write: ``insert``, ``upsert``, ...
+    row: int  #: Position in the call's rows, from 0. In a session, the position since the session began.
+    #: ``ALREADY_PRESENT``, ``NOT_FOUND``, ``BAD_VALUE``, ``NO_PARTITION``, ``OUTSIDE_PARTITION``, ``TOO_LARGE``,
+    #: ``UNKNOWN_OUTCOME``, or the code of the error with which the whole operation was refused.
     code: str
-    reason: str  #: For ``BAD_VALUE``: the column, what it expected, and type and value of what came.
-    values: Mapping[str, Any] | None = None  #: The row by column, as far as it could be read.
+    reason: str  #: For ``BAD_VALUE``: the column, the expected type, and type and value of the input.
+    values: Mapping[str, Any] | None = None  #: The row by column name, as far as it could be read.
 
     def __str__(self) -> str:
         return f"row {self.row}: {self.code}: {self.reason}"
 
 
 class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a write has come to."""
+    """The result of a write."""
 
-    rows: int  #: Rows that were handed in.
-    failed: int  #: Rows that were not taken, or of which it is not known.
-    failures: tuple[RowFailure, ...]  #: The first ``FAILURES_MAX`` of them.
-    timestamp: (
-        int  #: Hybrid timestamp of the last of it: ``scan(at=timestamp)`` sees all of it. 0: nothing was written.
-    )
+    rows: int  #: Number of rows of the call.
+    failed: int  #: Number of rows that were not written, or whose outcome is unknown.
+    failures: tuple[RowFailure, ...]  #: The first ``FAILURES_MAX`` failed rows.
+    #: Highest hybrid timestamp of the write: ``scan(at=timestamp)`` sees all of its rows. 0: no row was written.
+    timestamp: int
 
     @property
     def written(self) -> int:
-        """Rows that were taken: durable on a majority."""
+        """Number of rows that were written. They are durable on a majority."""
         return self.rows - self.failed
 
 
 class RowsFailed(CallerError, code="ROWS_FAILED"):
-    """Some rows of a write were not taken; all others are written. ``result`` has the list."""
+    """Some rows of a write were not written; all others are. ``result`` has the list of failures."""
 
     def __init__(self, result: WriteResult) -> None:
         self.result = result
         shown = [str(failure) for failure in result.failures[:SHOWN_MAX]]
         if result.failed > len(shown):
             shown.append(f"and {result.failed - len(shown)} more: see .failures")
-        fact = f"{result.failed} of {result.rows} rows were not taken, the other {result.written} are written"
+        fact = f"{result.failed} of {result.rows} rows were not written, the other {result.written} are written"
         if any(failure.code == UNKNOWN_OUTCOME for failure in result.failures):
-            fact += f"; of those that say {UNKNOWN_OUTCOME} it is not known, they may be written too"
+            fact += f"; rows with {UNKNOWN_OUTCOME} may be written too: read them, or write them again with upsert"
         super().__init__("\n  ".join([fact, *shown]))
 
     @property
     def failures(self) -> tuple[RowFailure, ...]:
-        """The rows that were not taken, with their reasons."""
+        """The rows that were not written, with their reasons."""
         return self.result.failures
 
 
 class FailureTally:
-    """Counts rows and collects failures, as many as are kept."""
+    """Counts the rows of a write and collects the first ``FAILURES_MAX`` failures."""
 
     def __init__(self, table: str, kind: OpKind) -> None:
         self._table = table
@@ -91,35 +90,35 @@ class FailureTally:
         self.timestamp = 0
 
     def fail(self, row: int, code: str, reason: str, values: Mapping[str, Any] | None = None) -> None:
-        """Note that a row was not taken."""
+        """Record that a row was not written."""
         self.failed += 1
         if len(self.failures) < FAILURES_MAX:
             given = {"table": self._table, "kind": self._kind, "row": row, "code": code, "reason": reason}
             self.failures.append(RowFailure(values=values, **given))  # type: ignore[arg-type]
 
     @property
-    def keeps(self) -> bool:
-        """Whether one more failure would be kept with its values."""
+    def has_room(self) -> bool:
+        """Whether another failure would be kept with its values."""
         return len(self.failures) < FAILURES_MAX
 
     def result(self) -> WriteResult:
-        """Return what has been counted, failures in order of their rows."""
+        """Return the counts, and the failures in the order of their rows."""
         failures = tuple(sorted(self.failures, key=lambda failure: failure.row))
         return WriteResult(rows=self.rows, failed=self.failed, failures=failures, timestamp=self.timestamp)
 
 
 def kind_name(kind: OpKind) -> str:
-    """The name under which users call a kind of write."""
+    """Return the name of a kind of write, as in the methods of a table."""
     return kind.name.lower()
 
 
 def reason_of(code: RowCode, detail: str) -> str:
-    """Say in words why a store did not take a row."""
+    """Return the reason why a store refused a row, for people."""
     return detail or _REASONS[code]
 
 
-def joined(before: WriteResult, after: WriteResult) -> WriteResult:
-    """Add the result of the rows that come next; ``failures`` are the first ones, numbered through."""
+def combined(before: WriteResult, after: WriteResult) -> WriteResult:
+    """Return the result of two writes as one. The positions of ``after`` continue behind the rows of ``before``."""
     room = FAILURES_MAX - len(before.failures)
     later = [msgspec.structs.replace(failure, row=before.rows + failure.row) for failure in after.failures[:room]]
     return WriteResult(

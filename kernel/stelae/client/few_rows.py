@@ -1,8 +1,8 @@
-"""Few rows of one call in row form: how ``insert`` of one row avoids Arrow.
+"""Checks and converts a few rows without Arrow, which makes writes of single rows fast.
 
-:class:`RowPlans` keeps a compiled plan for each set of columns that calls bring. A plan puts a dict or a tuple into row
-form. :class:`FewRows` is the result for the rows of one call and one tablet; it becomes a ``RowBatch`` only where
-somebody needs columns, which is when rows fail or are sent again."""
+:class:`RowConverters` keeps a compiled converter for each shape of row, that is, for each kind of write and set of
+columns. A converter turns a dict or a tuple into row form (``stelae.rows.row_form``). :class:`FewRows` holds the
+converted rows of one call, or of one tablet. It becomes a ``RowBatch`` only when rows fail or are sent again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stelae.spi.schema import Layout, Schema
 from stelae.spi.write import OpKind
 
 SHAPES_MAX = 256
-"""Plans that are kept for a table; a program that brings more sets of columns compiles some again."""
+"""The most converters that are kept for a table. A program that uses more shapes compiles converters again."""
 
 
 class FewRows:
-    """Rows of one layout in row form."""
+    """Rows in row form, all with the same layout."""
 
     def __init__(self, layout: Layout, rows: Sequence[tuple[Any, ...]]) -> None:
         self.layout = layout
@@ -34,19 +34,24 @@ class FewRows:
 
     @cached_property
     def batch(self) -> RowBatch:
-        """The rows as a batch; built when it is first asked for."""
+        """The rows as an Arrow batch, built on first use."""
         return RowBatch.from_equal_rows(self.layout, self.rows)
 
 
-class RowPlan(NamedTuple):
-    """How rows of one shape are taken."""
+class RowConverter(NamedTuple):
+    """Converts rows of one shape into row form."""
 
     form: RowForm
-    names: tuple[str, ...] | None  #: Of the columns of a dict, in the order of the layout; ``None``: rows are tuples.
-    key: tuple[int, ...]  #: Positions of the key's values in a row that has been taken, in key order.
+    names: tuple[str, ...] | None  #: Names of the columns of a dict, in layout order; ``None``: rows are tuples.
+    key: tuple[int, ...]  #: Positions of the key's values in a converted row, in key order.
 
-    def take(self, row: Any) -> tuple[Any, ...]:
-        """Return a row in row form; ``NotPlain``: the Arrow path has to look at it."""
+    def convert(self, row: Any) -> tuple[Any, ...]:
+        """Return a row in row form.
+
+        Raises:
+            NotPlain: the row needs the Arrow path.
+            KeyError: a dict lacks one of the columns; the row needs the Arrow path.
+        """
         if self.names is None:
             return self.form.take(row)
         if len(row) != len(self.names):
@@ -54,54 +59,54 @@ class RowPlan(NamedTuple):
         return self.form.take([row[name] for name in self.names])
 
     def key_of(self, row: tuple[Any, ...]) -> list[Any]:
-        """Return the key's plain values of a row that has been taken, in key order."""
+        """Return the plain key values of a converted row, in key order."""
         return [row[position] for position in self.key]
 
 
-class RowPlans:
-    """The plans of one version of a table's schema."""
+class RowConverters:
+    """The converters for one version of a table's schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._plans: dict[tuple[bool, OpKind, Any], RowPlan | None] = {}
+        self._converters: dict[tuple[bool, OpKind, Any], RowConverter | None] = {}
 
-    def take(self, kind: OpKind, data: Any) -> tuple[RowPlan, list[tuple[Any, ...]]] | None:
-        """Put what a call brings into row form.
+    def convert(self, kind: OpKind, data: Any) -> tuple[RowConverter, list[tuple[Any, ...]]] | None:
+        """Convert the rows of a call into row form.
 
         Args:
-            kind: of the write; deletes bring the key columns.
+            kind: of the write; rows of deletes have the key columns.
             data: a dict, a tuple, or a list of these.
 
         Returns:
-            The plan and the rows in order; ``None`` if the Arrow path has to look at them: there are too many rows,
-            they bring different columns, or a value needs a conversion or an explanation.
+            The converter and the rows in order. ``None``: the rows need the Arrow path, because there are too many,
+            their columns differ, or a value needs a conversion or an error message.
         """
         rows = data if type(data) is list else [data]
         if not 0 < len(rows) < ROW_FORM_ROWS_MAX:
             return None
-        plan = self._plan(kind, rows[0])
-        if plan is None:
+        converter = self._converter(kind, rows[0])
+        if converter is None:
             return None
-        wanted = type(rows[0])
+        row_type = type(rows[0])
         try:
-            return plan, [plan.take(row) if type(row) is wanted else _refuse() for row in rows]
+            return converter, [converter.convert(row) if type(row) is row_type else _refuse() for row in rows]
         except (NotPlain, KeyError):
             return None
 
-    def _plan(self, kind: OpKind, row: Any) -> RowPlan | None:
+    def _converter(self, kind: OpKind, row: Any) -> RowConverter | None:
         is_dict = type(row) is dict
         if not is_dict and type(row) is not tuple:
             return None
         try:
             shape = (is_dict, kind, tuple(row) if is_dict else None)
-            return self._plans[shape]
+            return self._converters[shape]
         except KeyError:
-            if len(self._plans) >= SHAPES_MAX:
-                self._plans.clear()
-            plan = self._plans[shape] = self._compiled(kind, row if is_dict else None)
-            return plan
+            if len(self._converters) >= SHAPES_MAX:
+                self._converters.clear()
+            converter = self._converters[shape] = self._compiled(kind, row if is_dict else None)
+            return converter
 
-    def _compiled(self, kind: OpKind, names: dict[Any, Any] | None) -> RowPlan | None:
+    def _compiled(self, kind: OpKind, names: dict[Any, Any] | None) -> RowConverter | None:
         schema, key_only = self._schema, kind in KEY_ONLY
         layout = schema.key_layout if key_only else schema.layout
         if names is not None:
@@ -115,7 +120,7 @@ class RowPlans:
                 return None
         ids = layout.ids
         order = tuple(column.name for column in layout.columns) if names is not None else None
-        return RowPlan(RowForm(layout), order, tuple([ids.index(column) for column in schema.key]))
+        return RowConverter(RowForm(layout), order, tuple([ids.index(column) for column in schema.key]))
 
 
 def _refuse() -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
-"""Filters as people write them, as the predicates that tablets judge by.
+"""Converts a caller's filters into the predicates that tablets evaluate.
 
-A filter is ``(column, operation, value)``, or a list of them of which all must hold::
+A filter is ``(column, operation, value)``. A list of filters selects the rows for which all of them hold::
 
     [("celsius", ">", 20.5), ("sensor", "in", [1, 2]), ("note", "is null"), ("name", "starts with", "ab")]
 """
@@ -29,11 +29,11 @@ _OPERATIONS = "=, !=, <, <=, >, >=, in, is null, is not null, starts with"
 
 
 class BadFilter(SchemaMismatch, code="BAD_FILTER"):
-    """A filter that cannot be read, or does not fit its column."""
+    """A filter that cannot be read, or whose value does not fit its column."""
 
 
 def predicates(schema: Schema, where: Filter | Iterable[Filter] | None) -> tuple[Predicate, ...]:
-    """Read filters; ``BadFilter``: which one, what was expected, and what came."""
+    """Return the predicates of filters; ``BadFilter``: a filter is not possible, and the message says why."""
     if where is None:
         return ()
     if isinstance(where, str | Mapping) or not isinstance(where, Iterable):
@@ -55,14 +55,14 @@ def _predicate(schema: Schema, one: Any) -> Predicate:
     if op in ("is null", "is not null"):
         return IsNull(column.id, negated=op == "is not null")
     if len(one) != 3:
-        raise BadFilter(f"filter {one!r:.80} lacks a value")
+        raise BadFilter(f"filter {one!r:.80} needs a value: (column, operation, value)")
     if op in _COMPARE:
         return Compare(column.id, _COMPARE[op], _plain(column, [one[2]])[0])  # type: ignore[arg-type]
     if op == "in":
         return In(column.id, tuple(_plain(column, _listed(column, one[2]))))
     if op == "starts with":
         if column.type not in ("string", "binary"):
-            raise BadFilter(f"column {name!r} is {column.type} and has no prefixes")
+            raise BadFilter(f"'starts with' needs a string or binary column; column {name!r} is {column.type}")
         return Prefix(column.id, _plain(column, [one[2]])[0])
     raise BadFilter(f"unknown operation {one[1]!r:.40} in a filter on {name!r}; known: {_OPERATIONS}")
 
@@ -72,18 +72,19 @@ def _listed(column: Column, values: Any) -> list[Any]:
         raise BadFilter(f"'in' on column {column.name!r} takes a list of values, not {type(values).__name__}")
     listed = [*values]
     if len(listed) > IN_VALUES_MAX:
-        raise BadFilter(f"'in' on column {column.name!r} has {len(listed)} values; at most {IN_VALUES_MAX}")
+        fact = f"'in' on column {column.name!r} has {len(listed)} values"
+        raise BadFilter(f"{fact}, at most {IN_VALUES_MAX} are allowed; use several scans")
     return listed
 
 
 def _plain(column: Column, values: list[Any]) -> list[Any]:
-    """The plain values that travel, once all of them fit the column."""
+    """Return values in the form that is sent; ``BadFilter``: a value does not fit the column."""
     never_null = msgspec.structs.replace(column, nullable=False, default=None)
     plain = [plain_scalar(never_null, value) for value in values]
     try:
         rows = RowBatch.from_arrays(Layout((never_null,)), [to_array(never_null, plain)])
     except SchemaMismatch:
-        place = misfits(never_null, plain)[0]
-        hint = f"; rows without a value: ({column.name!r}, 'is null')" if plain[place] is None else ""
-        raise BadFilter(f"in a filter, {describe_misfit(never_null, values[place])}{hint}") from None
+        number = misfits(never_null, plain)[0]
+        hint = f"; for rows without a value, use ({column.name!r}, 'is null')" if plain[number] is None else ""
+        raise BadFilter(f"in a filter, {describe_misfit(never_null, values[number])}{hint}") from None
     return rows.values(0)

@@ -1,4 +1,4 @@
-"""Keys and bounds as people hand them in: one value, a tuple, a dict, a row of a frame, a frame of them."""
+"""Converts a caller's keys and bounds: one value, a tuple, a dict, a row of a frame, or a frame with many keys."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from stelae.spi.schema import Schema
 
 
 def key_of(schema: Schema, key: Any) -> tuple[Any, ...]:
-    """Return the values of a key; ``SchemaMismatch``: there are others than the key has.
+    """Return the values of a key, in key order.
 
     Args:
         schema: of the table.
-        key: one value, a tuple in key order, a dict by column, or a row of a pandas frame, whose other columns are
-            left out.
+        key: one value, a tuple in key order, a dict by column, or a row of a pandas frame. Other columns of the row are
+            ignored.
+
+    Raises:
+        SchemaMismatch: the values are not exactly those of the key columns.
     """
     names = _names(schema)
     if is_series(key):
         key = {name: value for name, value in key.items() if name in names}
     if isinstance(key, Mapping):
         if {*key} != {*names}:
-            raise SchemaMismatch(f"a key has values for {', '.join(names)}, and for nothing else: {key!r:.120}")
+            raise SchemaMismatch(f"a key has values for exactly {', '.join(names)}, not {key!r:.120}")
         return _plain(schema, [key[name] for name in names])
     values = [*key] if isinstance(key, tuple | list) or _is_vector(key) else [key]
     if len(values) != len(names):
@@ -34,14 +37,14 @@ def key_of(schema: Schema, key: Any) -> tuple[Any, ...]:
 
 
 def keys_of(schema: Schema, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Return the values of each of several keys, or of each row of a frame that has the key columns."""
+    """Return the values of each key of an iterable, or of each row of a frame with the key columns."""
     columns = _columns_of(keys, _names(schema))
     listed = several("keys", keys, "keys") if columns is None else zip(*columns, strict=True)
     return [key_of(schema, key) for key in listed]
 
 
 def bound_of(schema: Schema, key: Any) -> bytes | None:
-    """Return a key, or the first columns of one, encoded; ``None`` for ``None``."""
+    """Return the encoded form of a key, or of the first values of a key; ``None`` for ``None``."""
     if key is None:
         return None
     names = _names(schema)
@@ -49,31 +52,31 @@ def bound_of(schema: Schema, key: Any) -> bytes | None:
     if not 1 <= len(values) <= len(names):
         raise SchemaMismatch(f"a bound has values for the first of {', '.join(names)}; got {key!r:.120}")
     columns = KeyColumns(schema, schema.key)
-    return b"".join(columns.encode_one(place, value) for place, value in enumerate(_plain(schema, values)))
+    return b"".join(columns.encode_one(number, value) for number, value in enumerate(_plain(schema, values)))
 
 
 def is_series(value: Any) -> bool:
-    """Whether a value is a pandas ``Series``, such as a row of a frame."""
+    """Return whether a value is a pandas ``Series``, such as a row of a frame."""
     return type(value).__name__ == "Series" and _family(value) == "pandas"
 
 
 def _columns_of(frame: Any, names: Sequence[str]) -> list[Any] | None:
-    """The key columns of a frame; ``None``: it is none."""
+    """Return the key columns of a frame; ``None``: the argument is not a frame."""
     family = _family(frame)
     if family == "polars" and hasattr(frame, "collect"):
         frame = frame.select(names).collect()
     if family == "pandas" and hasattr(frame, "columns"):
         frame = frame.reset_index() if any(name in names for name in frame.index.names) else frame
-        there = [*frame.columns]
+        columns = [*frame.columns]
     elif family == "polars" and hasattr(frame, "columns"):
-        there = [*frame.columns]
+        columns = [*frame.columns]
     elif family == "pyarrow" and hasattr(frame, "schema"):
-        there = [*frame.schema.names]
+        columns = [*frame.schema.names]
     else:
         return None
-    lacking = [name for name in names if name not in there]
+    lacking = [name for name in names if name not in columns]
     if lacking:
-        raise SchemaMismatch(f"a frame of keys has the columns {', '.join(names)}; this one lacks {lacking[0]!r}")
+        raise SchemaMismatch(f"a frame of keys needs the columns {', '.join(names)}; this one lacks {lacking[0]!r}")
     return [frame.column(name).to_pylist() if family == "pyarrow" else frame[name] for name in names]
 
 

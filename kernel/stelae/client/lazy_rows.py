@@ -1,6 +1,7 @@
-"""Rows that are made while they are taken: for the synchronous face, which takes them in its caller's own thread.
+"""Takes rows from a caller's iterator, a list at a time, in the caller's own thread.
 
-Whoever makes them may use the same client, or take its time; the thread of the client's loop can wait for neither."""
+The code behind the iterator may use the same client, or take long. The thread of the client's event loop must wait for
+neither, so the synchronous client takes the rows before it calls the loop."""
 
 from __future__ import annotations
 
@@ -10,38 +11,38 @@ from typing import Any
 
 from stelae.client.key_values import is_series
 
-PIECE_ROWS = 65_536
-"""Rows that are taken before they are written; the next ones are taken when these are durable."""
+LIST_ROWS = 65_536
+"""Rows of one list. The next rows are taken when these are durable."""
 
-PIECE_BYTES = 8 << 20
-"""The same of batches, from which on no further one is taken."""
+TABLE_BYTES = 8 << 20
+"""Size of a table from which on no further batch is added to it."""
 
 
 def is_lazy(rows: Any) -> bool:
-    """Whether rows may be made by somebody's Python when they are asked for."""
+    """Return whether taking the rows may run the caller's Python code."""
     if isinstance(rows, Mapping | Sized | str | bytes) or not isinstance(rows, Iterable) or is_series(rows):
         return False
-    return not hasattr(rows, "__arrow_c_stream__")  # A stream of Arrow is read by Arrow.
+    return not hasattr(rows, "__arrow_c_stream__")  # Arrow itself reads an Arrow stream.
 
 
-def pieces(rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield lists of rows; of a scan, whose items are batches, tables."""
-    waiting = iter(rows)
-    for first in waiting:
+def lists_of_rows(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield rows in lists. If the items are Arrow batches, as those of a scan are, yield them in tables."""
+    remaining = iter(rows)
+    for first in remaining:
         if type(first).__module__.partition(".")[0] == "pyarrow" and hasattr(first, "num_rows"):
-            yield from _tables(chain([first], waiting))
+            yield from _tables(chain([first], remaining))
             return
-        yield [first, *islice(waiting, PIECE_ROWS - 1)]
+        yield [first, *islice(remaining, LIST_ROWS - 1)]
 
 
 def _tables(batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
-    held: list[Any] = []
+    collected: list[Any] = []
     for batch in batches:
-        held.append(batch)
-        if sum(one.nbytes for one in held) >= PIECE_BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
+        collected.append(batch)
+        if sum(one.nbytes for one in collected) >= TABLE_BYTES:
+            yield pa.Table.from_batches(collected)
+            collected = []
+    if collected:
+        yield pa.Table.from_batches(collected)

@@ -1,6 +1,7 @@
-"""Where tables are: their tablets, and the members of each.
+"""Locations of tables: their tablets, and the members of each tablet.
 
-Masters know it (``stelae.client.catalog``); without any it comes from a static file, or from the nodes themselves."""
+In a cluster with masters, the masters have the locations (``stelae.client.catalog``). Without masters, they come from a
+file, or from the nodes themselves."""
 
 from __future__ import annotations
 
@@ -22,30 +23,31 @@ from stelae.spi.ids import NodeId, TabletId, node_id, tablet_id
 from stelae.spi.schema import Schema
 
 Members = tuple[tuple[NodeId, str], ...]
+"""Node id and address of each member of a tablet."""
 
 
 class NoSuchTable(CallerError, code="NO_SUCH_TABLE"):
-    """A table that the cluster, or the locations file, does not have."""
+    """The cluster, or the locations file, has no table of this name."""
 
     def __init__(self, name: str, known: Sequence[str], fact: str = "") -> None:
         super().__init__(f"{fact or f'no table {name[:80]!r}'}; there are: {listed(known, name)}")
 
 
 class TabletLocation(msgspec.Struct, frozen=True):
-    """One tablet; without ``members`` whoever was connected to is asked for them."""
+    """The location of one tablet."""
 
     tablet_id: TabletId
-    members: Members = ()
+    members: Members = ()  #: Empty: the nodes that the client is connected to are asked for them.
 
 
 class TableLocation(msgspec.Struct, frozen=True):
-    """One table: ``tablets`` are in the order of the partitions, one for each."""
+    """The location of one table."""
 
     name: str
     schema: Schema
     partition_schema: PartitionSchema
-    tablets: tuple[TabletLocation, ...]
-    table_id: str = ""  #: By which it is found again, whatever it is called by then; empty: by its name.
+    tablets: tuple[TabletLocation, ...]  #: One for each partition, in the order of the partitions.
+    table_id: str = ""  #: Identifies the table across renames. Empty: the table is identified by its name.
 
     def __post_init__(self) -> None:
         if len(self.tablets) != self.partition_schema.count:
@@ -56,12 +58,12 @@ class TableLocation(msgspec.Struct, frozen=True):
             raise BadPartitioning(f"table {self.name!r} names a tablet twice")
 
     def partitioning(self) -> Partitioning:
-        """The partition schema, bound to the table's."""
+        """Return the partitioning of rows with the table's schema."""
         return Partitioning(self.schema, self.partition_schema)
 
 
 SchemaOf = Callable[[TabletLocation], Awaitable[Schema]]
-"""Asks a tablet for its schema: a tablet knows it best, since schemas are entries of its log."""
+"""Asks a tablet for its schema. The tablet has the newest one, because schemas are entries of its log."""
 
 
 class Locations(ABC):
@@ -73,16 +75,20 @@ class Locations(ABC):
 
     @abstractmethod
     async def find(self, name: str, *, timeout_s: float = TIMEOUT_S) -> TableLocation:
-        """Return where a table is; ``NoSuchTable``: there is none of that name. ``Unavailable``: nobody could say in
-        time, or its tablets do not all serve yet."""
+        """Return the location of a table.
+
+        Raises:
+            NoSuchTable: there is no table of that name.
+            Unavailable: no answer came in time, or not all tablets of the table serve yet.
+        """
 
 
 class NodeLocations(Locations):
-    """Each tablet of the nodes that were connected to is a table of its own, under the tablet's name.
+    """Finds tables on the nodes that the client is connected to. Each tablet is a table with the name of the tablet.
 
     Args:
-        tablets: asks the nodes which tablets they have.
-        schema_of: asks a tablet.
+        tablets: returns the tablets of the nodes.
+        schema_of: returns the schema of a tablet.
     """
 
     def __init__(self, tablets: Callable[[], Awaitable[Sequence[TabletId]]], schema_of: SchemaOf) -> None:
@@ -101,7 +107,7 @@ class NodeLocations(Locations):
 
 
 class FileLocations(Locations):
-    """Tables that a TOML file describes::
+    """Finds tables in a TOML file::
 
         [tables.readings]
         partition.hash = [{columns = ["sensor"], buckets = 2}]
@@ -110,8 +116,11 @@ class FileLocations(Locations):
             {id = "readings-1", members = [{uuid = "...", address = "127.0.0.1:7052"}]},
         ]
 
-    Without ``members`` the nodes that were connected to must host the tablet. ``ConfigError``: the file cannot be
-    read, or is not as described."""
+    A tablet without ``members`` must be on the nodes that the client is connected to.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not have this form.
+    """
 
     def __init__(self, path: str | Path, schema_of: SchemaOf) -> None:
         self._path = str(path)

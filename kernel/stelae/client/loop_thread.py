@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers who have none."""
+"""Runs an event loop in a thread, for callers without an event loop."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from stelae.spi.errors import Unavailable
 _Result = TypeVar("_Result")
 
 JOIN_S = 5.0
-"""How long closing waits for the thread."""
-
+"""How long closing waits for the thread, in seconds."""
 
 _open: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 @atexit.register
-def _nobody_waits() -> None:
-    """When a program ends the loops' threads stop where they are: what is cleaned up later must not wait for them."""
-    for portal in _open:
-        portal.closed = True
+def _close_all() -> None:
+    """Mark all loops as closed when the program ends. Their threads stop at once then, so later clean-up must not wait
+    for them."""
+    for loop_thread in _open:
+        loop_thread.closed = True
 
 
 class LoopThread:
-    """Runs coroutines for any thread. The thread is a daemon: a forgotten client keeps no program from ending."""
+    """Runs coroutines for any thread. Its own thread is a daemon, so a client that was not closed does not keep the
+    program from ending."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -38,28 +39,28 @@ class LoopThread:
         self._thread.start()
         self._process = os.getpid()
         self.closed = False
-        """Whether nothing is run any more."""
+        """Whether it accepts no more coroutines."""
         _open.add(self)
 
     @property
     def is_usable(self) -> bool:
-        """Whether this process can have something run."""
+        """Whether this process can run a coroutine on it."""
         return not self.closed and os.getpid() == self._process and self._thread.is_alive()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Carry a coroutine out and return what it returns, or raise what it raises.
+        """Run a coroutine, and return its result or raise its error.
 
-        Ctrl-C cancels it: a write may then still take effect, once.
+        Ctrl-C cancels the coroutine. A write that is cancelled may still take effect, once.
 
         Raises:
-            Unavailable: the portal is closed.
+            Unavailable: the client is closed, belongs to another process, or is called from its own thread.
         """
         if self.closed:
             work.close()
             raise Unavailable("the client is closed")
         if os.getpid() != self._process:
             work.close()
-            raise Unavailable("the client was made by another process, of which this one is a fork; connect again here")
+            raise Unavailable("the client was made before this process was forked; connect again in this process")
         if threading.current_thread() is self._thread:
             work.close()
             raise Unavailable("a synchronous call from the client's own thread would wait for itself")
@@ -67,13 +68,13 @@ class LoopThread:
         try:
             return future.result()
         except CancelledError as error:
-            raise Unavailable("the client was closed meanwhile") from error
+            raise Unavailable("the client was closed during the call") from error
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        """Cancel what runs and end the thread. Closing twice is harmless."""
+        """Cancel the coroutines that run, and end the thread. A second call has no effect."""
         if self.closed:
             return
         self.closed = True

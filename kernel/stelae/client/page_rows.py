@@ -1,7 +1,7 @@
-"""The rows of a page of a scan, read from its bytes: those of a large one by another thread.
+"""Decodes the rows of a page of a scan. A large page is decoded by another thread.
 
-Arrow lets go of the interpreter while it checks or decodes what came, so the loop goes on: it takes in the next page
-meanwhile, whose rows may be read at the same time."""
+Arrow releases the interpreter's lock while it decodes, so the event loop continues: it receives the next page, which
+may be decoded at the same time."""
 
 from __future__ import annotations
 
@@ -19,37 +19,42 @@ from stelae.spi.schema import Layout, Schema
 from stelae.spi.services import Buffer
 
 THREAD_BYTES_MIN = 256 << 10
-"""Smaller pages of Arrow are read at once: a thread costs more than it saves."""
+"""Arrow pages with fewer bytes are decoded on the event loop, because a thread would cost more than it saves."""
 
 STORED_LIMIT_MIN = 8192
-"""Scans of fewer rows are not worth a file's footer."""
+"""Scans with a lower limit do not ask for stored rows, because the footer of the file would cost more than it saves."""
 
 
 class PageRows:
-    """Reads the pages of one scan, or diff, of one tablet. For the event loop."""
+    """Decodes the pages of one scan or diff of one tablet. Used on the event loop.
+
+    Args:
+        spec: the scan.
+        since: of a diff: hybrid timestamp above which entries count as changes; ``None``: a scan.
+    """
 
     def __init__(self, spec: ScanSpec, since: int | None = None) -> None:
         self.since = since
-        """Of a diff: changes of entries above this time are told."""
+        """The field ``since`` of every request."""
         small = spec.limit is not None and spec.limit < STORED_LIMIT_MIN
         self._stored = since is None and not spec.predicates and spec.order is not Order.KEY_DESCENDING and not small
         self._footer: Footer | None = None
 
     @property
     def file(self) -> bytes | None:
-        """What the request for the next page says under this name."""
+        """The field ``file`` of the request for the next page (``ScanRequest``)."""
         if not self._stored:
             return None
         return b"" if self._footer is None else self._footer.file
 
     def layout(self, schema: Schema, ids: Sequence[int] | None) -> Layout:
-        """The layout of the rows, with columns of a schema by id."""
+        """Return the layout of the rows, for columns of a schema given by id."""
         return schema.project(ids) if self.since is None else changes_layout(schema, ids)
 
     def read(self, page: ScanPage, layout: Layout, frames: Sequence[Buffer]) -> asyncio.Future[RowBatch | None]:
-        """Return the rows of a page that has just come, or ``None`` if there are none on it, as a future of the loop.
+        """Return a future with the rows of a page that has just arrived, or with ``None`` if it has no rows.
 
-        It fails with ``Corrupt`` if the frames are not the rows that the page announces."""
+        The future fails with ``Corrupt`` if the frames are not the rows that the page announces."""
         loop = asyncio.get_running_loop()
         found: asyncio.Future[RowBatch | None] = loop.create_future()
         try:
@@ -65,13 +70,13 @@ class PageRows:
         if not page.row_count:
             return lambda: None
         if not frames:
-            raise Corrupt(f"a page of {page.row_count} rows came without them")
+            raise Corrupt(f"a page announces {page.row_count} rows and has none")
         decode = partial(RowBatch.from_ipc, layout, memoryview(frames[0]))
         if page.stored is not None:
             if len(frames) > 1:
                 self._footer = Footer(page.stored.file, frames[1])
             if self._footer is None:
-                raise Corrupt("rows of a Parquet file came without its footer")
+                raise Corrupt("a page has rows of a Parquet file without the file's footer")
             decode = partial(read_stored, layout, page.stored, frames[0], self._footer)
         return partial(_counted, page.row_count, decode)
 
@@ -79,5 +84,5 @@ class PageRows:
 def _counted(count: int, decode: Callable[[], RowBatch]) -> RowBatch:
     rows = decode()
     if len(rows) != count:
-        raise Corrupt(f"a page of {count} rows came with {len(rows)}")
+        raise Corrupt(f"a page announces {count} rows and has {len(rows)}")
     return rows

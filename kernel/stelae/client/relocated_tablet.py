@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from stelae.client.page_rows import PageRows
-from stelae.client.streams import ReadableTablet
+from stelae.client.page_streams import ReadableTablet
 from stelae.client.tokens import check_columns
 from stelae.protocol.tablet_messages import NoSuchTablet, ScanPage
 from stelae.spi.errors import SchemaMismatch

@@ -1,7 +1,8 @@
-"""What users hand in (dicts, tuples, Arrow, pandas, polars), as batches that fit a table, and the rows that do not.
+"""Checks a caller's rows (dicts, tuples, Arrow, pandas, polars) and converts them into Arrow batches of a table.
 
-Batches come out one by one, of at most ``BATCH_ROWS_MAX`` rows, so that a frame or a stream of any size is never in
-memory twice. pandas and polars are not imported here: what is handed in brings them along."""
+Rows that do not fit the table are counted as failed. Batches are made one by one, of at most ``BATCH_ROWS_MAX`` rows,
+so a frame or a stream of any size is never in memory twice. This module does not import pandas or polars: a caller that
+passes a frame has imported them."""
 
 from __future__ import annotations
 
@@ -20,31 +21,34 @@ from stelae.spi.schema import Column, Layout, Schema
 from stelae.spi.write import OpKind, RowCode
 
 BATCH_ROWS_MAX = 16_384
-"""Most rows of one operation: small enough that several are under way at once."""
+"""The most rows of one batch. It is small enough that several batches of a call are in flight."""
 
 BATCH_BYTES = 2 << 20
-"""Bytes of values from which on an operation holds fewer rows."""
+"""The most bytes of values in a batch of more than one row."""
 
 KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
+"""The kinds of write whose rows have the key columns only."""
+
 WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
+"""The kinds of write whose rows have all required columns."""
 
 _BAD_VALUE = RowCode.BAD_VALUE.name
 
 
 class InputBatch(NamedTuple):
-    """Rows that fit, of the same columns. ``places`` are their positions in what was handed in."""
+    """Rows that fit the table, all with the same columns."""
 
     rows: RowBatch
-    places: Sequence[int]
+    positions: Sequence[int]  #: Positions of the rows in the caller's input.
 
 
 class RowInput:
-    """Takes what one call hands in.
+    """Converts the rows of one call.
 
     Args:
         schema: of the table.
-        kind: of the write; deletes take key columns, and ignore others in frames.
-        tally: is told of rows that do not fit, and counts all.
+        kind: of the write. Deletes need the key columns; in frames they ignore other columns.
+        tally: counts all rows, and collects the rows that do not fit.
     """
 
     def __init__(self, schema: Schema, kind: OpKind, tally: FailureTally) -> None:
@@ -53,11 +57,11 @@ class RowInput:
         self._tally = tally
 
     def batches(self, data: Any) -> Iterator[InputBatch]:
-        """Yield what fits, in order.
+        """Yield the rows that fit, in order.
 
         Raises:
-            SchemaMismatch: columns are unknown, missing or of another kind of type: nothing of the frame fits.
-            CallerError: this is nothing that rows can be read from.
+            SchemaMismatch: columns of a frame are unknown, missing or of another kind of type, so no row fits.
+            CallerError: rows cannot be read from ``data``.
         """
         family = type(data).__module__.partition(".")[0]
         if isinstance(data, Mapping | tuple) or is_series(data):
@@ -90,13 +94,13 @@ class RowInput:
                 reader = pa.RecordBatchReader.from_stream(data)
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise CallerError(f"cannot read rows from {type(data).__name__}: {error}") from error
-        for batch in _reading(reader):
+        for batch in _stream_batches(reader):
             self._check_names(batch.schema.names)
             for start in range(0, len(batch), rows := _rows_per_batch(batch)):
                 yield from self._frame(batch.slice(start, rows))
 
     def _frame(self, batch: Any) -> Iterator[InputBatch]:
-        """One Arrow batch, by the names of its columns."""
+        """Yield the rows of an Arrow batch, whose columns are matched by name."""
         layout = self._layout(batch.schema.names)
         given = [batch.column(batch.schema.get_field_index(c.name)) for c in layout.columns]
         fitted = [fit_array(column, array) for column, array in zip(layout.columns, given, strict=True)]
@@ -113,29 +117,29 @@ class RowInput:
         self._check_names(names)
         layout = self._layout(names)
         for start in range(0, len(frame), BATCH_ROWS_MAX):
-            piece = frame.iloc[start : start + BATCH_ROWS_MAX]
+            frame_slice = frame.iloc[start : start + BATCH_ROWS_MAX]
             arrays, given = [], []
             for column in layout.columns:
-                series = piece.iloc[:, names.index(column.name)]
+                series = frame_slice.iloc[:, names.index(column.name)]
                 try:
                     array = pa.Array.from_pandas(series)
                 except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                    # Values of several kinds in one column: look at them one by one.
+                    # The column has values of several types, so each value is checked by itself.
                     given.append(series.tolist())
                     arrays.append(fit_values(column, given[-1]))
                     continue
                 if column.type in ("float", "double") and not column.nullable and array.null_count:
-                    # pandas writes a missing number as NaN, which is a value of such a column.
+                    # pandas has NaN for a missing number, and NaN is a valid value of a column that cannot be null.
                     array = pa.array(series, from_pandas=False)
                 array = _one_chunk(array)
                 given.append(Cells(array))
                 arrays.append(fit_array(column, array))
-            yield from self._fitted(layout, arrays, len(piece), given)
+            yield from self._fitted(layout, arrays, len(frame_slice), given)
 
     def _check_names(self, names: Sequence[str]) -> None:
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SchemaMismatch(f"the column {twice[0]!r} stands twice in what was handed in")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise SchemaMismatch(f"the column {repeated[0]!r} appears twice in the input; give each column once")
         unknown = [name for name in names if name not in self._schema.by_name]
         if unknown:
             raise SchemaMismatch(unknown_columns(self._schema, unknown))
@@ -146,51 +150,52 @@ class RowInput:
     # -- rows ------------------------------------------------------------------------------------
 
     def _rows(self, rows: Iterable[Any]) -> Iterator[InputBatch]:
-        waiting = iter(rows)
-        while listed := [*islice(waiting, BATCH_ROWS_MAX)]:
+        remaining = iter(rows)
+        while listed := [*islice(remaining, BATCH_ROWS_MAX)]:
             start = self._tally.rows
             numbered = enumerate(listed, start)
-            for shape, mine in groupby(numbered, key=lambda item: _shape(item[1])):
-                yield from self._equal_rows(shape, [*mine])
-            # What could not be read at all has been counted as failed, not as rows.
+            for shape, group in groupby(numbered, key=lambda item: _shape(item[1])):
+                yield from self._equal_rows(shape, [*group])
+            # Rows that cannot be read are failures already, but were not counted as rows of the call yet.
             self._tally.rows = start + len(listed)
 
     def _equal_rows(self, shape: Any, numbered: Sequence[tuple[int, Any]]) -> Iterator[InputBatch]:
-        """Neighbours that bring the same columns."""
+        """Yield batches of consecutive rows of the same shape."""
         if isinstance(shape, type) and is_series(numbered[0][1]):
-            yield from self._regrouped([(place, FrameRow(row)) for place, row in numbered])
+            yield from self._regrouped([(position, FrameRow(row)) for position, row in numbered])
             return
         if isinstance(shape, tuple) and not all(isinstance(name, str) for name in shape):
             yield from self._regrouped(self._named_by_text(numbered))
             return
         try:
-            layout, positions = self._read_shape(shape)
+            layout, fields = self._read_shape(shape)
         except SchemaMismatch as error:
-            for place, row in numbered:
-                self._tally.fail(place, _BAD_VALUE, str(error), dict(row) if isinstance(row, Mapping) else None)
+            for position, row in numbered:
+                self._tally.fail(position, _BAD_VALUE, str(error), dict(row) if isinstance(row, Mapping) else None)
             return
-        columns: list[Sequence[Any]] = [[row[position] for _, row in numbered] for position in positions]
+        columns: list[Sequence[Any]] = [[row[field] for _, row in numbered] for field in fields]
         if isinstance(shape, _FrameNames):
             columns = list(map(_nans_as_null, layout.columns, columns))
         fitted = [fit_values(c, values) for c, values in zip(layout.columns, columns, strict=True)]
-        yield from self._fitted(layout, fitted, len(numbered), columns, [place for place, _ in numbered])
+        yield from self._fitted(layout, fitted, len(numbered), columns, [position for position, _ in numbered])
 
     def _named_by_text(self, numbered: Sequence[tuple[int, Any]]) -> list[tuple[int, dict[str, Any]]]:
-        """Rows whose names are numbers, say, as those of a frame without a header: as a table made of it has them."""
+        """Return rows with their column names as text: a frame without a header has numbers as names."""
         rows = []
-        for place, row in numbered:
+        for position, row in numbered:
             named = {str(name): value for name, value in row.items()}
             if len(named) == len(row):
-                rows.append((place, named))
+                rows.append((position, named))
             else:
-                self._tally.fail(place, _BAD_VALUE, f"two names of {[*row]} are one as text", named)
+                self._tally.fail(position, _BAD_VALUE, f"two names of {[*row]} are the same as text", named)
         return rows
 
     def _regrouped(self, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[InputBatch]:
-        for names, mine in groupby(rows, key=lambda item: _shape(item[1])):
-            yield from self._equal_rows(names, [*mine])
+        for names, group in groupby(rows, key=lambda item: _shape(item[1])):
+            yield from self._equal_rows(names, [*group])
 
     def _read_shape(self, shape: Any) -> tuple[Layout, Sequence[Any]]:
+        """Return the layout of rows of a shape, and the index by which a row has the value of each column."""
         schema, key_only = self._schema, self._kind in KEY_ONLY
         if isinstance(shape, type):
             raise SchemaMismatch(f"expected a dict or a tuple, got {shape.__name__}")
@@ -208,7 +213,7 @@ class RowInput:
             and not isinstance(shape, _FrameNames)
             and (others := [n for n in shape if schema.by_name[n].id not in schema.key])
         ):
-            raise SchemaMismatch(f"{self._kind.name.lower()} takes the key columns and no others: not {others[0]!r}")
+            raise SchemaMismatch(f"{self._kind.name.lower()} takes only the key columns, not {others[0]!r}")
         layout = self._layout(shape)
         return layout, [c.name for c in layout.columns]
 
@@ -220,13 +225,13 @@ class RowInput:
         fitted: Sequence[Fitted],
         count: int,
         values: Sequence[Sequence[Any] | Cells],
-        places: Sequence[int] | None = None,
+        positions: Sequence[int] | None = None,
     ) -> Iterator[InputBatch]:
-        """Leave out the rows at fault, and tell of them."""
+        """Yield the rows that fit as batches, and count the others as failed."""
         import pyarrow as pa
 
-        if places is None:
-            places = range(self._tally.rows, self._tally.rows + count)
+        if positions is None:
+            positions = range(self._tally.rows, self._tally.rows + count)
             self._tally.rows += count
         bad: dict[int, str] = {}
         for one in fitted:
@@ -235,22 +240,24 @@ class RowInput:
         arrow = pa.RecordBatch.from_arrays([one.array for one in fitted], names=[c.name for c in layout.columns])
         for row in sorted(bad):
             known = None
-            if self._tally.keeps:
+            if self._tally.has_room:
                 cells = [column[row] for column in values]
                 known = dict(zip((c.name for c in layout.columns), cells, strict=True))
-            self._tally.fail(places[row], _BAD_VALUE, bad[row], known)
+            self._tally.fail(positions[row], _BAD_VALUE, bad[row], known)
         if bad:
             arrow = arrow.filter(pa.array([row not in bad for row in range(count)], pa.bool_()))
-            places = [place for row, place in enumerate(places) if row not in bad]
+            positions = [position for row, position in enumerate(positions) if row not in bad]
         for start in range(0, len(arrow), rows := _rows_per_batch(arrow)):
-            piece = arrow.slice(start, rows)
-            yield InputBatch(RowBatch.from_arrays(layout, piece.columns), places[start : start + rows])
+            columns = arrow.slice(start, rows).columns
+            yield InputBatch(RowBatch.from_arrays(layout, columns), positions[start : start + rows])
 
 
 def layout_of_names(schema: Schema, kind: OpKind, names: Iterable[str]) -> Layout:
-    """Return the columns that a write of some names brings: in the order of the schema, or of its key.
+    """Return the layout of a write whose rows have columns of these names, in the order of the schema or of its key.
 
-    ``SchemaMismatch``: the kind of write needs values for other columns, too."""
+    Raises:
+        SchemaMismatch: a write of this kind needs values for other columns, too.
+    """
     given = {*names}
     needed = [c for c in schema.columns if c.id in schema.key or (kind in WHOLE_ROW and c.required)]
     lacking = [repr(c.name) for c in needed if c.name not in given]
@@ -262,7 +269,7 @@ def layout_of_names(schema: Schema, kind: OpKind, names: Iterable[str]) -> Layou
 
 
 def unknown_columns(schema: Schema, unknown: Sequence[str]) -> str:
-    """Say which columns there are instead of those that a caller named."""
+    """Return the message for columns that the table does not have: the columns that it has, and a likely name."""
     first = str(unknown[0])
     close = [name for name in schema.by_name if name.lower() == first.strip().lower()]
     close = close or difflib.get_close_matches(first, schema.by_name, 1)
@@ -272,7 +279,7 @@ def unknown_columns(schema: Schema, unknown: Sequence[str]) -> str:
 
 
 class FrameRow(dict[str, Any]):
-    """A row of a pandas frame, by column. As in the frame, NaN is null where the column allows it."""
+    """A row of a pandas frame, by column name. As in a frame, NaN is null if the column can be null."""
 
     def __init__(self, series: Any) -> None:
         super().__init__((str(name), value) for name, value in series.items())
@@ -285,7 +292,7 @@ def _nans_as_null(column: Column, values: Sequence[Any]) -> Sequence[Any]:
 
 
 class _FrameNames(tuple[str, ...]):
-    """The columns of a ``FrameRow``, which is not taken together with other rows of these columns."""
+    """The shape of a ``FrameRow``. It differs from the shape of a dict with the same columns, because NaN is null."""
 
     __slots__ = ()
 
@@ -296,33 +303,35 @@ class _FrameNames(tuple[str, ...]):
 
 
 def _shape(row: Any) -> Any:
-    """What tells rows that can be taken together: their names, their number of values, or a type that is no row."""
+    """Return the shape of a row: its column names, its number of values, or the type of something that is no row.
+
+    Consecutive rows of one shape are converted together."""
     if isinstance(row, Mapping):
         try:
             names = sorted(row)
-        except TypeError:  # Text and numbers.
+        except TypeError:  # Names of several types cannot be compared.
             names = sorted(row, key=str)
         return _FrameNames(names) if type(row) is FrameRow else tuple(names)
     return len(row) if isinstance(row, tuple | list) else type(row)
 
 
-def _reading(reader: Iterable[Any]) -> Iterator[Any]:
-    """The batches of a stream; what goes wrong in it is the caller's."""
+def _stream_batches(reader: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of a stream; ``CallerError``: the stream raises an error."""
     import pyarrow as pa
 
     try:
         yield from reader
     except (pa.ArrowException, OSError) as error:
-        raise CallerError(f"the stream of batches broke off; what came before is written: {error}") from error
+        raise CallerError(f"the stream of batches failed; the batches before are written: {error}") from error
 
 
 def _rows_per_batch(batch: Any) -> int:
     try:
         size_bytes = batch.nbytes
     except (ValueError, IndexError, OSError):
-        size_bytes = 0  # Buffers that are too short; what is wrong with them is said when they are read.
-    fair = BATCH_BYTES * len(batch) // size_bytes if size_bytes > BATCH_BYTES else BATCH_ROWS_MAX
-    return max(1, min(fair, BATCH_ROWS_MAX))
+        size_bytes = 0  # The buffers are too short. Reading them raises the error with its reason.
+    rows = BATCH_BYTES * len(batch) // size_bytes if size_bytes > BATCH_BYTES else BATCH_ROWS_MAX
+    return max(1, min(rows, BATCH_ROWS_MAX))
 
 
 def _one_chunk(array: Any) -> Any:

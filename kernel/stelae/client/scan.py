@@ -1,4 +1,4 @@
-"""Scans of a table, as Arrow batches that stream, or as a whole in the form that is wanted."""
+"""Scans and diffs of a table: as a stream of Arrow batches, or as a whole in several forms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.streams import ReadableTablet, ScanSource, SourceRows, merged, side_by_side
+from stelae.client.page_streams import ReadableTablet, ScanSource, SourcePage, merged_by_key, pages_in_any_order
 from stelae.client.tokens import ScanToken, TokenPart
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX
 from stelae.rows.changes import FLAG_ID, changes_layout
@@ -23,15 +23,15 @@ from stelae.spi.schema import Layout, Schema
 Record = dict[str, Any]
 
 Begin = Callable[[ScanToken, float], Awaitable[ScanToken]]
-"""Finds out which tablets a scan reads, in so many seconds."""
+"""Returns the token of a scan with the tablets that it reads; the second argument is the timeout in seconds."""
 
 
 class AsyncScan:
-    """A scan that has not begun; each of its methods that reads carries it out, from the start.
+    """A description of a scan or a diff. Each method that reads runs the scan from its start.
 
-    Made by ``AsyncTable.scan``. ``async for batch in scan`` gives ``pyarrow.RecordBatch`` objects and asks for more
-    only as they are taken. No server has to keep anything between two pages, so a scan may rest as long as it likes,
-    and go on at another replica."""
+    Made by ``AsyncTable.scan`` and ``AsyncTable.diff``. ``async for batch in scan`` yields ``pyarrow.RecordBatch``
+    objects, and reads ahead by a few pages only. Servers need no state between two pages, so a scan may pause for any
+    time, and continue at another replica."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class AsyncScan:
         ids = token.spec.columns
         self._layout = schema.project(ids) if token.since is None else changes_layout(schema, ids)
         self._rest: dict[int, TokenPart] | None = None
-        self._left = token.spec.limit
+        """What is left of each source that is not at its end, by number; ``None``: the scan has not begun."""
+        self._limit_left = token.spec.limit
 
     @property
     def columns(self) -> Sequence[str]:
@@ -59,13 +60,14 @@ class AsyncScan:
 
     @property
     def arrow_schema(self) -> Any:
-        """The ``pyarrow.Schema`` of its batches."""
+        """The ``pyarrow.Schema`` of the scan's batches."""
         return self._layout.arrow
 
     @property
     def at(self) -> int | None:
-        """The hybrid timestamp that it reads at, if it was described with one. A diff always has one: the next diff
-        ``since`` it goes on without a gap."""
+        """The hybrid timestamp at which the scan reads, if it was described with one.
+
+        A diff always has one. The next diff with this time as ``since`` continues without a gap."""
         return self._token.at
 
     # -- streaming -------------------------------------------------------------------------------
@@ -77,9 +79,9 @@ class AsyncScan:
         """Yield ``pyarrow.RecordBatch`` objects.
 
         Raises:
-            Unavailable: no replica could serve in time.
+            Unavailable: no replica could serve a page in time.
             TooOld: the snapshot is below the history floor.
-            SchemaMismatch: a column was dropped meanwhile, or a filter does not fit.
+            SchemaMismatch: a column that the scan reads was dropped, or a filter does not fit.
         """
         spec = self._token.spec
         if spec.limit == 0:
@@ -87,63 +89,63 @@ class AsyncScan:
             return
         self._begun = await self._begin(self._token, self._timeout_s)
         by_key = spec.order is not Order.ANY and len(self._parts) > 1
-        stream = self._by_key() if by_key else self._as_they_come()
-        self._left = spec.limit
+        stream = self._by_key() if by_key else self._in_any_order()
+        self._limit_left = spec.limit
         async with aclosing(stream):
             async for rows in stream:
-                kept = rows if self._left is None else rows.slice(0, self._left)
-                if self._left is not None:
-                    self._left -= len(kept)
-                    if not self._left:
+                within = rows if self._limit_left is None else rows.slice(0, self._limit_left)
+                if self._limit_left is not None:
+                    self._limit_left -= len(within)
+                    if not self._limit_left:
                         self._rest = {}
-                yield self._named(kept)
-                if self._left == 0:
+                yield self._with_names(within)
+                if self._limit_left == 0:
                     return
 
     @property
     def _parts(self) -> tuple[TokenPart, ...]:
         return self._begun.parts or ()
 
-    def _named(self, rows: RowBatch) -> Any:
-        """The rows under the names that their columns had when the scan was described."""
+    def _with_names(self, rows: RowBatch) -> Any:
+        """Return rows under the column names that the table had when the scan was described."""
         import pyarrow as pa
 
         if rows.layout is self._layout or rows.layout == self._layout:
             return rows.arrow
         return pa.RecordBatch.from_arrays(rows.arrow.columns, schema=self._layout.arrow)
 
-    async def _as_they_come(self) -> AsyncGenerator[RowBatch, None]:
+    async def _in_any_order(self) -> AsyncGenerator[RowBatch, None]:
         self._rest = dict(enumerate(self._parts))
         sources, limit = self._sources(self._layout), self._token.spec.limit
-        # A point read, say: one page of one tablet needs no task and no queue.
+        # One page of one tablet, as for a read of one row, needs no task and no queue.
         is_small = len(sources) == 1 and limit is not None and limit <= SCAN_PAGE_ROWS_MAX
-        async with aclosing(sources[0].pieces() if is_small else side_by_side(sources)) as stream:
-            async for piece in stream:
-                self._note(piece)
-                if piece.rows is not None:
-                    yield piece.rows
+        async with aclosing(sources[0].pages() if is_small else pages_in_any_order(sources)) as stream:
+            async for page in stream:
+                self._record_progress(page)
+                if page.rows is not None:
+                    yield page.rows
 
-    def _note(self, piece: SourceRows) -> None:
+    def _record_progress(self, page: SourcePage) -> None:
         assert self._rest is not None
-        if piece.rest is None:
-            self._rest.pop(piece.number, None)
+        if page.rest is None:
+            self._rest.pop(page.number, None)
         else:
-            self._rest[piece.number] = piece.rest
+            self._rest[page.number] = page.rest
 
     async def _by_key(self) -> AsyncGenerator[RowBatch, None]:
-        """Merge; the key columns come along and are left out at the end."""
+        """Merge the tablets by key. The key columns are read as well, and removed from the result."""
         schema, layout = self._schema, self._layout
         wider = layout
-        if self._token.since is None:  # Changes have the key anyway.
+        if self._token.since is None:  # The rows of a diff always have the key columns.
             wider = schema.project((*layout.ids, *(i for i in schema.key if i not in layout.ids)))
         self._rest = dict(enumerate(self._parts))
         descending = self._token.spec.order is Order.KEY_DESCENDING
         sources = self._sources(wider)
         parts = self._parts
-        async with aclosing(merged(sources, key_order(schema), descending=descending)) as stream:
+        async with aclosing(merged_by_key(sources, key_order(schema), descending=descending)) as stream:
             async for rows in stream:
                 after = encode_keys(schema, rows.slice(len(rows) - 1))[0]
-                # Every tablet has given what lies before this key, and nothing behind it.
+                # The rows of every tablet up to this key have been yielded, and none behind it.
                 rest = [TokenPart(part.tablet_id, s.at, after) for s, part in zip(sources, parts, strict=True)]
                 self._rest = dict(enumerate(rest))
                 yield rows.select(layout)
@@ -160,18 +162,19 @@ class AsyncScan:
     # -- tokens ----------------------------------------------------------------------------------
 
     async def tokens(self) -> list[ScanToken]:
-        """Return the scan in parts, one for each tablet that it reads by now: together they return its rows, in any
-        order. With a limit each of them returns at most so many."""
+        """Divide the scan into one token for each tablet that it reads now.
+
+        Together the tokens return the rows of the scan, in any order. A limit applies to each token by itself."""
         begun = await self._begin(self._token, self._timeout_s)
         return [msgspec.structs.replace(begun, parts=(part,)) for part in begun.parts or ()]
 
     def token(self) -> ScanToken | None:
-        """Return what is left of the scan behind the last batch that was taken; ``None``: nothing is."""
+        """Return a token for the rest of the scan behind the last batch that was yielded; ``None``: at its end."""
         if self._rest is None:
             return self._token
         if not self._rest:
             return None
-        spec = msgspec.structs.replace(self._token.spec, limit=self._left)
+        spec = msgspec.structs.replace(self._token.spec, limit=self._limit_left)
         return msgspec.structs.replace(self._begun, spec=spec, parts=tuple(self._rest.values()))
 
     # -- as a whole ------------------------------------------------------------------------------
@@ -183,8 +186,10 @@ class AsyncScan:
         return pa.Table.from_batches([batch async for batch in self], self._layout.arrow)
 
     async def to_pandas(self, **options: Any) -> Any:
-        """Return all rows as a ``pandas.DataFrame``; options are those of ``pyarrow.Table.to_pandas``. Columns that may
-        be null are of pandas' types that have one (``Int64``, ``boolean``): no number is rounded for the sake of it."""
+        """Return all rows as a ``pandas.DataFrame``. The options are those of ``pyarrow.Table.to_pandas``.
+
+        Columns that may be null have pandas types with a null value (``Int64``, ``boolean``), so no number is rounded
+        because of nulls."""
         return as_pandas(await self.to_arrow(), options)
 
     async def to_polars(self) -> Any:
@@ -196,7 +201,7 @@ class AsyncScan:
         return [record async for batch in self for record in batch.to_pylist()]
 
     async def count(self) -> int:
-        """Return the number of rows, reading the key columns alone."""
+        """Return the number of rows. Only the key columns are read."""
         spec = msgspec.structs.replace(self._token.spec, columns=self._schema.key, order=Order.ANY)
         token = msgspec.structs.replace(self._token, spec=spec)
         counted = AsyncScan(token, self._schema, self._tablet, self._timeout_s, self._begin)
@@ -204,10 +209,14 @@ class AsyncScan:
 
 
 def as_pandas(table: Any, options: Mapping[str, Any]) -> Any:
-    """Convert an Arrow table; ``CallerError`` when pandas is not installed.
+    """Convert an Arrow table into a pandas frame.
 
-    Whole numbers and truth values that may be null get the types of pandas that have a null (``Int64``, ``boolean``),
-    unless an option says otherwise: as floats, large numbers would be others. It is by the column, not by its rows."""
+    Integer and boolean columns that may be null get pandas types with a null value (``Int64``, ``boolean``), whether
+    they have nulls or not: as floats, large integers would change. An option for types turns this off.
+
+    Raises:
+        CallerError: pandas is not installed.
+    """
     try:
         if {"types_mapper", "integer_object_nulls"} & options.keys():
             return table.to_pandas(**options)
@@ -223,7 +232,7 @@ def as_pandas(table: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _types_with_null() -> dict[Any, Any]:
-    """The types of pandas that have a null, by the Arrow types that have none there otherwise."""
+    """Return the pandas types with a null value, by Arrow type."""
     import pandas as pd
     import pyarrow as pa
 
@@ -232,15 +241,16 @@ def _types_with_null() -> dict[Any, Any]:
 
 
 def _with_categories(table: Any, names: Sequence[str]) -> Any:
-    """What pyarrow does of itself for ``categories``; but of a column of categories it then asks the type mapped."""
-    for place, name in enumerate(table.column_names):
+    """Convert columns to categories as pyarrow's option ``categories`` does, but before ``types_mapper`` applies: else
+    pyarrow would map the type of the categories."""
+    for number, name in enumerate(table.column_names):
         if name in names:
-            table = table.set_column(place, name, table.column(place).dictionary_encode())
+            table = table.set_column(number, name, table.column(number).dictionary_encode())
     return table
 
 
 def as_polars(table: Any) -> Any:
-    """Convert an Arrow table; ``CallerError`` when polars is not installed."""
+    """Convert an Arrow table into a polars frame; ``CallerError``: polars is not installed."""
     try:
         import polars
     except ImportError as error:

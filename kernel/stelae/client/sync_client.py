@@ -1,4 +1,4 @@
-"""The synchronous client. It is the ``async`` one, whose loop runs in a thread; nothing is done twice."""
+"""The synchronous client. It runs the ``async`` client on an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stelae.client.async_client import Addresses, AsyncClient, Tables, connect_async
-from stelae.client.definition import Columns
-from stelae.client.failures import RowFailure, RowsFailed, WriteResult, joined
+from stelae.client.failures import RowFailure, RowsFailed, WriteResult, combined
 from stelae.client.filters import Filter
-from stelae.client.lazy_rows import is_lazy, pieces
+from stelae.client.lazy_rows import is_lazy, lists_of_rows
 from stelae.client.loop_thread import LoopThread
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
 from stelae.client.session import FINISH_S, AsyncSession, SessionOptions, each_row
-from stelae.client.session_warnings import caller
+from stelae.client.session_warnings import opening_line
 from stelae.client.table import TIMEOUT_S, AsyncTable
+from stelae.client.table_definition import Columns
 from stelae.client.times import At
 from stelae.client.tokens import ScanToken
 from stelae.partition.schema import KeyRange
@@ -26,12 +26,12 @@ from stelae.spi.write import OpKind
 
 
 def connect(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> Client:
-    """Connect to a cluster; see ``connect_async``. Close the client, or use ``with``."""
-    portal = LoopThread()
+    """Connect to a cluster. Close the client, or use ``with``. See ``connect_async``."""
+    loop_thread = LoopThread()
     try:
-        return Client(portal, portal.run(connect_async(addresses, tables=tables, timeout_s=timeout_s)))
+        return Client(loop_thread, loop_thread.run(connect_async(addresses, tables=tables, timeout_s=timeout_s)))
     except BaseException:
-        portal.close()
+        loop_thread.close()
         raise
 
 
@@ -40,26 +40,26 @@ _left_open: WeakKeyDictionary[AsyncSession, LoopThread] = WeakKeyDictionary()
 
 @atexit.register
 def _finish_all() -> None:
-    """Send what sessions hold when the program ends: their loops still run in their threads."""
-    for session, portal in list(_left_open.items()):
-        if session.account.is_owing and portal.is_usable:
-            portal.run(session.finish(FINISH_S))
+    """Send the buffered rows of open sessions when the program ends. The loops still run in their threads then."""
+    for session, loop_thread in list(_left_open.items()):
+        if session.unreported.is_pending and loop_thread.is_usable:
+            loop_thread.run(session.finish(FINISH_S))
 
 
 class Client:
     """Tables of one cluster. Made by :func:`connect`; may be used from several threads."""
 
-    def __init__(self, portal: LoopThread, client: AsyncClient) -> None:
-        self._portal = portal
+    def __init__(self, loop_thread: LoopThread, client: AsyncClient) -> None:
+        self._loop_thread = loop_thread
         self._client = client
 
     def tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
-        return self._portal.run(self._client.tables())
+        return self._loop_thread.run(self._client.tables())
 
     def table(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Table:
         """Open a table; see ``AsyncClient.table``."""
-        return Table(self._portal, self._portal.run(self._client.table(name, timeout_s=timeout_s)))
+        return Table(self._loop_thread, self._loop_thread.run(self._client.table(name, timeout_s=timeout_s)))
 
     def create_table(
         self,
@@ -72,33 +72,35 @@ class Client:
         timeout_s: float = TIMEOUT_S,
     ) -> Table:
         """Create a table and open it; see ``AsyncClient.create_table``."""
-        made = self._client.create_table(
+        created = self._client.create_table(
             name, columns, key, partition=partition, replicas=replicas, timeout_s=timeout_s
         )
-        return Table(self._portal, self._portal.run(made))
+        return Table(self._loop_thread, self._loop_thread.run(created))
 
     def alter_table(self, name: str, *steps: AlterStep, timeout_s: float = TIMEOUT_S) -> Table:
         """Change a table and open it; see ``AsyncClient.alter_table``."""
-        return Table(self._portal, self._portal.run(self._client.alter_table(name, *steps, timeout_s=timeout_s)))
+        return Table(
+            self._loop_thread, self._loop_thread.run(self._client.alter_table(name, *steps, timeout_s=timeout_s))
+        )
 
     def drop_table(self, name: str, *, keep_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> None:
         """Delete a table; see ``AsyncClient.drop_table``."""
-        self._portal.run(self._client.drop_table(name, keep_s=keep_s, timeout_s=timeout_s))
+        self._loop_thread.run(self._client.drop_table(name, keep_s=keep_s, timeout_s=timeout_s))
 
     def recall_table(self, table_id: str, *, name: str | None = None, timeout_s: float = TIMEOUT_S) -> Table:
         """Bring back a table that was dropped with ``keep_s``; see ``AsyncClient.recall_table``."""
         recalled = self._client.recall_table(table_id, name=name, timeout_s=timeout_s)
-        return Table(self._portal, self._portal.run(recalled))
+        return Table(self._loop_thread, self._loop_thread.run(recalled))
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
-        """Carry on the scan of a token; see ``AsyncTable.open``."""
-        return Scan(self._portal, self._portal.run(self._client.open(token, timeout_s=timeout_s)))
+        """Return the scan of a token; see ``AsyncClient.open``."""
+        return Scan(self._loop_thread, self._loop_thread.run(self._client.open(token, timeout_s=timeout_s)))
 
     def close(self) -> None:
-        """Close the connections; what is unanswered fails. Closing twice is harmless."""
-        if not self._portal.closed:
-            self._portal.run(self._client.close())
-            self._portal.close()
+        """Close the connections. Calls without an answer fail. A second call has no effect."""
+        if not self._loop_thread.closed:
+            self._loop_thread.run(self._client.close())
+            self._loop_thread.close()
 
     def __enter__(self) -> Client:
         return self
@@ -108,32 +110,32 @@ class Client:
 
 
 class Table:
-    """A table. Every method does what the one of ``AsyncTable`` does, and returns when it is done."""
+    """A table. Each method blocks until the method of ``AsyncTable`` with the same name is done."""
 
-    def __init__(self, portal: LoopThread, table: AsyncTable) -> None:
-        self._portal = portal
+    def __init__(self, loop_thread: LoopThread, table: AsyncTable) -> None:
+        self._loop_thread = loop_thread
         self._table = table
 
     def refresh(self, *, timeout_s: float = TIMEOUT_S) -> bool:
         """Look the table up again; see ``AsyncTable.refresh``."""
-        return self._portal.run(self._table.refresh(timeout_s=timeout_s))
+        return self._loop_thread.run(self._table.refresh(timeout_s=timeout_s))
 
     def __repr__(self) -> str:
         return repr(self._table)
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the table as of the last lookup."""
         return self._table.name
 
     @property
     def schema(self) -> Schema:
-        """Columns and key, as they were when the table was opened."""
+        """Columns and key as of the last lookup; see ``AsyncTable.schema``."""
         return self._table.schema
 
     @property
     def retries(self) -> int:
-        """How many operations had to be sent again, since the table was opened."""
+        """How many times an operation was sent again since the table was opened."""
         return self._table.retries
 
     @property
@@ -147,76 +149,77 @@ class Table:
         return self._table.key
 
     def key_range(self, start: Any = None, end: Any = None) -> KeyRange:
-        """Return a range of keys, as ``AddRange`` and ``DropRange`` want it; see ``AsyncTable.key_range``."""
+        """Return a range of keys for ``AddRange`` and ``DropRange``; see ``AsyncTable.key_range``."""
         return self._table.key_range(start, end)
 
     def insert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows; a key that exists is a failure, and stays as it is."""
+        """Write new rows. A row whose key exists is a failure and changes nothing."""
         return self.write(OpKind.INSERT, rows, errors=errors, timeout_s=timeout_s)
 
     def upsert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows, or replace the given columns of those that exist."""
+        """Write new rows, or replace the given columns of existing rows."""
         return self.write(OpKind.UPSERT, rows, errors=errors, timeout_s=timeout_s)
 
     def update(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Replace the given columns of rows that exist; a missing one is a failure."""
+        """Replace the given columns of existing rows. A key that does not exist is a failure."""
         return self.write(OpKind.UPDATE, rows, errors=errors, timeout_s=timeout_s)
 
     def delete(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key; a missing one is a failure."""
+        """Delete rows by key. A key that does not exist is a failure."""
         return self.write(OpKind.DELETE, rows, errors=errors, timeout_s=timeout_s)
 
     def insert_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows and leave those that exist alone, without a failure."""
+        """Write new rows, and skip rows whose key exists."""
         return self.write(OpKind.INSERT_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
     def update_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Update rows that exist and skip those that do not, without a failure."""
+        """Update existing rows, and skip rows whose key does not exist."""
         return self.write(OpKind.UPDATE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
     def delete_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key and skip those that are missing, without a failure."""
+        """Delete rows by key, and skip keys that do not exist."""
         return self.write(OpKind.DELETE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
     def write(self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write rows and wait until they are durable; see ``AsyncTable.write``.
+        """Write rows, and wait until they are durable; see ``AsyncTable.write``.
 
-        What an iterator makes is taken in the caller's thread, ``PIECE_ROWS`` at a time."""
+        The rows of an iterator are taken in the caller's thread, ``LIST_ROWS`` at a time."""
         if not is_lazy(rows):
-            return self._portal.run(self._table.write(kind, rows, errors=errors, timeout_s=timeout_s))
-        total = self._portal.run(self._table.write(kind, [], errors=errors, timeout_s=timeout_s))
-        for piece in pieces(rows):
-            result = self._portal.run(self._table.write(kind, piece, errors="return", timeout_s=timeout_s))
-            total = joined(total, result)
+            return self._loop_thread.run(self._table.write(kind, rows, errors=errors, timeout_s=timeout_s))
+        total = self._loop_thread.run(self._table.write(kind, [], errors=errors, timeout_s=timeout_s))
+        for listed in lists_of_rows(rows):
+            result = self._loop_thread.run(self._table.write(kind, listed, errors="return", timeout_s=timeout_s))
+            total = combined(total, result)
         if total.failed and errors == "raise":
             raise RowsFailed(total)
         return total
 
     def session(self, options: SessionOptions | None = None) -> Session:
-        """Open a session, which takes rows one by one and sends them in batches. Close it, or use ``with``."""
+        """Open a session, which takes single rows and sends many in one request. Close it, or use ``with``."""
 
         import pyarrow as pa
 
-        # What this imports could not be imported when the program ends, and rows may have to be sent then.
+        # This call makes pyarrow import its modules now. When the program ends, rows may have to be sent, and nothing
+        # can be imported any more.
         pa.array([0])
 
-        async def opened() -> AsyncSession:
+        async def open_session() -> AsyncSession:
             return self._table.session(options)
 
-        session = self._portal.run(opened())
-        session.account.opened = caller()
-        _left_open[session] = self._portal
-        return Session(self._portal, session)
+        session = self._loop_thread.run(open_session())
+        session.unreported.opened = opening_line()
+        _left_open[session] = self._loop_thread
+        return Session(self._loop_thread, session)
 
     def get(self, key: Any, *, at: At | None = None, timeout_s: float = TIMEOUT_S) -> Record | None:
         """Return the row of a key, or ``None``; see ``AsyncTable.get``."""
-        return self._portal.run(self._table.get(key, at=at, timeout_s=timeout_s))
+        return self._loop_thread.run(self._table.get(key, at=at, timeout_s=timeout_s))
 
     def get_many(
         self, keys: Iterable[Any], *, at: At | None = None, timeout_s: float = TIMEOUT_S
     ) -> list[Record | None]:
         """Return the row of each key, or ``None``; see ``AsyncTable.get_many``."""
-        return self._portal.run(self._table.get_many(keys, at=at, timeout_s=timeout_s))
+        return self._loop_thread.run(self._table.get_many(keys, at=at, timeout_s=timeout_s))
 
     def scan(
         self,
@@ -232,7 +235,7 @@ class Table:
         own_writes: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> Scan:
-        """Describe a scan; it is carried out when its rows are taken. See ``AsyncTable.scan``."""
+        """Describe a scan. It runs when its rows are read. See ``AsyncTable.scan``."""
         scan = self._table.scan(
             columns,
             where,
@@ -245,7 +248,7 @@ class Table:
             own_writes=own_writes,
             timeout_s=timeout_s,
         )
-        return Scan(self._portal, scan)
+        return Scan(self._loop_thread, scan)
 
     def diff(
         self,
@@ -259,15 +262,15 @@ class Table:
         end: Any = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Scan:
-        """Describe a scan of what has changed between two times. See ``AsyncTable.diff``."""
+        """Describe a scan of the rows that changed between two times. See ``AsyncTable.diff``."""
         described = self._table.diff(
             since, until, columns, limit=limit, order=order, start=start, end=end, timeout_s=timeout_s
         )
-        return Scan(self._portal, described)
+        return Scan(self._loop_thread, described)
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
-        """Carry on a scan, or a part of one, from its token; see ``AsyncTable.open``."""
-        return Scan(self._portal, self._table.open(token, timeout_s=timeout_s))
+        """Return the scan of a token; see ``AsyncTable.open``."""
+        return Scan(self._loop_thread, self._table.open(token, timeout_s=timeout_s))
 
     def now(self) -> int:
         """Return a hybrid timestamp for ``scan(at=...)``; see ``AsyncTable.now``."""
@@ -275,10 +278,10 @@ class Table:
 
 
 class Scan:
-    """A scan that has not begun; see ``AsyncScan``. Iterating over it gives ``pyarrow.RecordBatch`` objects."""
+    """A description of a scan or a diff; see ``AsyncScan``. Iteration yields ``pyarrow.RecordBatch`` objects."""
 
-    def __init__(self, portal: LoopThread, scan: AsyncScan) -> None:
-        self._portal = portal
+    def __init__(self, loop_thread: LoopThread, scan: AsyncScan) -> None:
+        self._loop_thread = loop_thread
         self._scan = scan
 
     @property
@@ -288,41 +291,41 @@ class Scan:
 
     @property
     def at(self) -> int | None:
-        """The hybrid timestamp that it reads at, if it was described with one; see ``AsyncScan.at``."""
+        """The hybrid timestamp at which the scan reads, if it was described with one; see ``AsyncScan.at``."""
         return self._scan.at
 
     @property
     def arrow_schema(self) -> Any:
-        """The ``pyarrow.Schema`` of its batches."""
+        """The ``pyarrow.Schema`` of the scan's batches."""
         return self._scan.arrow_schema
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._scan.batches()
 
-        async def following() -> Any:
+        async def next_batch() -> Any:
             return await anext(batches, None)
 
         try:
-            while (batch := self._portal.run(following())) is not None:
+            while (batch := self._loop_thread.run(next_batch())) is not None:
                 yield batch
         finally:
-            if not self._portal.closed:
-                self._portal.run(batches.aclose())
+            if not self._loop_thread.closed:
+                self._loop_thread.run(batches.aclose())
 
     def tokens(self) -> list[ScanToken]:
-        """Return the scan in parts, one for each tablet it reads by now; see ``AsyncScan.tokens``."""
-        return self._portal.run(self._scan.tokens())
+        """Divide the scan into one token for each tablet that it reads now; see ``AsyncScan.tokens``."""
+        return self._loop_thread.run(self._scan.tokens())
 
     def token(self) -> ScanToken | None:
-        """Return what is left of the scan behind the last batch that was taken; ``None``: nothing is."""
+        """Return a token for the rest of the scan behind the last batch that was yielded; ``None``: at its end."""
         return self._scan.token()
 
     def to_arrow(self) -> Any:
         """Return all rows as a ``pyarrow.Table``."""
-        return self._portal.run(self._scan.to_arrow())
+        return self._loop_thread.run(self._scan.to_arrow())
 
     def to_pandas(self, **options: Any) -> Any:
-        """Return all rows as a ``pandas.DataFrame``; options are those of ``pyarrow.Table.to_pandas``."""
+        """Return all rows as a ``pandas.DataFrame``; see ``AsyncScan.to_pandas``."""
         return as_pandas(self.to_arrow(), options)
 
     def to_polars(self) -> Any:
@@ -331,74 +334,74 @@ class Scan:
 
     def to_pylist(self) -> list[Record]:
         """Return all rows as dicts."""
-        return self._portal.run(self._scan.to_pylist())
+        return self._loop_thread.run(self._scan.to_pylist())
 
     def count(self) -> int:
-        """Return the number of rows, reading the key columns alone."""
-        return self._portal.run(self._scan.count())
+        """Return the number of rows. Only the key columns are read."""
+        return self._loop_thread.run(self._scan.count())
 
 
 class Session:
-    """Rows one by one, sent in batches; see ``AsyncSession``. For one thread at a time."""
+    """Takes single rows, and sends many in one request; see ``AsyncSession``. Used by one thread at a time."""
 
-    def __init__(self, portal: LoopThread, session: AsyncSession) -> None:
-        self._portal = portal
+    def __init__(self, loop_thread: LoopThread, session: AsyncSession) -> None:
+        self._loop_thread = loop_thread
         self._session = session
 
     def insert(self, rows: Any) -> None:
-        """Hand in one row or several; a key that exists becomes a failure."""
+        """Add new rows. A row whose key exists becomes a failure."""
         self.apply(OpKind.INSERT, rows)
 
     def upsert(self, rows: Any) -> None:
-        """Hand in rows that are inserted, or replace the given columns of the row that exists."""
+        """Add rows that are inserted, or replace the given columns of existing rows."""
         self.apply(OpKind.UPSERT, rows)
 
     def update(self, rows: Any) -> None:
-        """Hand in rows whose given columns replace those of the row that exists; a missing one becomes a failure."""
+        """Add rows that replace the given columns of existing rows. A key that does not exist becomes a failure."""
         self.apply(OpKind.UPDATE, rows)
 
     def delete(self, rows: Any) -> None:
-        """Hand in keys whose rows go; a missing one becomes a failure."""
+        """Add keys whose rows are deleted. A key that does not exist becomes a failure."""
         self.apply(OpKind.DELETE, rows)
 
     def insert_ignore(self, rows: Any) -> None:
-        """As ``insert``; rows that exist are left alone, without a failure."""
+        """Add new rows. Rows whose key exists are skipped."""
         self.apply(OpKind.INSERT_IGNORE, rows)
 
     def update_ignore(self, rows: Any) -> None:
-        """As ``update``; rows that are missing are skipped, without a failure."""
+        """Add rows as ``update`` does. Rows whose key does not exist are skipped."""
         self.apply(OpKind.UPDATE_IGNORE, rows)
 
     def delete_ignore(self, rows: Any) -> None:
-        """As ``delete``; rows that are missing are skipped, without a failure."""
+        """Add keys as ``delete`` does. Keys that do not exist are skipped."""
         self.apply(OpKind.DELETE_IGNORE, rows)
 
     def apply(self, kind: OpKind, rows: Any) -> None:
-        """Hand in one row or several; blocks while the session holds as much as it may."""
+        """Add one row or several. Blocks while the buffer is full."""
         for row in each_row(rows):
-            # Only a full buffer is worth a visit to the loop's thread.
+            # Only a full buffer needs a call on the loop's thread.
             if not self._session.try_add(kind, row):
-                self._portal.run(self._session.apply(kind, [row]))
+                self._loop_thread.run(self._session.apply(kind, [row]))
 
     def flush(self) -> None:
-        """Send what is held and wait until all of it has been answered. Failures are kept, not raised."""
-        self._portal.run(self._session.flush())
+        """Send all buffered rows, and wait for the answers. Failed rows are collected in ``failures``, not raised."""
+        self._loop_thread.run(self._session.flush())
 
     @property
     def failures(self) -> tuple[RowFailure, ...]:
-        """Rows that were not taken, the first ones since they were last taken away."""
+        """The first ``FAILURES_MAX`` rows that were not written since the last :meth:`take_failures`."""
         return self._session.failures
 
     def take_failures(self) -> WriteResult:
-        """Return what has come of the rows answered so far, and forget it."""
+        """Return the result of the rows that were answered since the last call, and clear ``failures``."""
         return self._session.take_failures()
 
     def close(self) -> None:
-        """Flush and end; ``RowsFailed``: there are failures that nobody has taken away."""
-        self._portal.run(self._session.close())
+        """Flush the session and close it; ``RowsFailed``: rows were not written; see ``AsyncSession.close``."""
+        self._loop_thread.run(self._session.close())
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._portal.run(self._session.close() if kind is None else self._session.abandon())
+        self._loop_thread.run(self._session.close() if kind is None else self._session.abandon())

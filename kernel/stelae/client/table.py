@@ -1,4 +1,4 @@
-"""One table, as an ``async`` client sees it."""
+"""The ``async`` table: writes rows, reads them by key, and describes scans and diffs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from weakref import WeakSet
 
 import msgspec
 
-from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, text, whole
-from stelae.client.definition import range_of
+from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds
 from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.filters import Filter, predicates
+from stelae.client.key_lookup import KeyLookup
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.locations import TableLocation
-from stelae.client.lookup import KeyLookup
+from stelae.client.read_options import checked_limit, column_ids
 from stelae.client.relocated_tablet import RelocatedTablet
-from stelae.client.row_input import unknown_columns
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions
+from stelae.client.table_definition import range_of
 from stelae.client.table_writer import TableWriter
 from stelae.client.tablet_access import Newer, Reopen, TabletAccess
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
@@ -33,7 +33,7 @@ from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys
-from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.errors import CallerError
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -41,19 +41,19 @@ from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 
 TIMEOUT_S = 30.0
-"""How long a write or a page of a scan is retried by default, in seconds."""
+"""Time for which a write or a page of a scan is retried by default, in seconds."""
 
 
 class AsyncTable:
     """A table. Made by ``AsyncClient.table``.
 
     Args:
-        location: where it is, and its schema.
-        tablets: its tablets, in the order of the partitions.
-        addresses: where its cluster was found; tokens carry them.
-        wall_timestamp: the hybrid timestamp of now, by this machine's clock.
-        reopen: looks the table up again; ``None``: it stays as it is.
-        newer: the same, if tablets have come or gone; ``None``: none does.
+        location: the schema, partitioning and tablets of the table.
+        tablets: the tablets, by partition.
+        addresses: addresses of the cluster, for scan tokens.
+        wall_timestamp: returns the hybrid timestamp of now by this machine's clock.
+        reopen: looks the table up again; ``None``: the table never changes.
+        newer: looks the table up again if its tablets have changed; ``None``: they never change.
     """
 
     def __init__(
@@ -74,24 +74,25 @@ class AsyncTable:
         self._reopen = reopen
         self._newer = newer
         self._writer = TableWriter(location.name, self.partitioning, tablets)
-        self._writer.renew = lambda timeout_s: self.refresh(timeout_s=timeout_s)
+        self._writer.refresh = lambda timeout_s: self.refresh(timeout_s=timeout_s)
         self._by_id = {tablet.tablet_id: tablet for tablet in tablets}
+        """All tablets that the table has had since it was opened: scans that have begun may still read them."""
         self.sessions: WeakSet[AsyncSession] = WeakSet()
-        """Sessions that were opened; the client ends them when it is closed."""
+        """The open sessions. The client ends them when it is closed."""
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         return f"<table {self.name}: {columns}; key {', '.join(self.key)}>"
 
     async def refresh(self, *, timeout_s: float = TIMEOUT_S) -> bool:
-        """Look the table up again, as its name, columns and ranges are by now; returns whether anything has changed.
+        """Look the table up again, with its present name, columns and ranges; return whether it has changed.
 
-        Writes do so by themselves when the table has been altered, and scans when they begin, if ranges have come or
-        gone. Scans that have begun go on as they were.
+        A write looks the table up by itself when a tablet refuses it because the table was altered. A scan does so when
+        it begins, if ranges were added or dropped. A scan that has begun is not changed.
 
         Raises:
-            NoSuchTable: it is gone.
-            Unavailable: not in time, or it is being altered all the time.
+            NoSuchTable: the table was dropped.
+            Unavailable: the masters did not answer in time, or the table was being altered all the time.
         """
         timeout_s = seconds("timeout_s", timeout_s)
         if self._reopen is None:
@@ -99,19 +100,19 @@ class AsyncTable:
         before = self._location
         location, tablets = await self._reopen(before, timeout_s)
         if self._location is before and location != before:
-            self._become(location, tablets)
-        return self._location is not before  # Others that looked it up meanwhile have told the table.
+            self._update(location, tablets)
+        return self._location is not before  # A concurrent lookup may have updated the table, too.
 
-    def _become(self, location: TableLocation, tablets: Sequence[TabletAccess]) -> None:
+    def _update(self, location: TableLocation, tablets: Sequence[TabletAccess]) -> None:
         self._location, self.name, self._tablets = location, location.name, tablets
         self.partitioning = location.partitioning()
         self._writer.name = location.name
-        self._writer.altered(self.partitioning, tablets)
+        self._writer.update_table(self.partitioning, tablets)
         self._by_id.update({tablet.tablet_id: tablet for tablet in tablets})
 
     @property
     def schema(self) -> Schema:
-        """Columns and key, as they were when the table was looked up last: at opening, or at :meth:`refresh`."""
+        """Columns and key as of the last lookup, which is the opening, or a :meth:`refresh`."""
         return self.partitioning.schema
 
     @property
@@ -126,15 +127,15 @@ class AsyncTable:
 
     @property
     def retries(self) -> int:
-        """How many operations had to be sent again, since the table was opened."""
+        """How many times an operation was sent again since the table was opened."""
         return sum(tablet.retries for tablet in self._by_id.values())
 
     def key_range(self, start: Any = None, end: Any = None) -> KeyRange:
-        """Return the range of keys from ``start`` to before ``end``, as ``AddRange`` and ``DropRange`` want it.
+        """Return the range of keys from ``start`` to before ``end``, for ``AddRange`` and ``DropRange``.
 
         Args:
-            start: one value, or a list of one for each range column; ``None``: from the least.
-            end: the same; ``None``: to the greatest.
+            start: one value, or a list with one value for each range column; ``None``: from the least key.
+            end: the same, exclusive; ``None``: to the greatest key.
 
         Raises:
             BadPartitioning: the table has no ranges, or a bound does not fit.
@@ -144,48 +145,48 @@ class AsyncTable:
     # -- writes ----------------------------------------------------------------------------------
 
     async def insert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows; a key that exists is a failure, and stays as it is. See :meth:`write`."""
+        """Write new rows. A row whose key exists is a failure and changes nothing. See :meth:`write`."""
         return await self.write(OpKind.INSERT, rows, errors=errors, timeout_s=timeout_s)
 
     async def upsert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows, or replace the given columns of those that exist. See :meth:`write`."""
+        """Write new rows, or replace the given columns of existing rows. See :meth:`write`."""
         return await self.write(OpKind.UPSERT, rows, errors=errors, timeout_s=timeout_s)
 
     async def update(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Replace the given columns of rows that exist; a missing one is a failure. See :meth:`write`."""
+        """Replace the given columns of existing rows. A key that does not exist is a failure. See :meth:`write`."""
         return await self.write(OpKind.UPDATE, rows, errors=errors, timeout_s=timeout_s)
 
     async def delete(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key; a missing one is a failure. See :meth:`write`."""
+        """Delete rows by key. A key that does not exist is a failure. See :meth:`write`."""
         return await self.write(OpKind.DELETE, rows, errors=errors, timeout_s=timeout_s)
 
     async def insert_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows and leave those that exist alone, without a failure. See :meth:`write`."""
+        """Write new rows, and skip rows whose key exists. See :meth:`write`."""
         return await self.write(OpKind.INSERT_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
     async def update_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Update rows that exist and skip those that do not, without a failure. See :meth:`write`."""
+        """Update existing rows, and skip rows whose key does not exist. See :meth:`write`."""
         return await self.write(OpKind.UPDATE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
     async def delete_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key and skip those that are missing, without a failure. See :meth:`write`."""
+        """Delete rows by key, and skip keys that do not exist. See :meth:`write`."""
         return await self.write(OpKind.DELETE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
     async def write(
         self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
     ) -> WriteResult:
-        """Write rows and wait until a majority of each tablet has made them durable.
+        """Write rows, and wait until a majority of each tablet has made them durable.
 
         Args:
-            kind: what to do with them.
+            kind: the kind of write.
             rows: a dict, a tuple (values in the order of the schema; for deletes, of the key), an iterable of these, a
                 pyarrow ``Table``, ``RecordBatch`` or ``RecordBatchReader``, or a pandas or polars ``DataFrame``.
-                Absent columns get their default, or null; updates leave them alone.
-            errors: ``"raise"``, or ``"return"``: failures stand in the result alone.
-            timeout_s: how long each batch is retried, up to 300 s.
+                Absent columns get their default, or null; updates do not change them.
+            errors: ``"raise"``: failures raise ``RowsFailed``; ``"return"``: they are only in the result.
+            timeout_s: how long each operation is retried, up to 300 s.
 
         Raises:
-            RowsFailed: some rows were not taken; all others are written. It has the list, with reasons.
+            RowsFailed: some rows were not written; all others are. The error has the list, with reasons.
             SchemaMismatch: columns of a frame are unknown, missing, or of another kind of type.
             CallerError: ``rows`` cannot be read.
         """
@@ -198,7 +199,7 @@ class AsyncTable:
         return result
 
     def session(self, options: SessionOptions | None = None) -> AsyncSession:
-        """Open a session, which takes rows one by one and sends them in batches. Close it, or use ``async with``."""
+        """Open a session, which takes single rows and sends many in one request. Close it, or use ``async with``."""
         if options is not None and not isinstance(options, SessionOptions):
             raise BadArgument("options", "SessionOptions, or None", options)
         session = AsyncSession(self._writer, options or SessionOptions())
@@ -224,12 +225,12 @@ class AsyncTable:
         for attempt in count():
             partitioning = self.partitioning
             try:
-                place = partitioning.place_key(values)
-                part = TokenPart(self._tablets[place].tablet_id, None if at is None else hybrid(at))
+                number = partitioning.place_key(values)
+                part = TokenPart(self._tablets[number].tablet_id, None if at is None else hybrid(at))
                 found = await self._open(self._token(spec, (part,)), timeout_s).to_pylist()
                 break
             except (NoPartition, NoSuchTablet):
-                # A range has come, or gone and come again, since the table was looked up.
+                # A range was added, or dropped and added again, since the last lookup of the table.
                 if attempt or not (await self.refresh(timeout_s=timeout_s) or partitioning is not self.partitioning):
                     raise
         return found[0] if found else None
@@ -237,10 +238,10 @@ class AsyncTable:
     async def get_many(
         self, keys: Iterable[Any], *, at: At | None = None, timeout_s: float = TIMEOUT_S
     ) -> list[Record | None]:
-        """Return the row of each key, or ``None``, in the order of the keys; a frame's rows are keys, too.
+        """Return the row of each key, or ``None``, in the order of the keys. The rows of a frame can be the keys.
 
-        Keys whose rows are neighbours are read together: a thousand of them cost about as much as a page of a scan.
-        Each row is read linearizably, unless ``at`` is given; not all of them are of one time then.
+        Keys that are close to each other are read together: a thousand of them cost about as much as a page of a scan.
+        Without ``at``, each row is read linearizably, but the rows may be of different times.
 
         Raises:
             SchemaMismatch: a value does not fit its key column.
@@ -251,7 +252,7 @@ class AsyncTable:
             return []
         rows = build_batch(self.schema.key_layout, values)
         if NOWHERE in self.partitioning.place(rows):
-            await self._look(timeout_s)
+            await self._refresh_tablets(timeout_s)
         for attempt in count():
             partitioning = self.partitioning
             try:
@@ -262,16 +263,16 @@ class AsyncTable:
         raise AssertionError("unreachable")
 
     async def _find(self, rows: RowBatch, snapshot: int | None, timeout_s: float) -> list[Record | None]:
-        """The row of each key, as the table is divided now, whatever becomes of it while its tablets are read."""
+        """Return the row of each key, by the present partitioning, even if the table is looked up again meanwhile."""
         schema, tablets = self.schema, self._tablets
         encoded = encode_keys(schema, rows)
         wanted: dict[int, set[bytes]] = {}
-        for place, key in zip(self.partitioning.place(rows), encoded, strict=True):
-            if place != NOWHERE:
-                wanted.setdefault(place, set()).add(key)
+        for number, key in zip(self.partitioning.place(rows), encoded, strict=True):
+            if number != NOWHERE:
+                wanted.setdefault(number, set()).add(key)
 
-        def read(place: int, spec: ScanSpec) -> AsyncScan:
-            return self._open(self._token(spec, (TokenPart(tablets[place].tablet_id, snapshot),)), timeout_s)
+        def read(number: int, spec: ScanSpec) -> AsyncScan:
+            return self._open(self._token(spec, (TokenPart(tablets[number].tablet_id, snapshot),)), timeout_s)
 
         found = await KeyLookup(schema, read).find(wanted)
         return [found.get(key) for key in encoded]
@@ -290,39 +291,39 @@ class AsyncTable:
         own_writes: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> AsyncScan:
-        """Describe a scan; it is carried out when its rows are taken.
+        """Describe a scan. It runs when its rows are read.
 
         Args:
-            columns: names, in the order wanted; ``None``: all.
-            where: ``(column, operation, value)``, or a list of these, of which all must hold.
-            limit: most rows to return.
+            columns: names of columns, in the order of the result; ``None``: all.
+            where: ``(column, operation, value)``, or a list of these, which must all hold.
+            limit: the most rows to return.
             order: ``"any"``, ``"key"`` or ``"key_descending"``.
-            start: the first key, or values for the first key columns of it.
-            end: the same; rows from here on are left out.
+            start: the first key, inclusive, or values of its first columns.
+            end: the last key, exclusive, or values of its first columns.
             at: read a snapshot: a ``datetime`` (local time if it has no zone), or the timestamp of a write's result.
-            staleness_s: let any replica serve that is at most so far behind, by this machine's clock.
-            own_writes: let any replica serve that has what this table object wrote.
+            staleness_s: let any replica serve that is at most this far behind, by this machine's clock.
+            own_writes: let any replica serve that has applied the writes of this table object.
             timeout_s: how long a page is retried.
 
-        Without ``at``, ``staleness_s`` and ``own_writes`` each tablet is read linearizably: it shows every write that
-        was acknowledged before its first page. With ``at`` all tablets show the same time.
+        Without ``at``, ``staleness_s`` and ``own_writes``, each tablet is read linearizably: it shows every write that
+        was acknowledged before its first page. With ``at``, all tablets show the same time.
 
         Raises:
             SchemaMismatch: a column is unknown, or a filter does not fit.
-            CallerError: options that do not go together, or are out of range.
+            CallerError: options exclude each other, or are out of range.
         """
         timeout_s = seconds("timeout_s", timeout_s)
         if [at is not None, staleness_s is not None, flag("own_writes", own_writes)].count(True) > 1:
-            raise CallerError("at, staleness_s and own_writes are three ways to read: choose one")
+            raise CallerError("at, staleness_s and own_writes exclude each other; give at most one")
         known = [*Order]
         if order not in known:
             raise CallerError(f"order is {order!r}; known: {', '.join(known)}")
         spec = ScanSpec(
-            columns=self._column_ids(columns),
+            columns=column_ids(self.schema, columns),
             predicates=predicates(self.schema, where),
             key_from=bound_of(self.schema, start),
             key_until=bound_of(self.schema, end),
-            limit=_checked_limit(limit),
+            limit=checked_limit(limit),
             order=Order(order),
         )
         snapshot = None if at is None else hybrid(at)
@@ -341,70 +342,71 @@ class AsyncTable:
         end: Any = None,
         timeout_s: float = TIMEOUT_S,
     ) -> AsyncScan:
-        """Describe a scan of what has changed between two times; it is carried out when its rows are taken.
+        """Describe a diff: a scan of the rows that changed between two times. It runs when its rows are read.
 
-        Its rows are those that were written after ``since`` and are there at ``until``, as they are then, and the keys
-        of those that were there at ``since`` and are not any more: the column ``is_deleted`` (with ``_`` behind it if
-        the table has one of that name) is true for these, and all but the key is null. A row that came and went in
-        between is not told; one that was written and has the values that it had may be. Applied to the table of
-        ``since``, row by row, they give that of ``until``.
+        A row that was written after ``since`` and exists at ``until`` appears with its values at ``until``. A row that
+        existed at ``since`` and was deleted appears with its key: the column ``is_deleted`` (with ``_`` appended if the
+        table has a column of that name) is true, and all other columns are null. Rows inserted and deleted between the
+        two times do not appear. A row that was written with the values that it already had may appear. The diff,
+        applied row by row to the table at ``since``, gives the table at ``until``.
 
         Args:
-            since: a ``datetime``, or a hybrid timestamp, such as that of a write's result or ``at`` of the diff before.
+            since: a ``datetime`` or a hybrid timestamp, such as that of a write's result, or ``at`` of the last diff.
             until: the same; ``None``: :meth:`now`.
-            columns: names, in the order wanted; those of the key come first if they are not among them.
-            limit: most rows to return.
+            columns: names of columns, in the order of the result. Key columns that are not among them come first.
+            limit: the most rows to return.
             order: ``"any"`` or ``"key"``.
-            start: the first key, or values for the first key columns of it.
-            end: the same; rows from here on are left out.
+            start: the first key, inclusive, or values of its first columns.
+            end: the last key, exclusive, or values of its first columns.
             timeout_s: how long a page is retried.
 
-        Rows of a range that was dropped in between are not told.
+        Rows of a range that was dropped between the two times do not appear.
 
         Raises:
             SchemaMismatch: a column is unknown.
-            CallerError: options that do not go together, or are out of range.
+            CallerError: options exclude each other, or are out of range.
         """
         timeout_s = seconds("timeout_s", timeout_s)
         begin = hybrid(since)
-        # Who gave out ``since`` may have a clock that is ahead of this one.
+        # The clock that issued ``since`` may be ahead of this machine's.
         finish = max(self.now(), begin) if until is None else hybrid(until)
         if begin > finish:
             times = f"{to_datetime(begin).isoformat()} is after {to_datetime(finish).isoformat()}"
-            raise CallerError(f"a diff goes from a time to a later one; {times}: exchange them")
+            raise CallerError(f"since must not be after until, but {times}; exchange them")
         if order not in (Order.ANY, Order.KEY):
             raise CallerError(f"order of a diff is {order!r}; known: any, key")
-        ids = tuple(i for i in changes_layout(self.schema, self._column_ids(columns)).ids if i != FLAG_ID)
+        ids = tuple(i for i in changes_layout(self.schema, column_ids(self.schema, columns)).ids if i != FLAG_ID)
         spec = ScanSpec(
             columns=ids,
             key_from=bound_of(self.schema, start),
             key_until=bound_of(self.schema, end),
-            limit=_checked_limit(limit),
+            limit=checked_limit(limit),
             order=Order(order),
         )
         return self._open(msgspec.structs.replace(self._token(spec, None, at=finish), since=begin), timeout_s)
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
-        """Carry on a scan, or a part of one, from its token.
+        """Return the scan of a token.
 
         Raises:
-            BadToken: it is of another table, or reads a range that is gone.
-            SchemaMismatch: a column that it reads was dropped.
+            BadToken: the token is of another table, or reads a range that was dropped.
+            SchemaMismatch: a column that the token reads was dropped.
         """
         checked_token(token).check(self.name, self._location.table_id, self.schema, self._by_id)
         return self._open(token, seconds("timeout_s", timeout_s))
 
     def now(self) -> int:
-        """Return a hybrid timestamp for ``scan(at=...)``: of now, and not before any write of this table object.
+        """Return a hybrid timestamp of now for ``scan(at=...)``, not before any write of this table object.
 
-        It is of this machine's clock: a node whose clock is behind serves it once its own has come so far."""
+        It comes from this machine's clock. A node whose clock is behind serves the scan when its clock has reached the
+        time."""
         return max(self._wall_timestamp(), *self._writer.written.values(), 0)
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- lookups of the table --------------------------------------------------------------------
 
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
         return AsyncScan(
-            token, self.schema, partial(RelocatedTablet, _Scanned(self), self.schema), timeout_s, self._begin
+            token, self.schema, partial(RelocatedTablet, _ScannedTable(self), self.schema), timeout_s, self._begin
         )
 
     def _token(
@@ -414,58 +416,43 @@ class AsyncTable:
         return ScanToken(self._addresses, self.name, schema, spec, parts, at_least, table_id=table_id, at=at)
 
     async def _begin(self, token: ScanToken, timeout_s: float) -> ScanToken:
-        """Return a token with the tablets that it reads, all of which are known.
+        """Return a token with the tablets that it reads, which the table all knows.
 
-        A scan that begins reads the ranges that the table has by then, whoever added or dropped them."""
+        A scan reads the ranges that the table has when the scan begins, whichever client added or dropped them."""
         if token.parts is not None:
-            if token.strangers(self._by_id):
-                await self._look(timeout_s)
-            for gone in token.strangers(self._by_id):
-                fact = (
-                    f"the token reads tablet {gone!r}, which table {self.name!r} does not have: its range was dropped"
-                )
+            if token.unknown_tablets(self._by_id):
+                await self._refresh_tablets(timeout_s)
+            for gone in token.unknown_tablets(self._by_id):
+                fact = f"the token reads tablet {gone!r}, whose range was dropped from table {self.name!r}"
                 raise BadToken(f"{fact}; make a new token")
             return token
-        await self._look(timeout_s)
+        await self._refresh_tablets(timeout_s)
         visited = prune(self.partitioning, token.spec)
-        parts = tuple(TokenPart(self._tablets[place].tablet_id, token.at) for place in visited)
+        parts = tuple(TokenPart(self._tablets[number].tablet_id, token.at) for number in visited)
         return msgspec.structs.replace(token, parts=parts)
 
-    async def _look(self, timeout_s: float) -> None:
-        """See that all tablets of a table whose ranges may come and go are known."""
+    async def _refresh_tablets(self, timeout_s: float) -> None:
+        """Look the table up again if its ranges, and so its tablets, may have changed."""
         if self._newer is None or self.partitioning.range_columns is None:
             return
         before = self._location
         found = await self._newer(before, timeout_s)
         if found is not None and self._location is before:
-            self._become(*found)
-
-    def _column_ids(self, columns: Sequence[str] | None) -> tuple[int, ...]:
-        schema = self.schema
-        if columns is None:
-            return schema.layout.ids
-        if isinstance(columns, bytes) or not isinstance(columns, Iterable):
-            raise BadArgument("columns", "a list of names, or None for all", columns)
-        names = [columns] if isinstance(columns, str) else [text("a column to read", name) for name in columns]
-        unknown = [str(name) for name in names if name not in schema.by_name]
-        if unknown:
-            raise SchemaMismatch(unknown_columns(schema, unknown))
-        if not names or len(set(names)) != len(names):
-            raise SchemaMismatch(f"columns to read are one or more different ones, not {names!r:.120}")
-        return tuple(schema.by_name[name].id for name in names)
+            self._update(*found)
 
     def _at_least(self, staleness_s: float | None, own_writes: bool, visited: Sequence[int]) -> int | None:
+        """Return the timestamp that a replica must have applied to serve; ``visited`` has the partitions to read."""
         if own_writes:
             written = self._writer.written
-            return max((written.get(self._tablets[place].tablet_id, 0) for place in visited), default=0)
+            return max((written.get(self._tablets[number].tablet_id, 0) for number in visited), default=0)
         if staleness_s is None:
             return None
         staleness_s = seconds("staleness_s", staleness_s)
         return max(0, self._wall_timestamp() - from_wall_us(int(staleness_s * 1_000_000)))
 
 
-class _Scanned:
-    """The tablets of a table for scans of it (``ScannedTable``)."""
+class _ScannedTable:
+    """A table as its scans see it. Implements ``ScannedTable``."""
 
     def __init__(self, table: AsyncTable) -> None:
         self._table = table
@@ -486,7 +473,3 @@ class _Scanned:
 
     async def refresh(self, *, timeout_s: float) -> bool:
         return await self._table.refresh(timeout_s=timeout_s)
-
-
-def _checked_limit(limit: int | None) -> int | None:
-    return None if limit is None else whole("limit", limit, 0, or_none="for all rows")

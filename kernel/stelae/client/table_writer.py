@@ -1,12 +1,13 @@
-"""Writes of one table: turns what a caller hands in into operations of tablets, and retries what was refused.
+"""Writes rows to one table: turns a caller's rows into operations of tablets, and sends refused rows again.
 
-Few rows (fewer than ``ROW_FORM_ROWS_MAX``, of plain Python values) are checked, placed and encoded one by one
-(``few_rows``). Everything else becomes Arrow batches first (``row_input``).
+Few rows of plain Python values (fewer than ``ROW_FORM_ROWS_MAX``) are checked and encoded one by one (``few_rows``).
+All other input becomes Arrow batches first (``row_input``).
 
 Order
-    The rows of a call take effect in their order: of two rows with one key, the later one wins. A retry may change the
-    order of two requests, so batches that have a key in common are never in flight at the same time. Other batches are,
-    up to ``BATCH_WRITES_MAX``. For the same reason, the rows that a batch has for one tablet travel in one request."""
+    The rows of a call take effect in their order: of two rows with the same key, the later one wins. A retry may change
+    the order of two requests, so two planned writes that share a key are never in flight at the same time. Other
+    planned writes are, up to ``PLANNED_WRITES_MAX``. For the same reason, the rows of a planned write for one tablet
+    are sent in one request."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.batch_write import BatchWrite, RefusedRows, TabletOperation, WritableTablet
 from stelae.client.failures import FailureTally
-from stelae.client.few_rows import FewRows, RowPlan, RowPlans
+from stelae.client.few_rows import FewRows, RowConverter, RowConverters
+from stelae.client.planned_write import PlannedWrite, RefusedRows, TabletOperation, WritableTablet
 from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, InputBatch, RowInput
 from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
@@ -33,21 +34,22 @@ from stelae.spi.write import OpKind
 
 _ENCODER = msgspec.msgpack.Encoder()
 
-BATCH_WRITES_MAX = 4
-"""Batches of one call that are in flight at once: enough to keep a leader busy, and little memory."""
+PLANNED_WRITES_MAX = 4
+"""The most planned writes of one call that are in flight: enough to keep a leader busy, with little memory."""
 
-RENEWALS_MAX = 8
-"""How often one batch is sent again because the table was altered meanwhile: bounds a call, not what it waits for."""
+RESENDS_MAX = 8
+"""How many times rows are sent again because the table was altered. This bounds the work of one call; its timeout
+bounds the time."""
 
 
 class TableWriter:
-    """Writes of one table. Rows that are refused because the table was altered are sent again to the table as it is
-    then.
+    """Writes rows to one table. Rows that are refused because the table was altered are sent again after a lookup of
+    the table.
 
     Args:
         name: of the table, for messages.
-        partitioning: which rows belong where.
-        tablets: one for each partition, by its index.
+        partitioning: decides in which partition a row is.
+        tablets: the tablets of the table, by partition.
     """
 
     def __init__(self, name: str, partitioning: Partitioning, tablets: Sequence[WritableTablet]) -> None:
@@ -55,139 +57,142 @@ class TableWriter:
         self.partitioning = partitioning
         self.tablets = tablets
         self.written: dict[TabletId, int] = {}
-        """The highest timestamp of a write of this client, by tablet: reads of its own writes have to see it."""
-        self.renew: Callable[[float], Awaitable[bool]] | None = None
-        """Looks the table up again, in so many seconds, and returns whether it has changed; unset: it never does."""
+        """The highest timestamp of a write through this object, by tablet. Reads of own writes must see it."""
+        self.refresh: Callable[[float], Awaitable[bool]] | None = None
+        """Looks the table up again within a number of seconds, and returns whether it has changed. ``None``: the table
+        never changes."""
         self._order = key_order(self.schema)
-        self._plans = RowPlans(self.schema)
-        self._renewing = asyncio.Lock()
+        self._converters = RowConverters(self.schema)
+        self._refreshing = asyncio.Lock()
 
     @property
     def schema(self) -> Schema:
-        """The table's schema, as it was when the table was looked up last."""
+        """The table's schema as of the last lookup."""
         return self.partitioning.schema
 
-    def altered(self, partitioning: Partitioning, tablets: Sequence[WritableTablet]) -> None:
-        """Take the new shape of the table. Every read of own writes still sees what was written before."""
+    def update_table(self, partitioning: Partitioning, tablets: Sequence[WritableTablet]) -> None:
+        """Use the partitioning and tablets of a new lookup. Reads of own writes still see the writes before it."""
         self.partitioning, self.tablets = partitioning, tablets
         self._order = key_order(self.schema)
-        self._plans = RowPlans(self.schema)
+        self._converters = RowConverters(self.schema)
         highest = max(self.written.values(), default=0)
         self.written.update({tablet.tablet_id: highest for tablet in tablets} if highest else {})
 
-    async def settle(self, sent: BatchWrite, kind: OpKind, timeout_s: float) -> None:
-        """Wait until all rows of a batch are written or have failed.
+    async def finish(self, sent: PlannedWrite, kind: OpKind, timeout_s: float) -> None:
+        """Wait until every row of a planned write is written or has failed.
 
-        A batch that has a key in common with it and was sent after it in the same turn is refused with it, and sent
-        again behind it: the version of a tablet's schema only rises."""
-        await sent.settle(self.written)
-        for _ in range(RENEWALS_MAX):
+        If a tablet refuses this write because of its schema, it also refuses a write that shares a key and was sent
+        behind this one in the same turn, because the schema version of a tablet only rises. The rows of both are sent
+        again in their order."""
+        await sent.wait(self.written)
+        for _ in range(RESENDS_MAX):
             if not sent.refused:
                 break
             try:
-                if not await self._renewed(sent, timeout_s):
+                if not await self._refreshed(sent, timeout_s):
                     break
             except (RetryableError, SchemaMismatch) as error:
                 sent.give_up(f"; the table could not be looked up again: {error}")
                 return
             sent = self.plan(kind, [refused.batch for refused in sent.refused], sent.tally)
             sent.send(timeout_s)
-            await sent.settle(self.written)
+            await sent.wait(self.written)
         sent.give_up()
 
-    async def _renewed(self, sent: BatchWrite, timeout_s: float) -> bool:
-        async with self._renewing:
+    async def _refreshed(self, sent: PlannedWrite, timeout_s: float) -> bool:
+        """Return whether the table has changed since the write was planned."""
+        async with self._refreshing:
             if sent.partitioning is not self.partitioning:
                 return True
-            return self.renew is not None and await self.renew(timeout_s)
+            return self.refresh is not None and await self.refresh(timeout_s)
 
     async def write(self, kind: OpKind, data: Any, timeout_s: float) -> FailureTally:
-        """Write everything that was handed in, and wait until it is durable.
+        """Write a caller's rows, and wait until they are durable.
 
         Raises:
-            SchemaMismatch, CallerError: see ``RowInput.batches``; batches before the one at fault are written.
+            SchemaMismatch, CallerError: see ``RowInput.batches``. The rows before the ones at fault are written.
         """
         tally = FailureTally(self.name, kind)
-        in_flight: deque[BatchWrite] = deque()
+        in_flight: deque[PlannedWrite] = deque()
         try:
             for planned in self.planned(kind, data, tally):
-                while len(in_flight) >= BATCH_WRITES_MAX or any(planned.meets(other) for other in in_flight):
-                    await self.settle(in_flight.popleft(), kind, timeout_s)
+                while len(in_flight) >= PLANNED_WRITES_MAX or any(planned.shares_key_with(w) for w in in_flight):
+                    await self.finish(in_flight.popleft(), kind, timeout_s)
                 planned.send(timeout_s)
                 in_flight.append(planned)
         finally:
             while in_flight:
-                await self.settle(in_flight.popleft(), kind, timeout_s)
+                await self.finish(in_flight.popleft(), kind, timeout_s)
         return tally
 
-    def planned(self, kind: OpKind, data: Any, tally: FailureTally) -> Iterator[BatchWrite]:
-        """Yield what was handed in as batches that are ready to be sent; ``write`` says what is raised."""
-        if (few := self._plan_few(kind, data, tally)) is not None:
+    def planned(self, kind: OpKind, data: Any, tally: FailureTally) -> Iterator[PlannedWrite]:
+        """Yield a caller's rows as planned writes, ready to be sent. Raises what :meth:`write` raises."""
+        if (few := self._plan_few_rows(kind, data, tally)) is not None:
             yield few
             return
         for batches in coalesced(RowInput(self.schema, kind, tally).batches(data)):
             yield self.plan(kind, batches, tally)
 
-    def _plan_few(self, kind: OpKind, data: Any, tally: FailureTally) -> BatchWrite | None:
-        """Check, place and encode a few rows of plain values, without Arrow; ``None``: they need the Arrow path."""
-        taken = self._plans.take(kind, data)
-        if taken is None:
+    def _plan_few_rows(self, kind: OpKind, data: Any, tally: FailureTally) -> PlannedWrite | None:
+        """Check and encode a few rows of plain values without Arrow; ``None``: they need the Arrow path."""
+        converted = self._converters.convert(kind, data)
+        if converted is None:
             return None
-        plan, rows = taken
+        converter, rows = converted
         start, operations = tally.rows, []
-        for partition, numbers in self._partitions_of(plan, rows).items():
-            whole = len(numbers) == len(rows)
-            few = FewRows(plan.form.layout, rows if whole else [rows[number] for number in numbers])
+        for partition, numbers in self._partitions_of(converter, rows).items():
+            has_all = len(numbers) == len(rows)
+            few = FewRows(converter.form.layout, rows if has_all else [rows[number] for number in numbers])
             encoded = operation(kind, few.rows, self._columns_of(kind, few))
             if partition == NOWHERE or len(encoded.rows) > OP_BYTES_MAX:
                 return None
             operations.append(TabletOperation(partition, few, [start + number for number in numbers], encoded))
         tally.rows += len(rows)
-        everything = [FewRows(plan.form.layout, rows)]
-        return BatchWrite(self.partitioning, self.tablets, self._order, everything, tally, operations, [])
+        all_rows = [FewRows(converter.form.layout, rows)]
+        return PlannedWrite(self.partitioning, self.tablets, self._order, all_rows, tally, operations, [])
 
-    def _partitions_of(self, plan: RowPlan, rows: Sequence[tuple[Any, ...]]) -> dict[int, Sequence[int]]:
-        """The numbers of the rows of each partition, ascending, by partition."""
+    def _partitions_of(self, converter: RowConverter, rows: Sequence[tuple[Any, ...]]) -> dict[int, Sequence[int]]:
+        """Return the numbers of the rows in each partition, ascending, by partition."""
         partitioning = self.partitioning
         if partitioning.whole:
             return {0: range(len(rows))}
         found: dict[int, list[int]] = {}
         for number, row in enumerate(rows):
-            found.setdefault(partitioning.place_plain(plan.key_of(row)), []).append(number)
+            found.setdefault(partitioning.place_plain(converter.key_of(row)), []).append(number)
         return {partition: found[partition] for partition in sorted(found)}
 
-    def plan(self, kind: OpKind, batches: Sequence[InputBatch], tally: FailureTally) -> BatchWrite:
-        """Split batches by partition and encode them. Rows that no partition takes are ``refused``."""
+    def plan(self, kind: OpKind, batches: Sequence[InputBatch], tally: FailureTally) -> PlannedWrite:
+        """Divide batches by partition and encode them. Rows whose keys are in no partition are ``refused``."""
         refused: list[RefusedRows] = []
         operations = [sent for batch in batches for sent in self._operations(kind, batch, tally, refused)]
         rows = [batch.rows for batch in batches]
-        return BatchWrite(self.partitioning, self.tablets, self._order, rows, tally, operations, refused)
+        return PlannedWrite(self.partitioning, self.tablets, self._order, rows, tally, operations, refused)
 
     def _operations(
         self, kind: OpKind, batch: InputBatch, tally: FailureTally, refused: list[RefusedRows]
     ) -> Iterator[TabletOperation]:
         columns = self._columns_of(kind, batch.rows)
         for share in self.partitioning.split(batch.rows):
-            whole = len(share.rows) == len(batch.rows)
-            places = batch.places if whole else [batch.places[place] for place in share.places]
+            has_all = len(share.rows) == len(batch.rows)
+            positions = batch.positions if has_all else [batch.positions[number] for number in share.places]
             if share.partition == NOWHERE:
-                reason = self._why_nowhere(share.rows)
-                refused.append(RefusedRows(InputBatch(share.rows, places), NoPartition.code, reason))
+                reason = self._no_partition_reason(share.rows)
+                refused.append(RefusedRows(InputBatch(share.rows, positions), NoPartition.code, reason))
                 continue
             for rows, start, encoded in _encoded(kind, columns, share.rows, 0):
-                mine = places[start : start + len(rows)]
+                own_positions = positions[start : start + len(rows)]
                 if len(encoded.rows) > OP_BYTES_MAX:
                     reason_text = f"the row takes {len(encoded.rows)} bytes; at most {OP_BYTES_MAX} are accepted"
-                    tally.fail(mine[0], "TOO_LARGE", reason_text)
+                    tally.fail(own_positions[0], "TOO_LARGE", reason_text)
                 else:
-                    yield TabletOperation(share.partition, rows, mine, encoded)
+                    yield TabletOperation(share.partition, rows, own_positions, encoded)
 
     def _columns_of(self, kind: OpKind, rows: RowBatch | FewRows) -> tuple[int, ...] | None:
-        """The ids of the columns that rows bring; ``None``: those that the kind of write brings anyway."""
+        """Return the column ids of rows; ``None``: exactly the columns that a write of this kind has by default."""
         expected = self.schema.key_layout if kind in KEY_ONLY else self.schema.layout
         return None if rows.layout is expected or rows.layout == expected else rows.layout.ids
 
-    def _why_nowhere(self, rows: RowBatch) -> Callable[[int], str]:
+    def _no_partition_reason(self, rows: RowBatch) -> Callable[[int], str]:
         partitioning = self.partitioning
 
         def reason(row: int) -> str:
@@ -198,9 +203,9 @@ class TableWriter:
 
 
 def coalesced(batches: Iterator[InputBatch]) -> Iterator[list[InputBatch]]:
-    """Join small batches up to the size of a large one: rows that bring different columns come in many batches.
+    """Group small batches up to the size of a large one. Rows with different columns come in many small batches.
 
-    When the input raises an error, the batches before it are given first."""
+    If the input raises an error, the batches before the error are yielded first."""
     joined: list[InputBatch] = []
     rows = size_bytes = 0
     problem: Exception | None = None
@@ -222,11 +227,13 @@ def coalesced(batches: Iterator[InputBatch]) -> Iterator[list[InputBatch]]:
 def _encoded(
     kind: OpKind, columns: tuple[int, ...] | None, rows: RowBatch, start: int
 ) -> Iterator[tuple[RowBatch, int, Operation]]:
-    """Encode rows as operations that a server takes, or of one row: each with its rows, and where they start."""
+    """Encode rows as operations within the size limit; yield each with its rows, and the number of its first row.
+
+    An operation of a single row may be above the limit."""
     if len(rows) < ROW_FORM_ROWS_MAX:
         encoded = operation(kind, rows.to_rows(), columns)
     else:
-        # What ``operation`` does with ``rows.to_ipc()``, without a copy of all rows.
+        # This is ``operation`` with ``rows.to_ipc()``, without a copy of all rows.
         message = msgspec.Raw(_ENCODER.encode(memoryview(rows.arrow.serialize())))
         encoded = Operation(kind, message, alone=True, columns=columns)
     if len(encoded.rows) <= OP_BYTES_MAX or len(rows) == 1:

@@ -1,13 +1,13 @@
-"""How a table reaches its tablets: writes and reads of one tablet, and lookups of the whole table."""
+"""Types by which a table reaches its tablets: writes and reads of one tablet, and lookups of the table."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from stelae.client.batch_write import WritableTablet
 from stelae.client.locations import TableLocation
-from stelae.client.streams import ReadableTablet
+from stelae.client.page_streams import ReadableTablet
+from stelae.client.planned_write import WritableTablet
 
 
 class TabletAccess(WritableTablet, ReadableTablet, Protocol):
@@ -15,14 +15,14 @@ class TabletAccess(WritableTablet, ReadableTablet, Protocol):
 
     @property
     def retries(self) -> int:
-        """How many operations had to be sent again."""
+        """How many times an operation was sent again."""
         ...
 
 
 Newer = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]] | None]]
-"""Looks a table up again within a number of seconds; ``None``: it has the same tablets as before.
+"""Looks a table up again within a number of seconds; returns ``None`` if it has the same tablets as before.
 
-It does not wait for a change that is under way."""
+It does not wait for a change of the table that is under way."""
 
 Reopen = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]]]]
 """Looks a table up again within a number of seconds, and returns its location and its tablets."""

@@ -1,4 +1,4 @@
-"""The writer of one tablet on asyncio: ``stelae.client.writer_core`` with a loop, a messenger and futures."""
+"""Runs the writer of one tablet (``stelae.client.writer_core``) on asyncio, with a messenger and futures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.writer_core import ATTEMPT_MS, WriterCore
 from stelae.protocol.tablet_messages import WRITE, NoSuchTablet
 from stelae.rows.operations import Operation
@@ -19,10 +19,10 @@ from stelae.wire.messenger import Response
 
 
 class Caller(Protocol):
-    """What of the messenger a client uses."""
+    """The part of the messenger that a writer needs."""
 
     def call(self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int) -> asyncio.Future[Response]:
-        """Send a request; the future gets the answer or a ``StelaeError``."""
+        """Send a request. The future gets the answer or a ``StelaeError``."""
         ...
 
 
@@ -31,10 +31,10 @@ class TabletWriter:
 
     Args:
         caller: the messenger.
-        leader: whom to ask; told of hints and failures.
-        tablet_id, client_id, schema_version: what the operations are for.
-        rng: for the jitter of pauses.
-        defer: runs a call when this turn of the loop is over.
+        leader: chooses the node to send to; it learns of hints and failures.
+        tablet_id, client_id, schema_version: fields of every request.
+        rng: for the random part of pauses.
+        defer: runs a call at the end of this turn of the loop.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class TabletWriter:
         self.call_later = self._loop.call_later
         self.defer = defer
         self.is_gone: Callable[[], Awaitable[bool]] | None = None
-        """Says whether the tablet is gone for good; asked when no member has a replica. Unset: nobody knows."""
+        """Returns whether the tablet is gone for good. It is called when no member has a replica. ``None``: it cannot
+        be found out, so operations are retried until their deadlines."""
         self._asking: asyncio.Task[None] | None = None
         self._core = WriterCore(
             self, leader, tablet_id=tablet_id, client_id=client_id, schema_version=schema_version, rng=rng
@@ -62,37 +63,37 @@ class TabletWriter:
 
     @property
     def pending(self) -> int:
-        """Operations that are not answered yet."""
+        """Number of operations without an outcome."""
         return self._core.pending
 
     @property
     def retries(self) -> int:
-        """How many times operations had to be sent again."""
+        """How many times an operation was sent again."""
         return self._core.retries
 
     def write(self, operation: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
-        """Send one operation; the future gets its outcome. See ``WriterCore.write`` for outcomes and errors."""
+        """Send one operation. The future gets its outcome; see ``WriterCore.write`` for outcomes and errors."""
         future: asyncio.Future[OpResult] = self._loop.create_future()
         self._core.write(operation, timeout_s, future, follows=follows)
         return future
 
     def close(self, error: StelaeError) -> None:
-        """Give every unanswered operation an error and take no more."""
+        """End every operation without an outcome with an error, and refuse new ones."""
         if self._asking is not None:
             self._asking.cancel()
         for waiter in self._core.close(error):
             if isinstance(waiter, asyncio.Future) and not waiter.cancelled():
-                waiter.exception()  # asyncio would log an error that is never read; a caller that waits still gets it.
+                waiter.exception()  # Else asyncio logs an error that is never read. A caller that waits still gets it.
 
     # -- WriterPorts -----------------------------------------------------------------------------
 
     def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
-        """Call the node; a call that ends without an answer, or with one that has no body, is an error."""
+        """Call the node. A call without an answer, or whose answer has no body, ends with an error."""
         future = self._caller.call(to, WRITE, [request], deadline_ms=ATTEMPT_MS)
         future.add_done_callback(lambda done: answered(_answer_of(done)))
 
     def ask_if_gone(self, error: NoSuchTablet) -> None:
-        """Ask ``is_gone``, if it is set and not being asked already."""
+        """Call ``is_gone``, if it is set and no call of it is under way."""
         if self.is_gone is not None and self._asking is None:
             self._asking = self._loop.create_task(self._ask(self.is_gone, error))
 
@@ -112,4 +113,4 @@ def _answer_of(done: asyncio.Future[Response]) -> Buffer | StelaeError:
     except asyncio.CancelledError:
         return PeerError("the call was cancelled")
     except IndexError:
-        return PeerError("bad reply")
+        return PeerError("the reply to a write has no body")

@@ -1,5 +1,7 @@
-"""Which numbers, as they are written, a double says: whole ones if it is exactly that number, others if all of their
-digits come back when it is printed to as many."""
+"""Decides whether a double represents a number that is written as text.
+
+It represents a whole number if it is exactly equal. It represents another number if printing the double with as many
+digits gives the number's digits again."""
 
 from __future__ import annotations
 
@@ -8,23 +10,24 @@ from decimal import Decimal, InvalidOperation
 from math import isfinite
 
 DIGITS_MAX = 38
-"""Most digits of a decimal."""
+"""The most digits of a decimal."""
 
 SAFE_CHARACTERS = 15
-"""A number of no more, without an exponent, has as many digits at most: any double keeps those."""
+"""A number of at most this many characters, without an exponent, has at most as many digits. Every double keeps 15
+digits."""
 
 _DIGITS_OF_ANY = 767
-"""Most digits that any double has when all are written."""
+"""The most significant digits of any double, written exactly."""
 
 
 def keeps(text: str, value: float) -> bool:
-    """Return whether ``value``, the double nearest to a number, says it.
+    """Return whether ``value``, the double nearest to the number ``text``, represents it.
 
-    So it does of ``0.1``, and of a double that was printed to more digits than tell it from others. Whole numbers may
-    be names, of which no two may become one."""
+    It does for ``0.1``, and for a double that was printed with more digits than necessary. Whole numbers must be equal,
+    because they may be identifiers, and two identifiers must not become one."""
     try:
         number = Decimal(text)
-    except InvalidOperation:  # An exponent beyond all.
+    except InvalidOperation:  # The exponent is too large.
         return False
     if not number.is_finite():
         return True
@@ -38,7 +41,7 @@ def keeps(text: str, value: float) -> bool:
 
 
 def number_of(text: str) -> float | Decimal:
-    """Return a number of JSON: a float where that says it, else a decimal."""
+    """Return a number of JSON: a float if that represents it, else a decimal."""
     value = float(text)
     if (len(text) <= SAFE_CHARACTERS and "e" not in text and "E" not in text) or repr(value) == text:
         return value
@@ -46,10 +49,10 @@ def number_of(text: str) -> float | Decimal:
 
 
 def decimal_of(numbers: Iterable[Decimal], *, one_scale: bool) -> int | None:
-    """Return the scale of decimals of ``DIGITS_MAX`` digits that hold all numbers; ``None``: none do.
+    """Return the scale of a decimal type with ``DIGITS_MAX`` digits that holds all numbers; ``None``: no such type.
 
     Args:
-        one_scale: whether numbers that have a fraction are to have as many digits in it as each other.
+        one_scale: whether all numbers with a fraction must have the same number of digits in it.
     """
     scales, whole = {0}, 0
     for number in numbers:

@@ -1,7 +1,7 @@
-"""Text as values of a column, a whole array at a time, and the places where it is none.
+"""Parses text as values of a column, an array at a time, and finds the positions where the text is not a value.
 
-Nothing is guessed or, but for floats of 32 bits, rounded: a number that does not fit, a day that does not exist, digits
-that would be lost are misfits."""
+No value is guessed, and only 32-bit floats are rounded. A number that does not fit, a day that does not exist, and
+digits that would be lost are failures."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from typing import Any
 
-from stelae.client.arrow_fit import Fitted
+from stelae.client.arrow_fit import Fitted, failing_positions
 from stelae.client.text_numbers import SAFE_CHARACTERS, keeps
 from stelae.spi.schema import Column
 
 _EXACT = float(1 << 53)
+"""Below it, a double represents every whole number exactly."""
 
 SHOWN_CHARACTERS = 60
-"""How much of a value at fault its reason repeats."""
+"""The most characters of a value in the reason why it failed."""
 
 
 def parse_text(column: Column, raw: Any) -> Fitted:
-    """Read a ``pyarrow`` array of bytes as values of a column; null stays null.
+    """Parse a ``pyarrow`` array of bytes as values of a column. Null stays null.
 
-    Spaces around anything but text are ignored. Whole numbers may be written as ``130.0``; bytes are base64."""
+    Spaces around a value are ignored, except in string columns. Whole numbers may be written as ``130.0``. Values of
+    binary columns are base64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -35,15 +37,15 @@ def parse_text(column: Column, raw: Any) -> Fitted:
     if name == "binary":
         return _from_base64(column, texts, bad)
     trimmed = pc.utf8_trim_whitespace(texts)
-    result, open_places = None, trimmed
+    result, unparsed = None, trimmed
     for attempt in _attempts(column):
-        found, failed = _each(attempt, open_places, column.data_type.arrow())
+        found, failed = _each(attempt, unparsed, column.data_type.arrow())
         result = found if result is None else pc.coalesce(result, found)
         if not failed:
             break
-        open_places = _only(trimmed, failed)
+        unparsed = _only(trimmed, failed)
     else:
-        bad |= {place: _misfit(column, texts[place].as_py()) for place in failed}
+        bad |= {position: _misfit(column, texts[position].as_py()) for position in failed}
     assert isinstance(result, pa.Array)
     if column.type == "double" and (changed := _changed(trimmed, result)):
         result, bad = _without(result, changed), bad | {p: _misfit(column, texts[p].as_py()) for p in changed}
@@ -51,7 +53,7 @@ def parse_text(column: Column, raw: Any) -> Fitted:
 
 
 def all_fit(column: Column, raw: Any) -> bool:
-    """Return whether all of an array can be read in one way; that is quick also where nothing can."""
+    """Return whether one way of parsing fits all values of an array. It is fast also if no value can be parsed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -65,22 +67,12 @@ def all_fit(column: Column, raw: Any) -> bool:
     return False
 
 
-def failing(count: int, holds: Callable[[int, int], bool], start: int = 0) -> list[int]:
-    """Return the places within a span for which something does not hold, by halving: few bad, few steps."""
-    if not count or holds(start, count):
-        return []
-    if count == 1:
-        return [start]
-    half = count // 2
-    return failing(half, holds, start) + failing(count - half, holds, start + half)
-
-
 def _misfit(column: Column, text: str) -> str:
     return f"column {column.name!r}: expected {column.type}, got {text[:SHOWN_CHARACTERS]!r}{_rounded(column, text)}"
 
 
 def _rounded(column: Column, text: str) -> str:
-    """Say what would become of a number that is a misfit only because a double does not keep its digits."""
+    """Return what a double would round a number to, if rounding is the reason why the number failed."""
     try:
         value = float(text) if column.type == "double" else inf
     except ValueError:
@@ -101,13 +93,13 @@ def _decoded(column: Column, raw: Any) -> tuple[Any, dict[int, str]]:
             return False
         return True
 
-    places = failing(len(raw), is_text)
-    bad = dict.fromkeys(places, f"column {column.name!r}: expected {column.type}, got bytes that are no UTF-8")
-    return (_without(raw, places) if places else raw).cast(pa.string()), bad
+    positions = failing_positions(len(raw), is_text)
+    bad = dict.fromkeys(positions, f"column {column.name!r}: expected {column.type}, got bytes that are not UTF-8")
+    return (_without(raw, positions) if positions else raw).cast(pa.string()), bad
 
 
 def _each(attempt: Callable[[Any, Any], Any], texts: Any, target: Any) -> tuple[Any, list[int]]:
-    """Read what can be read one way; null elsewhere."""
+    """Parse what one way of parsing fits; return the values, null elsewhere, and the positions that failed."""
     import pyarrow as pa
 
     def works(start: int, count: int) -> bool:
@@ -117,7 +109,7 @@ def _each(attempt: Callable[[Any, Any], Any], texts: Any, target: Any) -> tuple[
             return False
         return True
 
-    failed = failing(len(texts), works)
+    failed = failing_positions(len(texts), works)
     return attempt(_without(texts, failed) if failed else texts, target), failed
 
 
@@ -137,20 +129,20 @@ def _zoned(texts: Any, target: Any) -> Any:
 
 
 def _finer(texts: Any, target: Any) -> Any:
-    """Nanoseconds, as long as they are whole microseconds."""
+    """Parse times with nanoseconds; they must be whole microseconds."""
     import pyarrow as pa
 
     return texts.cast(pa.timestamp("ns")).cast(target)
 
 
 def _whole(texts: Any, target: Any) -> Any:
-    """``130.0``, as long as a double says it exactly."""
+    """Parse whole numbers such as ``130.0`` that a double represents exactly."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     values = texts.cast(pa.float64())
     if pc.any(pc.greater_equal(pc.abs(values), _EXACT)).as_py() or _changed(texts, values):
-        raise ValueError("beyond what a double says exactly")
+        raise ValueError("beyond what a double represents exactly")
     return values.cast(target)
 
 
@@ -165,7 +157,7 @@ def _signed(texts: Any, target: Any) -> Any:
 
 
 def _finite(texts: Any, target: Any) -> Any:
-    """Floats; one that is too large must not turn into infinity, unless that is what is written."""
+    """Parse floats. A number that is too large fails: only a written infinity may become one."""
     import pyarrow.compute as pc
 
     values = _unsigned(texts).cast(target)
@@ -176,13 +168,14 @@ def _finite(texts: Any, target: Any) -> Any:
 
 
 def _changed(texts: Any, values: Any) -> list[int]:
-    """The places of doubles that do not say what is written. Only long numbers, and exponents, take a look."""
+    """Return the positions of doubles that do not represent the text. Only long numbers and numbers with an exponent
+    need the check."""
     import pyarrow.compute as pc
 
     is_odd = pc.or_(pc.greater(pc.utf8_length(texts), SAFE_CHARACTERS), pc.match_substring_regex(texts, "[eE]"))
     odd = pc.indices_nonzero(pc.and_(is_odd, pc.not_equal(values.cast(texts.type), texts)))
     pairs = zip(odd.to_pylist(), texts.take(odd).to_pylist(), values.take(odd).to_pylist(), strict=True)
-    return [place for place, text, value in pairs if not keeps(text, value)]
+    return [position for position, text, value in pairs if not keeps(text, value)]
 
 
 _ATTEMPTS: dict[str, Sequence[Callable[[Any, Any], Any]]] = {
@@ -197,33 +190,33 @@ def _from_base64(column: Column, texts: Any, bad: dict[int, str]) -> Fitted:
     import pyarrow as pa
 
     found: list[bytes | None] = []
-    for place, text in enumerate(texts.to_pylist()):
+    for position, text in enumerate(texts.to_pylist()):
         try:
             found.append(None if text is None else base64.b64decode(text, validate=True))
         except (binascii.Error, ValueError):
             found.append(None)
-            bad[place] = f"{_misfit(column, text)}, which is no base64"
+            bad[position] = f"{_misfit(column, text)}, which is not base64"
     return Fitted(pa.array(found, pa.binary()), bad)
 
 
-def _mask(count: int, places: Sequence[int]) -> Any:
+def _mask(count: int, positions: Sequence[int]) -> Any:
     import pyarrow as pa
 
     mask = [False] * count
-    for place in places:
-        mask[place] = True
+    for position in positions:
+        mask[position] = True
     return pa.array(mask, pa.bool_())
 
 
-def _without(array: Any, places: Sequence[int]) -> Any:
+def _without(array: Any, positions: Sequence[int]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.if_else(_mask(len(array), places), pa.scalar(None, array.type), array)
+    return pc.if_else(_mask(len(array), positions), pa.scalar(None, array.type), array)
 
 
-def _only(array: Any, places: Sequence[int]) -> Any:
+def _only(array: Any, positions: Sequence[int]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.if_else(_mask(len(array), places), array, pa.scalar(None, array.type))
+    return pc.if_else(_mask(len(array), positions), array, pa.scalar(None, array.type))

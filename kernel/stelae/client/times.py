@@ -1,6 +1,7 @@
-"""Times of reads: hybrid timestamps, and the ``datetime`` that people have at hand.
+"""Converts between hybrid timestamps and ``datetime`` objects, for the times of reads.
 
-A hybrid timestamp is microseconds since 1970-01-01 UTC, shifted by 12 bits that count within one microsecond."""
+A hybrid timestamp is the microseconds since 1970-01-01 UTC, shifted left by 12 bits. The 12 bits are a counter within
+one microsecond."""
 
 from __future__ import annotations
 
@@ -13,25 +14,29 @@ from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column
 
 LOGICAL_BITS = 12
-"""As the nodes' clocks have it (``stelae.host.hybrid_clock``); a test compares the two."""
+"""The same constant as in the nodes' clocks (``stelae.host.hybrid_clock``); a test compares the two."""
 
 At: TypeAlias = int | datetime
+"""The time of a read: a hybrid timestamp or a ``datetime``."""
 
 _TIME = Column(id=1, name="at", type="timestamp")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def hybrid(at: At) -> int:
-    """Return the hybrid timestamp of a time; of a ``datetime`` the last one within its microsecond.
+    """Return a time as a hybrid timestamp. A ``datetime`` becomes the last timestamp within its microsecond.
 
-    A ``datetime`` without a zone is local time, as everywhere in Python; times of pandas and numpy are taken as such.
-    ``CallerError``: out of range."""
+    A ``datetime`` without a zone is local time, as everywhere in Python. Times of pandas and numpy are accepted, too.
+
+    Raises:
+        CallerError: the time is out of range, or is not a time.
+    """
     given, at = at, plain_scalar(_TIME, whole_microseconds(at))
     if isinstance(at, datetime):
         try:
             span = at.astimezone(UTC) - _EPOCH
         except (ValueError, OverflowError) as error:
-            raise CallerError(f"the time to read at is {at}, which in UTC no calendar has") from error
+            raise CallerError(f"the time to read at is {at}, which is outside the calendar in UTC") from error
         at = ((span // timedelta(microseconds=1)) + 1 << LOGICAL_BITS) - 1
     if isinstance(at, bool) or not isinstance(at, int):
         hint = "; give its .timestamp" if hasattr(at, "timestamp") else ""
@@ -45,7 +50,7 @@ def hybrid(at: At) -> int:
 
 
 def to_datetime(timestamp: int) -> datetime:
-    """Return when a hybrid timestamp was given out, in UTC. ``CallerError``: it is none."""
+    """Return the time of a hybrid timestamp, in UTC. ``CallerError``: the argument is not a hybrid timestamp."""
     if isinstance(timestamp, bool) or not isinstance(timestamp, int) or not 0 <= timestamp <= TIMESTAMP_MAX:
         fact = f"a hybrid timestamp is a whole number from 0 to {TIMESTAMP_MAX}"
         raise CallerError(f"{fact}, not {type(timestamp).__name__} {timestamp!r:.40}")

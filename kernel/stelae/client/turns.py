@@ -1,7 +1,7 @@
-"""What one round of the event loop asks for is done in the next one: writers send first, then links, once each.
+"""Runs the deferred calls of a client once in each turn of the event loop: first those of writers, then those of links.
 
-asyncio keeps what is asked for during a round for the next, and asks the operating system for events in between. So a
-link that were flushed by a callback of its own would leave a round later than the writers that filled it."""
+asyncio runs a callback that is scheduled in one turn in the next turn, and polls the operating system in between. If
+the links had a callback of their own, a message would leave one turn later than the writer made it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class ClientTurns:
-    """The rounds of one loop, as the client's parts use them."""
+    """Defers calls to the next turn of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -20,12 +20,12 @@ class ClientTurns:
         self._due = False
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Run in the next round, in order."""
+        """Run ``call`` in the next turn, behind the calls that were deferred before."""
         self._first.append(call)
         self._schedule()
 
     def defer_last(self, call: Callable[[], None]) -> None:
-        """Run in the next round, after everything that was deferred; what is deferred meanwhile goes first."""
+        """Run ``call`` in the next turn, behind all calls of :meth:`defer`, also those that are deferred meanwhile."""
         self._last.append(call)
         self._schedule()
 
@@ -40,6 +40,6 @@ class ClientTurns:
             try:
                 (first or last).popleft()()
             except Exception as error:
-                # As the loop would have it: one that fails keeps no other from running.
+                # A call that fails must not prevent the others, as with callbacks of the loop.
                 self._loop.call_exception_handler({"message": "a deferred call raised", "exception": error})
         self._due = False

@@ -1,17 +1,18 @@
-"""Writes of one client to one tablet: many in flight, coalesced per turn, exactly once.
+"""The state machine that sends one client's operations to one tablet, each exactly once.
 
-This is the state machine of a writer. It imports no event loop and no socket: time, timers and requests come through
-``WriterPorts``. ``stelae.client.tablet_writer`` drives it on asyncio, and the simulator drives it in virtual time.
+It imports no event loop and no socket: time, timers and requests come through ``WriterPorts``.
+``stelae.client.tablet_writer`` drives it on asyncio, and the simulator drives it in virtual time.
 
-Rules that keep every operation exactly-once (``durability.md`` rule 16):
+Many operations may be in flight. The operations of one turn of the loop are sent in one request, up to the limits of a
+request.
 
-1. An operation gets the next sequence and keeps it, with its encoded bytes, through all retries.
-2. ``first_incomplete`` of a request is the lowest sequence that the client still waits for, in this request or in
-   another one. A server may forget the results below it.
-3. An operation whose outcome is unknown is sent again under its own sequence, or ends with ``DeadlineExceeded``. It is
-   never reported as done and never numbered anew.
+Three rules ensure that every operation takes effect exactly once (``durability.md`` rule 16):
 
-The operations of one turn of the loop travel in one request."""
+1. An operation gets the next sequence number. It keeps the number and its encoded bytes through all retries.
+2. ``first_incomplete`` of a request is the lowest sequence number without an outcome, in this request or in another
+   one. A server may forget the results below it.
+3. An operation whose outcome is unknown is sent again under its own sequence number, or ends with ``DeadlineExceeded``.
+   It is never reported as done and never gets a new number."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from typing import Protocol
 
 import msgspec
 
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import Operation, runs_of
 from stelae.spi.errors import (
@@ -38,34 +39,38 @@ from stelae.spi.services import Buffer
 from stelae.spi.write import OPS_MAX, OpResult, WriteReply, WriteRequest, decode_reply, encode_request
 
 PENDING_OPS_MAX = 65_536
-"""Operations that may be unanswered; more are refused until some are."""
+"""The most operations without an outcome. More are refused until some of them have one."""
 
 REQUEST_BYTES_MAX = 4 << 20
-"""Bytes of operations that travel as one request; one larger operation still goes alone."""
+"""The most bytes of operations in one request. A larger operation is sent in a request of its own."""
 
 TIMEOUT_S_MAX = 300.0
-"""Longest that an operation is retried, well within the time for which results are kept: later, a
-retry could not be told from a new operation."""
+"""The longest time for which an operation is retried. Servers keep results for much longer: without the result, a
+server could not distinguish a retry from a new operation."""
 
 BACKOFF_S_MIN = 0.005
+"""The shortest pause before a retry."""
+
 BACKOFF_S_MAX = 0.25
+"""The longest random part of a pause. The pause grows with each failure in a row."""
+
 ATTEMPT_MS = 2_000
-"""How long one attempt may stay unanswered before the operations are sent again."""
+"""How long a request may stay unanswered before its operations are sent again."""
 
 
 class Waiter(Protocol):
     """Receives the outcome of one operation, once. An ``asyncio.Future`` is one."""
 
     def done(self) -> bool:
-        """Return true if it has an outcome, or if its owner has cancelled it."""
+        """Return whether it has an outcome, or was cancelled by its owner."""
         ...
 
     def set_result(self, result: OpResult, /) -> None:
-        """Take the result: the operation is committed and applied, or was refused for good."""
+        """Receive the result: the operation is committed and applied, or was refused for good."""
         ...
 
     def set_exception(self, error: StelaeError, /) -> None:
-        """Take an error; see ``WriterCore.write`` for what each error says about the outcome."""
+        """Receive an error. ``WriterCore.write`` documents what each error says about the outcome."""
         ...
 
 
@@ -81,28 +86,32 @@ class WriterPorts(Protocol):
         ...
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Run ``call`` when this turn of the loop is over."""
+        """Run ``call`` at the end of this turn of the loop."""
         ...
 
     def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
         """Send one encoded write request.
 
-        ``answered`` runs exactly once, in a later turn: with the encoded reply, or with an error when the node refused,
-        or when no answer came within ``ATTEMPT_MS``."""
+        ``answered`` is called exactly once, in a later turn: with the encoded reply, or with an error if the node
+        refused the request or no answer arrived within ``ATTEMPT_MS``."""
         ...
 
     def ask_if_gone(self, error: NoSuchTablet) -> None:
-        """No member has a replica: find out whether the tablet is gone for good, and then call ``tablet_gone``."""
+        """Find out whether the tablet is gone for good, and call ``tablet_gone`` if it is.
+
+        The writer asks when every member has answered that it has no replica."""
         ...
 
 
 class _Op(msgspec.Struct, eq=False):
+    """An operation without an outcome."""
+
     sequence: int
     operation: Operation
     waiter: Waiter
-    deadline: float
-    follows: bool  #: Whether it travels in one request with the operation before it.
-    unsure: bool = False  #: Whether somebody may have taken it.
+    deadline: float  #: In monotonic seconds.
+    follows: bool  #: Whether it must be in the same request as the operation before it.
+    unsure: bool = False  #: Whether a node may have accepted it.
 
 
 class WriterCore:
@@ -110,9 +119,9 @@ class WriterCore:
 
     Args:
         ports: time, timers and requests.
-        leader: whom to ask; told of hints and failures.
-        tablet_id, client_id, schema_version: what the operations are for.
-        rng: for the jitter of pauses; only ``random()`` is drawn.
+        leader: chooses the node to send to; it learns of hints and failures.
+        tablet_id, client_id, schema_version: fields of every request.
+        rng: for the random part of pauses; only ``random()`` is drawn.
     """
 
     def __init__(
@@ -139,38 +148,42 @@ class WriterCore:
         self._paused = False
         self._failures = 0
         self._closed: StelaeError | None = None
-        self._last_said = "nobody answered"
-        self._without: set[NodeId] = set()
-        """Members whose last word was that they have no replica."""
+        self._last_error = "no node answered"
+        self._without_replica: set[NodeId] = set()
+        """Members whose last answer was that they have no replica."""
         self.retries = 0
-        """How many times operations had to be sent again."""
+        """How many times an operation was sent again."""
 
     @property
     def pending(self) -> int:
-        """Operations that are not answered yet."""
+        """Number of operations without an outcome."""
         return len(self._pending)
 
     def write(self, operation: Operation, timeout_s: float, waiter: Waiter, *, follows: bool = False) -> int:
-        """Send one operation (``stelae.rows.operations``) and return its sequence.
+        """Send one operation (``stelae.rows.operations``) and return its sequence number.
 
-        Requests may overtake each other: one may be refused and sent again when a later one is in the log. So
-        operations of one turn whose order matters have to share one: ``follows`` ties an operation to the one before.
+        A request may be refused and sent again when a later request is already in the log. So operations of one turn
+        whose order matters must be in one request: with ``follows``, the operation shares the request of the operation
+        before it.
 
-        The waiter gets the operation's result once a majority has made it durable and it is
-        applied. Otherwise it gets ``NoSuchTablet``, when no member has a replica, and none was ever
-        asked that had or the tablet is gone for good: it has no effect then; or
-        ``DeadlineExceeded``: then the outcome is unknown, since the operation may still take
-        effect, at most once. A waiter that is done already, because its owner cancelled it, gets nothing.
+        The waiter gets the operation's result once a majority has made the operation durable and it is applied.
+        Otherwise the waiter gets an error:
+
+        - ``NoSuchTablet``: the operation has no effect. No member has a replica, and either the operation never
+          reached a node that had one, or the tablet is gone for good.
+        - ``DeadlineExceeded``: the outcome is unknown. The operation may still take effect, at most once.
+
+        A waiter that its owner has cancelled gets nothing.
 
         Raises:
-            Overloaded: too many operations are unanswered.
-            CallerError: the time is above ``TIMEOUT_S_MAX``.
+            Overloaded: too many operations have no outcome yet.
+            CallerError: the timeout is not above 0, or is above ``TIMEOUT_S_MAX``.
             StelaeError: the writer is closed.
         """
         if self._closed is not None:
             raise self._closed
         if not 0 < timeout_s <= TIMEOUT_S_MAX:
-            raise CallerError(f"timeout_s is {timeout_s}; above 0, at most {TIMEOUT_S_MAX:.0f}")
+            raise CallerError(f"timeout_s is {timeout_s}; it must be above 0 and at most {TIMEOUT_S_MAX:.0f}")
         if len(self._pending) >= PENDING_OPS_MAX:
             raise Overloaded(f"{len(self._pending)} operations are unanswered; await some first")
         self._last_sequence = sequence = self._last_sequence + 1
@@ -182,14 +195,14 @@ class WriterCore:
         return sequence
 
     def close(self, error: StelaeError) -> list[Waiter]:
-        """Give every unanswered operation an error and take no more; return the waiters of these operations."""
+        """End every operation without an outcome with an error and return their waiters; refuse new operations."""
         self._closed = error
         waiters = [op.waiter for op in self._pending.values()]
         self._fail_all(error)
         return waiters
 
     def tablet_gone(self, error: StelaeError) -> None:
-        """Give every unanswered operation an error: the tablet is gone for good, and its rows with it."""
+        """End every operation without an outcome with an error, because the tablet is gone for good."""
         self._fail_all(error)
 
     # -- sending ---------------------------------------------------------------------------------
@@ -204,23 +217,23 @@ class WriterCore:
         if self._paused or self._closed is not None:
             return
         queue, self._queue = [op for op in self._queue if op.sequence in self._pending], []
-        for batch in _requests(queue):
-            self._send(batch)
+        for ops in _requests(queue):
+            self._send(ops)
 
-    def _send(self, batch: list[_Op]) -> None:
+    def _send(self, ops: list[_Op]) -> None:
         request = WriteRequest(
             self._tablet_id,
             self._client_id,
             next(iter(self._pending)),
             self._schema_version,
-            runs_of((op.sequence, op.operation) for op in batch),
+            runs_of((op.sequence, op.operation) for op in ops),
         )
         node = self._leader.current
-        self._ports.send(node, encode_request(request), lambda answer: self._answered(batch, node, answer))
+        self._ports.send(node, encode_request(request), lambda answer: self._answered(ops, node, answer))
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def _answered(self, batch: list[_Op], node: NodeId, answer: Buffer | StelaeError) -> None:
+    def _answered(self, ops: list[_Op], node: NodeId, answer: Buffer | StelaeError) -> None:
         error: StelaeError | None = None
         reply: WriteReply | None = None
         if isinstance(answer, StelaeError):
@@ -229,70 +242,74 @@ class WriterCore:
             try:
                 reply = decode_reply(answer)
             except StelaeError:
-                # A reply that cannot be read decides nothing: the operations are sent again.
-                error = PeerError("bad reply")
+                # A reply that cannot be read says nothing about the outcome, so the operations are sent again.
+                error = PeerError("the reply to a write cannot be read")
         if self._closed is not None:
             return
         if error is not None:
-            self._last_said = str(error) or type(error).__name__
+            self._last_error = str(error) or type(error).__name__
         if isinstance(error, NoSuchTablet):
-            self._no_replica(batch, node, error)
+            self._no_replica(ops, node, error)
             return
-        self._without.discard(node)
-        for op in batch:
+        self._without_replica.discard(node)
+        for op in ops:
             op.unsure = True
         if reply is not None:
-            self._take(batch, reply)
+            self._take_reply(ops, reply)
         elif isinstance(error, NotLeader):
             moved = self._leader.refused_by(node, error.leader)
-            self._again(batch, pause=not moved)
+            self._retry(ops, pause=not moved)
         elif isinstance(error, RetryableError):
-            if not isinstance(error, Overloaded):  # Who pushes back leads: nobody else could take it.
+            if not isinstance(error, Overloaded):  # An overloaded node leads, so no other node can accept the write.
                 self._leader.failed(node)
-            self._again(batch, pause=True)
+            self._retry(ops, pause=True)
         elif isinstance(error, CallerError):
-            for op in batch:
+            for op in ops:
                 self._fail(op, error)
         else:
-            # A peer that speaks nonsense, or met a defect: another node may do better.
+            # The node has a defect or sent an invalid message. Another node may accept the write.
             self._leader.failed(node)
-            self._again(batch, pause=True)
+            self._retry(ops, pause=True)
 
-    def _no_replica(self, batch: list[_Op], node: NodeId, error: NoSuchTablet) -> None:
-        """A node has let go of its replica: another one may have one, or the tablet is gone, or elsewhere.
+    def _no_replica(self, ops: list[_Op], node: NodeId, error: NoSuchTablet) -> None:
+        """Handle the answer that a node has no replica: another member may have one, or the tablet was moved or
+        deleted.
 
-        What somebody may have taken before is sent until its time is over, as a new operation it could count twice;
-        or until it is known that the tablet is gone for good, and whatever was written to it with it."""
-        self._without.add(node)
+        When no member has a replica, an operation that no node can have accepted fails. An operation that a node may
+        have accepted is retried until its deadline, or until it is known that the tablet and its rows are gone for
+        good. If it failed earlier, the table's writer would send its rows as a new operation, and both operations could
+        take effect."""
+        self._without_replica.add(node)
         self._leader.failed(node)
-        if self._without >= set(self._leader.members):
-            for op in batch:
+        if self._without_replica >= set(self._leader.members):
+            for op in ops:
                 if not op.unsure and op.sequence in self._pending:
                     self._fail(op, error)
             if self._pending:
                 self._ports.ask_if_gone(error)
-        self._again(batch, pause=True)
+        self._retry(ops, pause=True)
 
-    def _take(self, batch: list[_Op], reply: WriteReply) -> None:
+    def _take_reply(self, ops: list[_Op], reply: WriteReply) -> None:
+        """Give the results of a reply to their operations, and retry the operations without a result."""
         self._failures = 0
         for answer in reply.answers:
             first = answer.first_sequence
-            for sequence in range(first, first + min(answer.count, len(batch))):
+            for sequence in range(first, first + min(answer.count, len(ops))):
                 op = self._pending.pop(sequence, None)
                 if op is not None and not op.waiter.done():
                     op.waiter.set_result(answer.result)
-        undecided = [op for op in batch if op.sequence in self._pending]
+        undecided = [op for op in ops if op.sequence in self._pending]
         if undecided:
-            self._again(undecided, pause=True)
+            self._retry(undecided, pause=True)
 
-    def _again(self, batch: list[_Op], *, pause: bool) -> None:
-        """Queue operations once more under their old sequences, those in time at least."""
+    def _retry(self, ops: list[_Op], *, pause: bool) -> None:
+        """Queue operations again under their sequence numbers, and end those whose deadline has passed."""
         now = self._ports.now_s()
-        for op in batch:
+        for op in ops:
             if op.sequence not in self._pending:
                 continue
             if op.waiter.done() or now >= op.deadline:
-                fact = f"no leader took the write in time; the last one asked said: {self._last_said}"
+                fact = f"no leader accepted the write in time; the last answer was: {self._last_error}"
                 self._fail(op, DeadlineExceeded(fact))
             else:
                 self._queue.append(op)
@@ -328,23 +345,23 @@ class WriterCore:
 
 
 def _requests(queue: list[_Op]) -> Iterator[list[_Op]]:
-    """Divide operations among as few requests as possible; those that are tied stay together."""
+    """Divide operations among as few requests as possible. An operation that ``follows`` stays with the one before."""
     if len(queue) <= OPS_MAX and _size(queue) <= REQUEST_BYTES_MAX:
         if queue:
             yield queue
         return
-    batch: list[_Op] = []
-    size = start = 0
-    ends = [place for place, op in enumerate(queue) if place and not op.follows]
+    request: list[_Op] = []
+    request_bytes = start = 0
+    ends = [number for number, op in enumerate(queue) if number and not op.follows]
     for end in [*ends, len(queue)]:
-        tied, start = queue[start:end], end
-        own = _size(tied)
-        if batch and (size + own > REQUEST_BYTES_MAX or len(batch) + len(tied) > OPS_MAX):
-            yield batch
-            batch, size = [], 0
-        batch += tied
-        size += own
-    yield batch
+        together, start = queue[start:end], end
+        size_bytes = _size(together)
+        if request and (request_bytes + size_bytes > REQUEST_BYTES_MAX or len(request) + len(together) > OPS_MAX):
+            yield request
+            request, request_bytes = [], 0
+        request += together
+        request_bytes += size_bytes
+    yield request
 
 
 def _size(ops: list[_Op]) -> int:

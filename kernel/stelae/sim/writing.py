@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.writer_core import WriterCore
 from stelae.sim.client_gateway import Gateway
 from stelae.sim.draw import between, chance, pick, skewed, stream

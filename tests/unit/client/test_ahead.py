@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.streams import ScanSource
+from stelae.client.page_streams import ScanSource
 from stelae.client.tokens import TokenPart
 from stelae.protocol.tablet_messages import ScanPage
 from stelae.spi.errors import Corrupt, Unavailable
@@ -56,20 +56,20 @@ async def turns() -> None:
 def test_the_next_page_is_asked_for_before_the_rows_of_one_are_read_and_no_more() -> None:
     async def run() -> None:
         tablet = Slow()
-        pieces = source(tablet).pieces()
-        first = asyncio.ensure_future(anext(pieces))
+        pages = source(tablet).pages()
+        first = asyncio.ensure_future(anext(pages))
         await turns()
         assert (tablet.asked, first.done()) == ([None, b"\x00"], False)
         tablet.arrive(0)
         assert (await first).rest == TokenPart(T, 1, b"\x00")
         await turns()
         assert len(tablet.asked) == 2, "the one behind is asked for once somebody takes the next"
-        rest = asyncio.ensure_future(anext(pieces))
+        rest = asyncio.ensure_future(anext(pages))
         await turns()
         tablet.arrive(1)
         assert (await rest).rest == TokenPart(T, 1, b"\x01")
         tablet.arrive(2)
-        assert (await anext(pieces)).rest is None
+        assert (await anext(pages)).rest is None
         assert tablet.asked == [None, b"\x00", b"\x01"]
 
     asyncio.run(run())
@@ -78,8 +78,8 @@ def test_the_next_page_is_asked_for_before_the_rows_of_one_are_read_and_no_more(
 def test_a_limit_that_is_reached_asks_for_nothing_ahead() -> None:
     async def run() -> None:
         tablet = Slow()
-        pieces = source(tablet, limit=1).pieces()
-        first = asyncio.ensure_future(anext(pieces))
+        pages = source(tablet, limit=1).pages()
+        first = asyncio.ensure_future(anext(pages))
         await turns()
         tablet.arrive(0)
         assert (await first).rest is None
@@ -91,13 +91,13 @@ def test_a_limit_that_is_reached_asks_for_nothing_ahead() -> None:
 def test_what_goes_wrong_ahead_is_raised_behind_the_rows_that_came() -> None:
     async def run() -> None:
         tablet = Slow(fail_at=1)
-        pieces = source(tablet).pieces()
-        first = asyncio.ensure_future(anext(pieces))
+        pages = source(tablet).pages()
+        first = asyncio.ensure_future(anext(pages))
         await turns()
         tablet.arrive(0)
         assert (await first).rows is not None
         with pytest.raises(Unavailable):
-            await anext(pieces)
+            await anext(pages)
 
     asyncio.run(run())
 
@@ -105,8 +105,8 @@ def test_what_goes_wrong_ahead_is_raised_behind_the_rows_that_came() -> None:
 def test_rows_that_cannot_be_read_end_the_scan_and_what_is_under_way() -> None:
     async def run() -> None:
         tablet = Slow()
-        pieces = source(tablet).pieces()
-        first = asyncio.ensure_future(anext(pieces))
+        pages = source(tablet).pages()
+        first = asyncio.ensure_future(anext(pages))
         await turns()
         tablet.coming[0].set_exception(Corrupt("no rows"))
         with pytest.raises(Corrupt):

@@ -14,7 +14,7 @@ from stelae.client.failures import RowsFailed
 from stelae.client.locations import NoSuchTable, TableLocation, TabletLocation
 from stelae.client.row_input import BATCH_ROWS_MAX
 from stelae.client.table import AsyncTable
-from stelae.client.table_writer import BATCH_WRITES_MAX
+from stelae.client.table_writer import PLANNED_WRITES_MAX
 from stelae.partition.plain import from_plain
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import Operation
@@ -231,12 +231,12 @@ def test_what_was_planned_before_the_ranges_changed_goes_where_it_was_planned_to
     """Waves wait for room while a scan of the same table object learns of a range below theirs."""
 
     async def run() -> None:
-        world, count = Regrown(), (BATCH_WRITES_MAX + 2) * BATCH_ROWS_MAX
+        world, count = Regrown(), (PLANNED_WRITES_MAX + 2) * BATCH_ROWS_MAX
         columns = {"sensor": pa.array([10] * count, pa.int64()), "minute": pa.array(range(count), pa.int64())}
         frame = pa.table({**columns, "celsius": [20.5] * count, "note": ["-"] * count})
         world.high.held = True
         writing = asyncio.ensure_future(world.table.upsert(frame))
-        while world.high.waiting < BATCH_WRITES_MAX:
+        while world.high.waiting < PLANNED_WRITES_MAX:
             await asyncio.sleep(0)
         assert await world.table.refresh()
         world.high.held = False

@@ -59,22 +59,22 @@ def test_a_timeout_is_a_number_of_seconds(wrong: Any) -> None:
         lambda table: connect_async("127.0.0.1:1", timeout_s=wrong),
     ]
     for call in calls:
-        refused("timeout_s is a number of seconds", call)
+        refused("timeout_s must be a number of seconds", call)
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda v: repr(v)[:20])
 def test_an_argument_of_a_wrong_type_is_named_with_what_was_expected(wrong: Any) -> None:
-    refused("kind is a stelae.spi.write.OpKind", lambda table: table.write(wrong, ROW))
-    refused("errors is 'raise' or 'return'", lambda table: table.insert(ROW, errors=wrong))
+    refused("kind must be a stelae.spi.write.OpKind", lambda table: table.write(wrong, ROW))
+    refused("errors must be 'raise' or 'return'", lambda table: table.insert(ROW, errors=wrong))
     if wrong is not None:
-        refused("limit is a whole number from 0, or None for all rows", lambda t: rows_of(t.scan(limit=wrong)))
-        refused("staleness_s is a number of seconds", lambda t: rows_of(t.scan(staleness_s=wrong)))
+        refused("limit must be a whole number from 0, or None for all rows", lambda t: rows_of(t.scan(limit=wrong)))
+        refused("staleness_s must be a number of seconds", lambda t: rows_of(t.scan(staleness_s=wrong)))
     if wrong is not True:
-        refused("own_writes is True or False", lambda table: rows_of(table.scan(own_writes=wrong)))
+        refused("own_writes must be True or False", lambda table: rows_of(table.scan(own_writes=wrong)))
     if not isinstance(wrong, list | dict):
-        refused("keys is a list of keys", lambda table: table.get_many(wrong))
+        refused("keys must be a list of keys", lambda table: table.get_many(wrong))
     if wrong:
-        refused("options is SessionOptions", lambda table: asyncio.sleep(0, table.session(wrong)))
+        refused("options must be SessionOptions", lambda table: asyncio.sleep(0, table.session(wrong)))
     for what in (to_datetime, ScanToken.from_bytes, alter_step):
         with pytest.raises(CallerError):
             what(wrong)
@@ -91,13 +91,13 @@ def test_columns_are_names(wrong: Any) -> None:
 )
 @pytest.mark.parametrize("wrong", [*WRONG[:2], *WRONG[3:], 0, 1.5 + 1j], ids=lambda v: repr(v)[:20])
 def test_options_of_a_session_are_of_their_types(name: str, wrong: Any) -> None:
-    with pytest.raises(CallerError, match=f"^{name} is .*, not {type(wrong).__name__} "):
+    with pytest.raises(CallerError, match=f"^{name} must be .*, not {type(wrong).__name__} "):
         SessionOptions(**{name: wrong})
 
 
 def test_half_a_row_is_no_size_of_a_batch() -> None:
     """A session of 1.5 rows a batch hung for ever."""
-    with pytest.raises(CallerError, match=r"flush_rows is a whole number from 1, not float 1\.5"):
+    with pytest.raises(CallerError, match=r"flush_rows must be a whole number from 1, not float 1\.5"):
         SessionOptions(flush_rows=1.5)  # type: ignore[arg-type]
 
 
@@ -112,18 +112,20 @@ def test_names_of_tables_are_text(wrong: Any) -> None:
         lambda: client.drop_table(wrong),
         lambda: client.recall_table(wrong),
     ):
-        with pytest.raises(CallerError, match=rf"(the name of a table|table_id) is text, not {type(wrong).__name__} "):
+        with pytest.raises(
+            CallerError, match=rf"(the name of a table|table_id) must be text, not {type(wrong).__name__} "
+        ):
             asyncio.run(call())
 
 
 def test_steps_of_an_alteration_are_looked_at_field_by_field() -> None:
     for step, told in (
-        (AddColumn(name=5, type="int64"), "name of AddColumn is text, not int 5"),  # type: ignore[arg-type]
-        (AddColumn(name="v", type="int64", nullable="no"), "nullable of AddColumn is True or False, not str 'no'"),  # type: ignore[arg-type]
-        (AddRange(range=(1, 2)), "range of AddRange is a range, as key_range of the table makes it, not tuple"),  # type: ignore[arg-type]
+        (AddColumn(name=5, type="int64"), "name of AddColumn must be text, not int 5"),  # type: ignore[arg-type]
+        (AddColumn(name="v", type="int64", nullable="no"), "nullable of AddColumn must be True or False, not str 'no'"),  # type: ignore[arg-type]
+        (AddRange(range=(1, 2)), "range of AddRange must be a range made by key_range of the table, not tuple"),  # type: ignore[arg-type]
         (
             "drop it",
-            "a step is one of AddColumn, DropColumn, RenameColumn, SetDefault, RenameTable, AddRange, DropRange",
+            "a step must be one of AddColumn, DropColumn, RenameColumn, SetDefault, RenameTable, AddRange, DropRange",
         ),
     ):
         with pytest.raises(CallerError, match="^" + told):

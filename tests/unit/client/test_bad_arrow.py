@@ -32,7 +32,7 @@ def test_text_that_is_no_utf8_fails_its_rows_alone(kind: pa.DataType, encoded: b
     for data in (arrow(value), arrow(value).to_reader(), arrow(value).slice(0)):
         result, rows = written(one_column("value", "string"), data)
         assert [(f.row, f.reason) for f in result.failures] == [
-            (place, "column 'value': expected string, got bytes that are no UTF-8") for place in bad
+            (place, "column 'value': expected string, got bytes that are not UTF-8") for place in bad
         ]
         assert result.failures[0].values == {"id": 1, "value": b"\xff\xfe"}
         assert [row["value"] for row in rows] == kept
@@ -41,7 +41,7 @@ def test_text_that_is_no_utf8_fails_its_rows_alone(kind: pa.DataType, encoded: b
 @pytest.mark.parametrize(("kind", "values"), [("string", ["a", "a"]), ("int64", [5, 5])])
 def test_an_array_of_runs_is_refused_with_what_decodes_it(kind: str, values: list[object]) -> None:
     encoded = pc.run_end_encode(pa.array(values))
-    with pytest.raises(SchemaMismatch, match=r"decode its runs first, with pyarrow\.compute\.run_end_decode"):
+    with pytest.raises(SchemaMismatch, match=r"decode it first with pyarrow\.compute\.run_end_decode"):
         written(one_column("value", kind), arrow(encoded))
     result, rows = written(one_column("value", kind), arrow(pc.run_end_decode(encoded)))
     assert not result.failures and [row["value"] for row in rows] == values
@@ -63,7 +63,7 @@ def test_a_day_that_is_not_whole_fails_its_row_alone() -> None:
         for kind in ("date", "timestamp"):
             result, rows = written(one_column("value", kind), arrow(encoded))
             (failure,) = result.failures
-            got = f"got {part} of date64[ms], which is no whole day"
+            got = f"got {part} of date64[ms], which is not a whole day"
             assert (failure.row, failure.reason) == (1, f"column 'value': expected {kind} or null, {got}")
             assert failure.values == {"id": 1, "value": part}
             assert [row["id"] for row in rows] == [0, 2, 3] and rows[1]["value"] is None
@@ -115,5 +115,5 @@ HOSTILE = {
 def test_a_hostile_layout_is_refused_before_a_value_is_read(what: str) -> None:
     value = HOSTILE[what]()
     batch = pa.RecordBatch.from_arrays([pa.array(range(len(value)), pa.int64()), value], names=["id", "value"])
-    with pytest.raises(BadArrow, match="column 'value': the Arrow array is not sound"):
+    with pytest.raises(BadArrow, match="column 'value': the Arrow array is invalid"):
         written(one_column("value", "string"), batch)

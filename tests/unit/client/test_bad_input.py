@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.client import RowsFailed, WriteResult
-from stelae.client.definition import definition
+from stelae.client.table_definition import definition
 from stelae.partition.schema import BadPartitioning
 from stelae.protocol.codec import encode
 from stelae.protocol.master_messages import GetTable
@@ -108,7 +108,7 @@ def test_the_raised_error_says_what_failed_and_that_the_rest_is_written() -> Non
     async def write() -> None:
         await MemoryTable(one_column("value", "int32")).table.insert([(1, 1), (2, "x"), (3, 3)])
 
-    with pytest.raises(RowsFailed, match="1 of 3 rows were not taken, the other 2 are written") as caught:
+    with pytest.raises(RowsFailed, match="1 of 3 rows were not written, the other 2 are written") as caught:
         asyncio.run(write())
     assert "row 1: BAD_VALUE: column 'value': expected int32 or null, got str 'x'" in str(caught.value)
 
@@ -168,7 +168,7 @@ def test_a_frame_whose_column_is_of_another_kind_is_refused() -> None:
     assert "column 'value': expected int32, got a column of" in refused(one_column("value", "int32"), frame)
     for kind, how in (("date", "pandas.to_datetime"), ("double", "pandas.to_numeric")):
         told = refused(one_column("value", kind), pa.table({"id": [1], "value": ["2026-06-01"]}))
-        assert f"text is not parsed: convert it first, in pandas with {how}" in told
+        assert f"text is not parsed; convert it first, in pandas with {how}" in told
 
 
 def test_rows_of_another_width_and_things_that_are_no_rows_fail_one_by_one() -> None:
@@ -334,7 +334,9 @@ def test_a_stream_that_breaks_off_is_an_error_and_what_came_before_is_written() 
 
     async def write() -> list[dict[str, Any]]:
         table = MemoryTable(one_column("value", "string")).table
-        with pytest.raises(CallerError, match=r"broke off; what came before is written: .*the file ends here"):
+        with pytest.raises(
+            CallerError, match=r"the stream of batches failed; the batches before are written: .*the file ends here"
+        ):
             await table.insert(pa.RecordBatchReader.from_batches(batch.schema, broken()))
         return await table.scan().to_pylist()
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.client.column_types import columns_of
-from stelae.client.definition import definition
+from stelae.client.table_definition import definition
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
 
@@ -53,15 +53,15 @@ def test_a_table_after_a_frame_has_its_columns_and_all_but_the_key_may_be_empty(
 
 
 def test_types_that_no_column_has_are_told_with_the_column() -> None:
-    with pytest.raises(SchemaMismatch, match="column 'where': no column is of type list"):
+    with pytest.raises(SchemaMismatch, match="column 'where': a table cannot store type list"):
         columns_of(pa.schema([("id", pa.int64()), ("where", pa.list_(pa.float64()))]))
     with pytest.raises(
-        SchemaMismatch, match="no columns can be told from the pandas frame, because of column 'mixed': "
+        SchemaMismatch, match="cannot find the column types of the pandas frame, because of column 'mixed': "
     ):
         columns_of(pd.DataFrame({"mixed": [1, "one", date(2026, 6, 1)]}))
-    with pytest.raises(SchemaMismatch, match=r"columns are a dict of types, .* not str"):
+    with pytest.raises(SchemaMismatch, match=r"columns must be a dict of types, .* not str"):
         definition("readings", "id int64", "id", None, 1)
-    with pytest.raises(SchemaMismatch, match="'id' stands twice"):
+    with pytest.raises(SchemaMismatch, match="'id' appears twice"):
         columns_of(pa.schema([("id", pa.int64()), ("id", pa.int64())]))
 
 
@@ -69,10 +69,10 @@ def test_types_that_no_column_has_are_told_with_the_column() -> None:
     "data", [pd.Series([1]), pl.Series([1]), pa.array([1]), pa.chunked_array([[1]]), pa.int64(), [[1]], 5, None]
 )
 def test_what_has_no_columns_says_what_has(data: Any) -> None:
-    with pytest.raises(SchemaMismatch, match=r"a pandas or polars DataFrame|a column is a dict such as"):
+    with pytest.raises(SchemaMismatch, match=r"a pandas or polars DataFrame|a column must be a dict such as"):
         definition("t", data, "id", None, 1)
 
 
 def test_a_polars_type_that_arrow_does_not_have_is_told() -> None:
-    with pytest.raises(SchemaMismatch, match="no columns can be told from the polars frame"):
+    with pytest.raises(SchemaMismatch, match="cannot find the column types of the polars frame"):
         columns_of(pl.DataFrame({"id": pl.Series([1], dtype=pl.Int128)}))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stelae.client import ScanToken
-from stelae.client.streams import PAGES_AHEAD
+from stelae.client.page_streams import PAGES_AHEAD
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch, TooOld
 from tests.unit.client.tablets import PAGE_ROWS, MemoryTable
@@ -163,13 +163,13 @@ def test_a_column_that_is_called_like_the_flag_stays_and_one_that_must_not_be_em
 def test_what_no_diff_can_be_is_refused_and_what_is_forgotten_is_too_old() -> None:
     async def work(memory: MemoryTable, since: int) -> None:
         table = memory.table
-        with pytest.raises(CallerError, match=r"from a time to a later one; .* is after .*: exchange them"):
+        with pytest.raises(CallerError, match=r"since must not be after until, but .* is after .*; exchange them"):
             table.diff(since, since - 1)
         with pytest.raises(CallerError, match="order of a diff is 'key_descending'; known: any, key"):
             table.diff(since, order="key_descending")
         with pytest.raises(SchemaMismatch):
             table.diff(since, columns=["fahrenheit"])
-        with pytest.raises(CallerError, match="limit is a whole number from 0, or None for all rows, not int -1"):
+        with pytest.raises(CallerError, match="limit must be a whole number from 0, or None for all rows, not int -1"):
             table.diff(since, limit=-1)
         assert table.diff(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)).at is not None
         for tablet in memory.tablets:

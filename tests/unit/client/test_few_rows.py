@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stelae.client.failures import FailureTally
-from stelae.client.few_rows import RowPlans
+from stelae.client.few_rows import RowConverters
 from stelae.client.table_writer import TableWriter
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
@@ -71,7 +71,7 @@ def planned(writer: TableWriter, kind: OpKind, rows: Any) -> tuple[list[Any], li
     """What would be sent: partition, columns, encoded rows and places; the rows that failed; and how many there are."""
     tally = FailureTally("t", kind)
     sent = [
-        (one.tablet, one.encoded.columns, bytes(one.encoded.rows), [*one.places])
+        (one.tablet, one.encoded.columns, bytes(one.encoded.rows), [*one.positions])
         for batch in writer.planned(kind, rows, tally)
         for one in batch._operations
     ]
@@ -104,7 +104,7 @@ def test_what_is_sent_and_what_fails_is_the_same_with_and_without_arrow(
 
     async def both() -> Iterator[Any]:
         quick, through_arrow = writer_of(schema, plain), writer_of(schema, plain)
-        through_arrow._plan_few = lambda *_: None  # type: ignore[method-assign]
+        through_arrow._plan_few_rows = lambda *_: None  # type: ignore[method-assign]
         outcomes = []
         for writer in (quick, through_arrow):
             try:
@@ -132,9 +132,9 @@ def test_what_is_sent_and_what_fails_is_the_same_with_and_without_arrow(
     ],
 )
 def test_plain_values_of_every_type_need_no_arrow(kind: str, value: Any, plain: Any) -> None:
-    plans = RowPlans(schema_of("int8", (kind, False)))
+    converters = RowConverters(schema_of("int8", (kind, False)))
     for row in ({"second": 2, "key": 1, "c0": value}, (1, 2, value), [{"key": 1, "second": 2, "c0": value}]):
-        taken = plans.take(OpKind.INSERT, row)
+        taken = converters.convert(OpKind.INSERT, row)
         assert taken is not None
         assert taken[1] == [(1, 2, plain)]
 
@@ -159,4 +159,4 @@ def test_plain_values_of_every_type_need_no_arrow(kind: str, value: Any, plain: 
     ],
 )
 def test_what_needs_a_conversion_or_an_explanation_goes_through_arrow(kind: OpKind, rows: Any) -> None:
-    assert RowPlans(schema_of("int8", ("string", False))).take(kind, rows) is None
+    assert RowConverters(schema_of("int8", ("string", False))).convert(kind, rows) is None

@@ -1,4 +1,4 @@
-"""Rows that are made while they are taken, and the results of their pieces."""
+"""Rows that are made while they are taken, and the results of their lists."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import count, islice
 import pandas as pd
 import pyarrow as pa
 
-from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult, joined
-from stelae.client.lazy_rows import PIECE_BYTES, PIECE_ROWS, is_lazy, pieces
+from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult, combined
+from stelae.client.lazy_rows import LIST_ROWS, TABLE_BYTES, is_lazy, lists_of_rows
 
 
 def test_only_what_somebody_makes_on_demand_is_lazy() -> None:
@@ -19,33 +19,33 @@ def test_only_what_somebody_makes_on_demand_is_lazy() -> None:
         assert is_lazy(lazy), lazy
 
 
-def test_no_more_rows_are_taken_than_one_piece_has() -> None:
+def test_no_more_rows_are_taken_than_one_list_has() -> None:
     asked = count()
-    taken = pieces(next(asked) for _ in range(2 * PIECE_ROWS + 1))
-    assert next(taken) == [*range(PIECE_ROWS)] and next(asked) == PIECE_ROWS
-    assert [len(piece) for piece in taken] == [PIECE_ROWS, 1]
-    assert [*pieces(iter(()))] == []
+    taken = lists_of_rows(next(asked) for _ in range(2 * LIST_ROWS + 1))
+    assert next(taken) == [*range(LIST_ROWS)] and next(asked) == LIST_ROWS
+    assert [len(part) for part in taken] == [LIST_ROWS, 1]
+    assert [*lists_of_rows(iter(()))] == []
 
 
 def test_batches_become_tables_of_a_few_megabytes() -> None:
-    batch = pa.record_batch({"id": pa.array(range(PIECE_BYTES // 24 + 1), pa.int64())})
-    made = [*pieces(islice(iter(lambda: batch, None), 7))]
-    assert [piece.num_rows // len(batch) for piece in made] == [3, 3, 1]
+    batch = pa.record_batch({"id": pa.array(range(TABLE_BYTES // 24 + 1), pa.int64())})
+    made = [*lists_of_rows(islice(iter(lambda: batch, None), 7))]
+    assert [part.num_rows // len(batch) for part in made] == [3, 3, 1]
 
 
 def failed(row: int) -> RowFailure:
     return RowFailure(table="t", kind="insert", row=row, code="NOT_FOUND", reason="-")
 
 
-def test_results_of_pieces_are_numbered_through_and_bounded() -> None:
+def test_results_of_lists_are_numbered_through_and_bounded() -> None:
     one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
     two = WriteResult(rows=20, failed=FAILURES_MAX, failures=tuple(map(failed, range(FAILURES_MAX))), timestamp=4)
-    both = joined(one, two)
+    both = combined(one, two)
     assert (both.rows, both.failed, both.timestamp) == (30, FAILURES_MAX + 1, 5)
     assert [failure.row for failure in both.failures] == [3, *range(10, 10 + FAILURES_MAX - 1)]
 
 
-def test_nothing_joined_is_what_follows() -> None:
+def test_nothing_combined_is_what_follows() -> None:
     empty = WriteResult(rows=0, failed=0, failures=(), timestamp=0)
     one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
-    assert joined(empty, one) == one == joined(one, empty)
+    assert combined(empty, one) == one == combined(one, empty)

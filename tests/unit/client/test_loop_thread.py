@@ -24,23 +24,23 @@ async def fail() -> None:
 
 
 def test_results_and_errors_come_back() -> None:
-    portal = LoopThread()
-    assert [portal.run(double(n)) for n in range(3)] == [0, 2, 4]
+    loop_thread = LoopThread()
+    assert [loop_thread.run(double(n)) for n in range(3)] == [0, 2, 4]
     with pytest.raises(KeyError, match="mine"):
-        portal.run(fail())
-    portal.close()
+        loop_thread.run(fail())
+    loop_thread.close()
 
 
-def test_a_closed_portal_says_so_and_closing_twice_is_harmless() -> None:
-    portal = LoopThread()
-    portal.close()
-    portal.close()
+def test_a_closed_loop_says_so_and_closing_twice_is_harmless() -> None:
+    loop_thread = LoopThread()
+    loop_thread.close()
+    loop_thread.close()
     with pytest.raises(Unavailable, match="the client is closed"):
-        portal.run(double(1))
+        loop_thread.run(double(1))
 
 
 def test_closing_ends_calls_that_wait() -> None:
-    portal = LoopThread()
+    loop_thread = LoopThread()
     said: list[BaseException] = []
     begun = threading.Event()
 
@@ -50,52 +50,52 @@ def test_closing_ends_calls_that_wait() -> None:
 
     def call() -> None:
         try:
-            portal.run(for_ever())
+            loop_thread.run(for_ever())
         except Unavailable as error:
             said.append(error)
 
     thread = threading.Thread(target=call)
     thread.start()
     begun.wait()
-    portal.close()
+    loop_thread.close()
     thread.join()
-    assert "closed meanwhile" in str(said[0])
+    assert "closed during the call" in str(said[0])
 
 
 def test_a_call_from_the_loops_own_thread_is_refused_instead_of_waiting_for_itself() -> None:
-    portal = LoopThread()
+    loop_thread = LoopThread()
 
     async def inside() -> int:
-        return portal.run(double(1))
+        return loop_thread.run(double(1))
 
     with pytest.raises(Unavailable, match="wait for itself"):
-        portal.run(inside())
-    portal.close()
+        loop_thread.run(inside())
+    loop_thread.close()
 
 
 def test_a_fork_is_told_to_connect_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its copy of the loop has no thread: a call waited for ever, whatever its timeout."""
-    portal = LoopThread()
+    loop_thread = LoopThread()
     own = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: own + 1)
-    with pytest.raises(Unavailable, match="connect again here"):
-        portal.run(double(1))
+    with pytest.raises(Unavailable, match="connect again in this process"):
+        loop_thread.run(double(1))
     monkeypatch.undo()
-    assert portal.run(double(1)) == 2
-    portal.close()
+    assert loop_thread.run(double(1)) == 2
+    loop_thread.close()
 
 
 def test_a_program_ends_that_leaves_a_generator_half_read() -> None:
     program = """
 from stelae.client.loop_thread import LoopThread
-portal = LoopThread()
+loop_thread = LoopThread()
 async def nothing(): pass
 def rows():
     try:
         yield 1
     finally:
-        if not portal.closed:
-            portal.run(nothing())
+        if not loop_thread.closed:
+            loop_thread.run(nothing())
 kept = rows()
 next(kept)
 print("end of script", flush=True)

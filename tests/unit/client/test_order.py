@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from stelae.client import SessionOptions
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.row_input import BATCH_BYTES
 from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns

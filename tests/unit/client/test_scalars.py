@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stelae.client.definition import definition, plain_defaults, range_of
 from stelae.client.filters import BadFilter, predicates
+from stelae.client.table_definition import definition, plain_defaults, range_of
 from stelae.client.times import hybrid
 from stelae.partition.schema import BadPartitioning, PartitionSchema
 from stelae.protocol.master_messages import AddColumn, SetDefault

@@ -92,7 +92,7 @@ def test_rows_leave_after_a_while_without_company() -> None:
 
 def test_by_hand_nothing_leaves_before_it_is_flushed_and_a_full_session_says_so() -> None:
     async def work(memory: MemoryTable, session: AsyncSession) -> None:
-        with pytest.raises(BufferFull, match="holds 3 rows, as many as it may; flush it"):
+        with pytest.raises(BufferFull, match="buffer is full with 3 rows; flush the session"):
             await session.insert([(n, n) for n in range(10)])
         await turns()
         assert memory.tablets[0].operations == []
@@ -148,7 +148,7 @@ def test_failures_are_listed_with_their_rows_and_numbers_and_raised_at_the_end()
             await session.insert((n, n))
         await session.update({"id": "x", "value": 1})
         await session.delete((7,))
-        with pytest.raises(RowsFailed, match="3 of 6 rows were not taken") as caught:
+        with pytest.raises(RowsFailed, match="3 of 6 rows were not written") as caught:
             await session.close()
         found = [(f.row, f.kind, f.code, f.values) for f in caught.value.failures]
         assert found == [
@@ -224,5 +224,5 @@ def test_frames_and_things_that_are_no_rows_are_refused(frame: Any) -> None:
 
 
 def test_limits_must_be_above_zero() -> None:
-    with pytest.raises(CallerError, match="flush_rows is a whole number from 1, not int 0"):
+    with pytest.raises(CallerError, match="flush_rows must be a whole number from 1, not int 0"):
         SessionOptions(flush_rows=0)

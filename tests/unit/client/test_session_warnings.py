@@ -65,7 +65,7 @@ def test_failures_that_nobody_asked_for_are_told() -> None:
         await session.flush()
 
     (text,) = warned(work)
-    assert "rows that were not taken: 2, the first is row 1: ALREADY_PRESENT: a row with this key exists" in text
+    assert "rows that were refused: 2, the first is row 1: ALREADY_PRESENT: a row with this key exists" in text
 
 
 async def _closed(memory: MemoryTable) -> None:

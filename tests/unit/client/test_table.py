@@ -13,7 +13,7 @@ import pytest
 
 from stelae.client import RowsFailed, WriteResult
 from stelae.client.row_input import BATCH_ROWS_MAX
-from stelae.client.table_writer import BATCH_WRITES_MAX
+from stelae.client.table_writer import PLANNED_WRITES_MAX
 from stelae.client.times import LOGICAL_BITS, hybrid, to_datetime
 from stelae.host import hybrid_clock
 from stelae.partition.partitioning import NoPartition
@@ -131,7 +131,7 @@ def test_batches_without_a_common_key_are_under_way_together() -> None:
         (tablet,) = memory.tablets
         tablet.held = True
         writing = asyncio.create_task(memory.table.upsert(frame([*range(6 * BATCH_ROWS_MAX)])))
-        await settle(lambda: tablet.waiting == BATCH_WRITES_MAX)
+        await settle(lambda: tablet.waiting == PLANNED_WRITES_MAX)
         tablet.held = False
         tablet.release()
         assert (await writing).written == 6 * BATCH_ROWS_MAX
@@ -245,12 +245,12 @@ def test_hybrid_timestamps_are_those_of_the_nodes_clocks() -> None:
 @pytest.mark.parametrize(
     ("options", "fact"),
     [
-        ({"at": 1, "own_writes": True}, "choose one"),
+        ({"at": 1, "own_writes": True}, "give at most one"),
         ({"at": 0}, "timestamps are from 1"),
         ({"at": 1 << 63}, "timestamps are from 1"),
         ({"at": "yesterday"}, "not str 'yesterday'"),
-        ({"staleness_s": -1}, "staleness_s is a number of seconds from 0 to 1e.09, not int -1"),
-        ({"limit": -1}, "limit is a whole number from 0, or None for all rows, not int -1"),
+        ({"staleness_s": -1}, "staleness_s must be a number of seconds from 0 to 1e.09, not int -1"),
+        ({"limit": -1}, "limit must be a whole number from 0, or None for all rows, not int -1"),
         ({"order": "sideways"}, "known: any, key, key_descending"),
         ({"columns": ["celsus"]}, "did you mean 'celsius'"),
         ({"columns": ["note", "note"]}, "different ones"),

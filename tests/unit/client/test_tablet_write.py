@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stelae.client.connection import ConnectedTablet, Connection
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import ClientTurns
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
 from stelae.rows.plain_schema import schema_from_plain

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -54,7 +54,7 @@ async def refused(error: StelaeError) -> tuple[str, NodeId]:
 
 def test_who_gave_up_is_told_what_the_last_node_said() -> None:
     told, _ = asyncio.run(refused(Unavailable("the replica is stopping")))
-    assert told == "no leader took the write in time; the last one asked said: the replica is stopping"
+    assert told == "no leader accepted the write in time; the last answer was: the replica is stopping"
 
 
 def test_a_node_that_cannot_serve_is_not_asked_again_at_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.writer_core import WriterCore
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import operation

@@ -81,7 +81,7 @@ def test_a_csv_with_every_kind_of_odd_row_tells_each_and_reads_the_others(tmp_pa
     reasons = [row.reason for chunk in chunks for row in chunk.bad]
     assert reasons[0] == "expected 3 cells, got 2"
     assert reasons[1] == "column 'x': expected double, got 'x'"
-    assert reasons[2] == "column 'text': expected string, got bytes that are no UTF-8"
+    assert reasons[2] == "column 'text': expected string, got bytes that are not UTF-8"
     assert chunks[-1].last == 8
 
 

@@ -100,7 +100,7 @@ def test_nan_is_read_as_nan() -> None:
 def test_bytes_that_are_no_text_are_a_misfit_of_their_place_alone() -> None:
     found = parse_text(column("string"), pa.array([b"a", b"\xff", b"b"], pa.binary()))
     assert found.array.to_pylist() == ["a", None, "b"]
-    assert found.bad == {1: "column 'c': expected string, got bytes that are no UTF-8"}
+    assert found.bad == {1: "column 'c': expected string, got bytes that are not UTF-8"}
 
 
 def test_different_ways_to_write_a_value_may_stand_in_one_column() -> None:

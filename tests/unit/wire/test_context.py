@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.client.local_time import NoTime
+from stelae.client.messenger_ports import NoTime
 from stelae.spi.errors import ClockError
 from stelae.spi.services import Buffer
 from stelae.wire.envelope import decode_envelope

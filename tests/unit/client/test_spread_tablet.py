@@ -7,9 +7,9 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-from stelae.client.async_client import SpreadTablet
-from stelae.client.leader import LeaderTracker
+from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.page_rows import PageRows
+from stelae.client.spread_tablet import SpreadTablet
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.scan import ScanSpec
 

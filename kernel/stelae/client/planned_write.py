@@ -1,4 +1,4 @@
-"""Rows in flight: the operations of one batch, their answers, and the rows that have to be sent again."""
+"""A planned write: rows that are checked and encoded as operations, the answers to them, and the rows to send again."""
 
 from __future__ import annotations
 
@@ -22,47 +22,48 @@ from stelae.spi.write import OpResult, RowCode, RowError
 
 
 class WritableTablet(Protocol):
-    """What of a tablet writes need."""
+    """The part of a tablet that writes need."""
 
     @property
     def tablet_id(self) -> TabletId:
-        """Its name."""
+        """Id of the tablet."""
         ...
 
     def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
-        """Send an operation; ``follows``: in one request with the one before, so that they stay in order."""
+        """Send an operation. With ``follows``, it is in the same request as the operation before, and so behind it."""
         ...
 
 
 class RefusedRows(NamedTuple):
-    """Rows that had no effect because the table may have been altered: a tablet refused them, or no partition takes
-    them."""
+    """Rows that had no effect because the table may have been altered.
+
+    A tablet refused them, or no partition contains their keys."""
 
     batch: InputBatch
-    code: str
-    reason: Callable[[int], str]
+    code: str  #: As in ``RowFailure.code``.
+    reason: Callable[[int], str]  #: Returns the reason for the row with a number in ``batch``.
 
 
 class TabletOperation(NamedTuple):
-    """The rows of a batch that one tablet gets, encoded."""
+    """Rows for one tablet, encoded as one operation."""
 
-    tablet: int  #: Index of its partition.
+    tablet: int  #: Index of the tablet's partition.
     rows: RowBatch | FewRows
-    places: Sequence[int]  #: Positions of the rows in what the caller handed in.
+    positions: Sequence[int]  #: Positions of the rows in the caller's input.
     encoded: Operation
 
 
-class BatchWrite:
-    """Rows that are sent in one turn of the loop, as one operation for each tablet and kind.
+class PlannedWrite:
+    """Rows of one kind of write that are sent in one turn of the loop, as operations of their tablets.
 
     Args:
-        partitioning: with which the rows were placed. The table may have been altered when they are sent.
-        tablets: one for each partition of ``partitioning``.
+        partitioning: the partitioning by which the rows were divided. The table may have been altered since.
+        tablets: the tablets of ``partitioning``, by partition.
         order: compares keys of the table.
-        rows: all rows of it.
+        rows: all rows of the write.
         tally: counts the rows that fail.
-        operations: what is sent, in order.
-        refused: rows that no partition takes; more are added by :meth:`settle`.
+        operations: the operations to send, in order.
+        refused: rows whose keys are in no partition. :meth:`wait` adds the rows that tablets refuse.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class BatchWrite:
         self._futures: list[asyncio.Future[OpResult] | StelaeError] = []
 
     def _keys(self, low: Any, high: Any) -> Any:
-        """Return the keys of the rows whose first key column lies in ``low`` to ``high``; ``None``: of all rows."""
+        """Return the keys of the rows whose first key column is from ``low`` to ``high``; ``None``: of all rows."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -101,12 +102,12 @@ class BatchWrite:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Bytes of its operations, encoded."""
+        """Bytes of the encoded operations."""
         return sum(len(operation.encoded.rows) for operation in self._operations)
 
     @property
     def operations(self) -> int:
-        """Number of its operations."""
+        """Number of operations."""
         return len(self._operations)
 
     @cached_property
@@ -115,45 +116,46 @@ class BatchWrite:
 
     @cached_property
     def _bounds(self) -> tuple[Any, Any] | None:
-        """The least and the greatest value of the first key column; ``None``: it has values without an order."""
+        """The least and the greatest value of the first key column; ``None``: the column may have NaN, or there are no
+        rows."""
         import pyarrow.compute as pc
 
         column = self._first_key
-        if column.type in ("float", "double") or not self._batches:  # A NaN is below and above nothing.
+        if column.type in ("float", "double") or not self._batches:  # Comparisons with NaN are always false.
             return None
         found = [pc.min_max(_numbers(column, rows)).as_py() for rows in self._batches]
         return min(one["min"] for one in found), max(one["max"] for one in found)
 
-    def meets(self, other: BatchWrite) -> bool:
-        """Whether the two have a key in common."""
+    def shares_key_with(self, other: PlannedWrite) -> bool:
+        """Return whether the two writes have a key in common."""
         import pyarrow.compute as pc
 
-        mine, theirs = self._bounds, other._bounds
+        own, others = self._bounds, other._bounds
         low = high = None
-        if mine and theirs:
-            # In a load in key order no rows are left here, or those of one value of the first key column.
-            low, high = max(mine[0], theirs[0]), min(mine[1], theirs[1])
+        if own and others:
+            # When rows are loaded in key order, the bounds do not overlap, or overlap in one value.
+            low, high = max(own[0], others[0]), min(own[1], others[1])
             if low > high:
                 return False
         return bool(pc.any(pc.is_in(self._keys(low, high), value_set=other._keys(low, high))).as_py())
 
-    def send(self, timeout_s: float, met: set[TabletId] | None = None) -> None:
-        """Send every operation, in this turn of the loop, as one request to each tablet.
+    def send(self, timeout_s: float, sent_to: set[TabletId] | None = None) -> None:
+        """Send every operation in this turn of the loop, as one request to each tablet.
 
-        ``met``: tablets that got an operation earlier in this turn. What they get now follows it in the same request.
-        The tablets of this batch are added."""
-        met = set() if met is None else met
+        ``sent_to`` has the tablets to which an operation was sent earlier in this turn. Their operations of this write
+        follow in the same request. The tablets of this write are added to it."""
+        sent_to = set() if sent_to is None else sent_to
         for sent in self._operations:
             tablet = self._tablets[sent.tablet]
             try:
-                follows = tablet.tablet_id in met
+                follows = tablet.tablet_id in sent_to
                 self._futures.append(tablet.send(sent.encoded, timeout_s, follows=follows))
-                met.add(tablet.tablet_id)
+                sent_to.add(tablet.tablet_id)
             except StelaeError as error:
                 self._futures.append(error)
 
-    async def settle(self, written: dict[TabletId, int]) -> None:
-        """Wait for all answers; ``written`` gets the highest timestamp of each tablet."""
+    async def wait(self, written: dict[TabletId, int]) -> None:
+        """Wait for all answers. ``written`` gets the highest timestamp of a write to each tablet."""
         waiting = [future for future in self._futures if isinstance(future, asyncio.Future) and not future.done()]
         if waiting:
             await asyncio.wait(waiting)
@@ -179,60 +181,60 @@ class BatchWrite:
             for row in range(len(sent.rows)):
                 self._fail(sent, row, result.refusal, result.detail)
             return
-        strays = []
+        outside = []
         for error in result.errors:
             if error.code is RowCode.OUTSIDE_PARTITION:
-                strays.append(error)
+                outside.append(error)
             else:
                 self._fail(sent, error.row, error.code.name, reason_of(error.code, error.detail))
-        if strays:
-            self.refused.append(_strayed(sent, strays, self._tablets[sent.tablet].tablet_id))
+        if outside:
+            self.refused.append(_outside_partition(sent, outside, self._tablets[sent.tablet].tablet_id))
         self._tally.timestamp = max(self._tally.timestamp, result.timestamp)
         tablet_id = self._tablets[sent.tablet].tablet_id
         written[tablet_id] = max(written.get(tablet_id, 0), result.timestamp)
 
     def _fail(self, sent: TabletOperation, row: int, code: str, reason: str) -> None:
         self._tally.fail(
-            sent.places[row], code, reason, values_of(batch_of(sent.rows), row) if self._tally.keeps else None
+            sent.positions[row], code, reason, values_of(batch_of(sent.rows), row) if self._tally.has_room else None
         )
 
-    def give_up(self, also: str = "") -> None:
-        """Count the refused rows as failed. ``also`` is added to the reason of each."""
+    def give_up(self, addition: str = "") -> None:
+        """Count the refused rows as failed. ``addition`` is appended to the reason of each."""
         for batch, code, reason in self.refused:
-            for row, place in enumerate(batch.places):
-                values = values_of(batch.rows, row) if self._tally.keeps else None
-                self._tally.fail(place, code, reason(row) + also, values)
+            for row, position in enumerate(batch.positions):
+                values = values_of(batch.rows, row) if self._tally.has_room else None
+                self._tally.fail(position, code, reason(row) + addition, values)
 
 
 def batch_of(rows: RowBatch | FewRows) -> RowBatch:
-    """Return rows as a batch."""
+    """Return rows as an Arrow batch."""
     return rows.batch if isinstance(rows, FewRows) else rows
 
 
 def values_of(rows: RowBatch, row: int) -> dict[str, Any]:
-    """Return one row by column, with the Python values that Arrow gives."""
+    """Return one row by column name, as Python values."""
     return dict(rows.arrow.slice(row, 1).to_pylist()[0])
 
 
 def _refused(sent: TabletOperation, code: str, reason: str) -> RefusedRows:
-    return RefusedRows(InputBatch(batch_of(sent.rows), sent.places), code, lambda row: reason)
+    return RefusedRows(InputBatch(batch_of(sent.rows), sent.positions), code, lambda row: reason)
 
 
-def _strayed(sent: TabletOperation, errors: Sequence[RowError], tablet_id: TabletId) -> RefusedRows:
-    """Rows that a tablet of another partition got: the locations that this client knows are not true."""
+def _outside_partition(sent: TabletOperation, errors: Sequence[RowError], tablet_id: TabletId) -> RefusedRows:
+    """Return the rows that were sent to a tablet of another partition, because this client's locations are outdated."""
     batch = batch_of(sent.rows)
     rows = RowBatch(batch.layout, batch.arrow.take([error.row for error in errors]))
-    advice = f"the locations that are known here name tablet {tablet_id} for it, and they are wrong"
+    advice = f"this client's locations name tablet {tablet_id} for the row, and they are wrong"
 
     def reason(row: int) -> str:
         return f"{reason_of(errors[row].code, errors[row].detail)}; {advice}"
 
-    places = [sent.places[error.row] for error in errors]
-    return RefusedRows(InputBatch(rows, places), RowCode.OUTSIDE_PARTITION.name, reason)
+    positions = [sent.positions[error.row] for error in errors]
+    return RefusedRows(InputBatch(rows, positions), RowCode.OUTSIDE_PARTITION.name, reason)
 
 
 def _numbers(column: Column, rows: RowBatch) -> Any:
-    """A column of some rows. Dates and times are numbers in it: Python's own end with the year 9999."""
+    """Return a column of rows, with dates and times as numbers: Python has no dates after the year 9999."""
     import pyarrow as pa
 
     array = rows.arrow.column(rows.layout.ids.index(column.id))

@@ -1,7 +1,7 @@
-"""Streams of rows from several tablets at once: side by side, or merged by key.
+"""Streams the pages of several tablets at once: in any order, or merged by key.
 
-Back-pressure: pages are read ahead into a queue. While nobody takes from it, nothing more is asked of any tablet, so a
-slow reader holds a handful of pages in memory, and no server holds anything for it."""
+Pages are read ahead into a queue of fixed size. While the queue is full, no tablet is asked for more. So a slow reader
+costs the client a few pages of memory, and costs the servers none."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 
 PAGES_AHEAD = 4
-"""Pages that are read before they are asked for; the last of them is on its way, one for each tablet."""
+"""The most pages that are read ahead of the reader, without the one page of each tablet that is in flight."""
 
 TABLETS_AT_ONCE = 4
-"""Tablets that one scan reads at the same time; a merge by key reads all of them."""
+"""The most tablets that one scan reads at the same time. A merge by key reads all tablets at once."""
 
 
 class ReadableTablet(Protocol):
-    """What of a tablet scans need."""
+    """The part of a tablet that scans need."""
 
     @property
     def tablet_id(self) -> TabletId:
-        """Its name."""
+        """Id of the tablet."""
         ...
 
     async def page(
         self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
     ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
-        """Read one page in key order; its rows are there once they have been read from their bytes."""
+        """Read one page in key order. Its rows are decoded when the second result is awaited."""
         ...
 
 
-class SourceRows(NamedTuple):
-    """Some rows, and what is left of their tablet behind them; ``None``: nothing."""
+class SourcePage(NamedTuple):
+    """A page of one source."""
 
-    number: int  #: Of the source.
-    rows: RowBatch | None
-    rest: TokenPart | None
+    number: int  #: Number of the source.
+    rows: RowBatch | None  #: The rows; ``None``: the page has none.
+    rest: TokenPart | None  #: What is left of the tablet behind the page; ``None``: nothing.
 
 
 class ScanSource:
-    """One tablet of a scan, page by page, all of one snapshot."""
+    """Reads one tablet for a scan, page by page, all at one snapshot."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class ScanSource:
         self._spec = spec
         self._part = part
         self.at = part.at
-        """The snapshot, once it is chosen."""
+        """Hybrid timestamp of the snapshot; ``None`` until the first page has chosen it."""
         self._at_least = at_least
         self._timeout_s = timeout_s
         self._reader = PageRows(spec, since)
 
-    async def pieces(self) -> AsyncGenerator[SourceRows, None]:
-        """Yield pages to the end. What cannot be served is retried on the tablet's other replicas.
+    async def pages(self) -> AsyncGenerator[SourcePage, None]:
+        """Yield the pages to the end. A page that a replica cannot serve is retried on the tablet's other replicas.
 
-        The next page is asked for before the rows of one are read from its bytes, and before somebody takes them: it
-        travels meanwhile."""
+        The next page is requested before the rows of a page are decoded and yielded, so that it is in flight
+        meanwhile."""
         part, limit = self._part, self._spec.limit
         page, rows = await self._page(part, limit)
         while True:
@@ -85,15 +85,15 @@ class ScanSource:
             self.at = page.at
             part = TokenPart(part.tablet_id, page.at, page.after)
             if page.after is None or (limit is not None and limit <= 0):
-                yield SourceRows(self.number, await rows, None)
+                yield SourcePage(self.number, await rows, None)
                 return
-            following = asyncio.create_task(self._page(part, limit))
+            next_page = asyncio.create_task(self._page(part, limit))
             try:
-                yield SourceRows(self.number, await rows, part)
-                page, rows = await following
+                yield SourcePage(self.number, await rows, part)
+                page, rows = await next_page
             finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+                next_page.cancel()
+                await asyncio.gather(next_page, return_exceptions=True)
 
     async def _page(self, part: TokenPart, limit: int | None) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
         spec = msgspec.structs.replace(self._spec, after=part.after, limit=limit)
@@ -103,30 +103,30 @@ class ScanSource:
         )
 
 
-async def side_by_side(sources: Sequence[ScanSource]) -> AsyncGenerator[SourceRows, None]:
-    """Yield the pieces of all sources as they come, a few tablets at a time."""
-    queue: asyncio.Queue[SourceRows | Exception | None] = asyncio.Queue(PAGES_AHEAD - 1)
-    waiting = iter(sources)
+async def pages_in_any_order(sources: Sequence[ScanSource]) -> AsyncGenerator[SourcePage, None]:
+    """Yield the pages of all sources as they arrive, from at most ``TABLETS_AT_ONCE`` tablets at a time."""
+    queue: asyncio.Queue[SourcePage | Exception | None] = asyncio.Queue(PAGES_AHEAD - 1)
+    remaining = iter(sources)
 
     async def work() -> None:
         try:
-            for source in waiting:
-                async with aclosing(source.pieces()) as pieces:
-                    async for piece in pieces:
-                        await queue.put(piece)
+            for source in remaining:
+                async with aclosing(source.pages()) as pages:
+                    async for page in pages:
+                        await queue.put(page)
             await queue.put(None)
         except Exception as error:
             await queue.put(error)
 
     tasks = [asyncio.create_task(work()) for _ in range(min(TABLETS_AT_ONCE, len(sources)))]
     try:
-        left = len(tasks)
-        while left:
+        running = len(tasks)
+        while running:
             found = await queue.get()
             if isinstance(found, Exception):
                 raise found
             if found is None:
-                left -= 1
+                running -= 1
             else:
                 yield found
     finally:
@@ -139,35 +139,37 @@ class _SourceHead:
     """The next rows of one source of a merge, with their keys."""
 
     def __init__(self, source: ScanSource, order: KeyOrder) -> None:
-        self._pieces = source.pieces()
+        self._pages = source.pages()
         self._order = order
         self.rows: RowBatch | None = None
         self.keys: Any = None
 
     async def fill(self) -> bool:
-        """Make sure that there are rows; false at the end."""
+        """Read pages until there are rows; return false at the end of the source."""
         while self.rows is None or not len(self.rows):
-            piece = await anext(self._pieces, None)
-            if piece is None:
+            page = await anext(self._pages, None)
+            if page is None:
                 return False
-            if piece.rows is not None:
-                self.rows, self.keys = piece.rows, self._order.array(piece.rows)
+            if page.rows is not None:
+                self.rows, self.keys = page.rows, self._order.array(page.rows)
         return True
 
     def take(self, count: int) -> tuple[RowBatch, Any]:
-        """Take the first rows away."""
+        """Remove the first rows; return them and their keys."""
         assert self.rows is not None
         taken = self.rows.slice(0, count), self.keys.slice(0, count)
         self.rows, self.keys = self.rows.slice(count), self.keys.slice(count)
         return taken
 
     async def close(self) -> None:
-        """Ask for no more."""
-        await self._pieces.aclose()
+        """Stop reading the source."""
+        await self._pages.aclose()
 
 
-async def merged(sources: Sequence[ScanSource], order: KeyOrder, *, descending: bool) -> AsyncGenerator[RowBatch, None]:
-    """Yield the rows of all sources in key order; the rows have the key columns."""
+async def merged_by_key(
+    sources: Sequence[ScanSource], order: KeyOrder, *, descending: bool
+) -> AsyncGenerator[RowBatch, None]:
+    """Yield the rows of all sources in key order. The rows must have the key columns."""
     heads = [_SourceHead(source, order) for source in sources]
     try:
         open_heads = heads
@@ -178,14 +180,16 @@ async def merged(sources: Sequence[ScanSource], order: KeyOrder, *, descending: 
                     raise problem
             open_heads = [head for head, has_rows in zip(open_heads, filled, strict=True) if has_rows]
             if open_heads:
-                yield _nearest(open_heads, order, descending=descending)
+                yield _merge_heads(open_heads, order, descending=descending)
     finally:
         for head in heads:
             await head.close()
 
 
-def _nearest(heads: Sequence[_SourceHead], order: KeyOrder, *, descending: bool) -> RowBatch:
-    """Of the pages at hand, everything up to the nearest of their last keys: nothing before that can still come."""
+def _merge_heads(heads: Sequence[_SourceHead], order: KeyOrder, *, descending: bool) -> RowBatch:
+    """Merge the rows of the current pages up to the first, in scan order, of the pages' last keys.
+
+    Every later page begins behind the last key of its source's current page, so no row before that key is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

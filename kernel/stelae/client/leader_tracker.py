@@ -1,4 +1,4 @@
-"""Whom to ask: the leader of a tablet, as far as a client knows."""
+"""Tracks which node a client asks next: the leader of a tablet, as far as the client knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stelae.spi.ids import NodeId
 
 
 class LeaderTracker:
-    """Remembers a tablet's leader; tries the members in turn while it is unknown.
+    """Remembers the leader of a tablet. While the leader is unknown, it goes through the members in turn.
 
     Args:
         members: node ids of the tablet's replicas, at least one.
@@ -18,7 +18,7 @@ class LeaderTracker:
         self._members = list(members)
         self._position = 0
         self.changes = 0
-        """How often another node was tried."""
+        """How many times the tracker moved to another node."""
 
     @property
     def members(self) -> Sequence[NodeId]:
@@ -31,22 +31,22 @@ class LeaderTracker:
         return self._members[self._position]
 
     def refused_by(self, node: NodeId, hint: str | None) -> bool:
-        """A node said that it does not lead, and perhaps who does.
+        """Record that a node does not lead, and which node it believes to lead (``hint``).
 
-        True if that gives a new node to ask at once; false if a pause is due first."""
+        Returns true if the next node can be asked at once, and false if the caller should pause first."""
         if node != self.current:
             return True
         if hint is not None and hint != node and hint in self._members:
-            self._go(self._members.index(NodeId(hint)))
+            self._move_to(self._members.index(NodeId(hint)))
             return True
-        self._go(self._position + 1)
+        self._move_to(self._position + 1)
         return False
 
     def failed(self, node: NodeId) -> None:
-        """A node could not be reached or could not serve: try the next one."""
+        """Record that a node could not be reached or could not serve, and move to the next node."""
         if node == self.current:
-            self._go(self._position + 1)
+            self._move_to(self._position + 1)
 
-    def _go(self, position: int) -> None:
+    def _move_to(self, position: int) -> None:
         self._position = position % len(self._members)
         self.changes += 1

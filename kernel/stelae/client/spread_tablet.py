@@ -1,0 +1,48 @@
+"""Spreads the reads of one tablet over its replicas, where a read need not be linearizable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from stelae.client.connection import ConnectedTablet, Connection
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.page_rows import PageRows
+from stelae.protocol.tablet_messages import ScanPage
+from stelae.rows.operations import Operation
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
+from stelae.spi.write import OpResult
+
+
+class SpreadTablet:
+    """A tablet whose leader serves writes and linearizable reads, and whose replicas all serve other reads."""
+
+    def __init__(self, tablet: ConnectedTablet, connection: Connection) -> None:
+        self._tablet = tablet
+        self._rng = connection.rng
+        self._replicas = self._shuffled()
+        self.tablet_id = tablet.tablet_id
+
+    @property
+    def retries(self) -> int:
+        """How many times an operation was sent again."""
+        return self._tablet.retries
+
+    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
+        """Send an operation to the leader. With ``follows``, it is in the same request as the operation before."""
+        return self._tablet.send(encoded, timeout_s, follows=follows)
+
+    async def page(
+        self, spec: ScanSpec, *, at: int | None, at_least: int | None, reader: PageRows, timeout_s: float
+    ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
+        """Read a page. With ``at`` or ``at_least``, any replica may serve it."""
+        if spec.after is None:
+            # Each scan starts at a random replica. Otherwise all readers would end up at the leader: a reader moves to
+            # the next replica when one refuses it, and the leader does not refuse.
+            self._replicas = self._shuffled()
+        ask = None if at is None and at_least is None else self._replicas
+        return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, reader=reader, timeout_s=timeout_s)
+
+    def _shuffled(self) -> LeaderTracker:
+        return LeaderTracker(sorted(self._tablet.leader.members, key=lambda _: self._rng.random()))
