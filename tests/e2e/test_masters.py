@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused_with_the_fact_and_the_next_step(tmp_path: Pat
                 await client.drop_table("peolpe")
             with pytest.raises(BadChange):
                 await client.alter_table("people", DropColumn(name="id"))
-            with pytest.raises(SchemaMismatch, match="is no column; there are: id, text"):
+            with pytest.raises(SchemaMismatch, match="is not a column; the columns are: id, text"):
                 await client.create_table("other", COLUMNS, "ident")
             with pytest.raises(SchemaMismatch, match="unknown column type"):
                 await client.create_table("other", {"id": "integer"}, "id")
