@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stelae.local.cluster_with_masters import ClusterWithMasters
-from stelae.local.node_health import troubles, until_served
+from stelae.local.node_health import unhealthy_nodes, until_served
 from stelae.local.node_process import NodeProcess, Role
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
@@ -37,12 +37,12 @@ def test_a_cluster_is_up_once_each_master_answers_and_not_only_the_leading_one(t
             await until_served(local, 60.0)
             place = next(n for n, master in enumerate(cluster.masters) if master != cluster.leader())
             await cluster.stop(cluster.masters[place])
-            assert set(await troubles(local)) == {f"master-{place + 1}"}
+            assert set(await unhealthy_nodes(local)) == {f"master-{place + 1}"}
             with pytest.raises(Unavailable, match=f"master-{place + 1}: does not answer"):
                 await until_served(local, 1.0)
             await cluster.start(cluster.masters[place])
             await until_served(local, 60.0)
-            assert await troubles(local) == {}
+            assert await unhealthy_nodes(local) == {}
 
     asyncio.run(run())
 
@@ -52,7 +52,7 @@ def test_a_master_that_answers_and_has_no_system_tablet_yet_is_not_up(tmp_path: 
         cluster = Cluster(tmp_path, 3, 0)
         try:
             await cluster.start(cluster.masters[0])  # It makes none before it has heard from the others.
-            found = await troubles(as_local(cluster))
+            found = await unhealthy_nodes(as_local(cluster))
         finally:
             await cluster.stop(cluster.masters[0])
         assert found["master-1"] == "its system tablet is not up yet"
@@ -82,7 +82,7 @@ def test_a_server_whose_folder_also_runs_elsewhere_is_not_well(tmp_path: Path) -
             await twin.start(server)
             try:
                 async with asyncio.timeout(WAIT_S):
-                    while not (found := await troubles(local)):
+                    while not (found := await unhealthy_nodes(local)):
                         await asyncio.sleep(0.05)
                 await until(lambda: cluster.nodes[server].crashed is not None)
                 assert twin.nodes[server].crashed is None
@@ -93,6 +93,6 @@ def test_a_server_whose_folder_also_runs_elsewhere_is_not_well(tmp_path: Path) -
             await cluster.start(server)
             await until_served(local, 60.0)
             assert list(found) == ["tserver-1"]
-            assert f"the masters hear it at {address}: another process runs under its uuid" in found["tserver-1"]
+            assert f"the masters get its heartbeats from {address}: stop that process" in found["tserver-1"]
 
     asyncio.run(run())

@@ -17,9 +17,9 @@ import pytest
 from stelae.client import Client, RowsFailed, SessionOptions, connect, connect_async
 from stelae.client.locations import NoSuchTable
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
+from stelae.local.demo_verification import Agreement, wait_for_agreement
 from stelae.local.node_process import NodeProcess
 from stelae.local.ports import free_ports
-from stelae.local.verify import Agreement, wait_for_agreement
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 

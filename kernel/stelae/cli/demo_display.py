@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from stelae.cli.kit.output import note, print_json, print_table
-from stelae.local.report import DemoReport
+from stelae.local.demo_report import DemoReport
 
 PROGRESS_INTERVAL_S = 0.1
 
 
 class Display:
-    """A ``Watcher``: shows on standard error what goes on.
+    """A ``DemoListener``: shows on standard error what goes on.
 
     Args:
         quiet: no bar, though there is a terminal.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stelae.client.column_types import stored_type
-from stelae.local.sources import DemoSource
+from stelae.local.demo_source import DemoSource
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch

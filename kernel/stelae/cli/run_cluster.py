@@ -18,7 +18,7 @@ from stelae.cli.local_nodes import format_here
 from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
-from stelae.local.node_health import troubles, until_served
+from stelae.local.node_health import unhealthy_nodes, until_served
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
 from stelae.telemetry.target import read_target
@@ -110,7 +110,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 async def _look(cluster: ClusterWithMasters) -> dict[str, Any]:
-    known, ailing = await asyncio.gather(_known(cluster), troubles(cluster))
+    known, ailing = await asyncio.gather(_known(cluster), unhealthy_nodes(cluster))
     return {"directory": str(cluster.directory), "nodes": _processes(cluster, ailing), **known}
 
 

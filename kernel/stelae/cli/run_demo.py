@@ -19,7 +19,7 @@ from stelae.cli.run_cluster import run_down
 from stelae.local.cluster import ClusterOptions, check_engines
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.demo import Demo
-from stelae.local.sources import DemoSource, characters
+from stelae.local.demo_source import DemoSource, characters
 from stelae.spi.errors import StelaeError
 
 MASTERS = 3
@@ -109,7 +109,7 @@ def _run_in(directory: Path, source: DemoSource, options: DemoOptions) -> int:
                 cluster,
                 source,
                 election_timeout_ms=options.election_timeout_ms,
-                watcher=display,
+                listener=display,
                 outlive=options.keep is not None,
             )
             report = asyncio.run(demo.run())

@@ -1,7 +1,7 @@
-"""A local cluster: several node processes on loopback, below one folder.
+"""A local cluster without masters: several node processes on loopback, in one folder.
 
-The folder is the cluster: ``cluster.json`` names its nodes, so that another process finds it
-again, and each node has a folder with ``node.toml``, its data and its log."""
+The file ``cluster.json`` in the folder lists the nodes, so that another process can find the cluster. Each node has a
+folder with ``node.toml``, its data and its log."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ CLUSTER_FILE = "cluster.json"
 
 
 class ClusterExists(CallerError):
-    """The folder already holds a cluster or other files."""
+    """The folder for a new cluster already has a cluster or other files in it."""
 
     code = "CLUSTER_EXISTS"
 
 
 class NotACluster(CallerError):
-    """The folder holds no cluster."""
+    """The folder has no cluster in it."""
 
     code = "NOT_A_CLUSTER"
 
@@ -48,7 +48,7 @@ class TabletSpec:
     """The one tablet of a cluster without masters.
 
     Attributes:
-        tablet_id: its name.
+        tablet_id: id of the tablet.
         columns: ``{"name", "type", "nullable"}`` of each column, in order.
         key: names of the key columns, in order.
     """
@@ -60,30 +60,33 @@ class TabletSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """What a local cluster is made of; ``settings`` are sections merged into every ``node.toml``.
+    """The options of a local cluster.
 
-    ``engines`` maps kind to engine name (``{"wal": "segmented"}``); what is left out keeps the node's default. Several
-    names, separated by commas, are for the nodes in turn: replicas agree whatever log or store each of them has. All
-    speak one consensus, so that kind takes one name."""
+    Attributes:
+        node_count: number of nodes.
+        engines: engine name by kind (``{"wal": "segmented"}``). A kind that is not listed has the node's default.
+            Several names, separated by commas, are used for the nodes in turn: replicas of a tablet may have different
+            logs and stores. All must have the same consensus engine, so that kind takes one name.
+        settings: sections that are merged into every ``node.toml``."""
 
     node_count: int = 3
     engines: Mapping[str, str] | None = None
     settings: Mapping[str, Mapping[str, Any]] | None = None
 
-    def engines_of(self, place: int) -> dict[str, str]:
-        """The engines of the node at a place, from 0; ``ConfigError``: more names than nodes."""
+    def engines_of(self, number: int) -> dict[str, str]:
+        """Return the engines of the node with a number, from 0; ``ConfigError``: more names than nodes."""
         found = {}
         for kind, text in (self.engines or {}).items():
             names = [text] if kind == EngineKind.CONSENSUS else [name.strip() for name in text.split(",")]
             if len(names) > self.node_count:
                 fact = f"{len(names)} {kind} engines for {self.node_count} nodes: {text}"
                 raise ConfigError(fact, hint="name one for all nodes, or one for each")
-            found[kind] = names[place % len(names)]
+            found[kind] = names[number % len(names)]
         return found
 
 
 class LocalCluster:
-    """Node processes below one folder. Make one with :meth:`create` or :meth:`open`."""
+    """The node processes of a cluster without masters, in one folder. Made by :meth:`create` or :meth:`open`."""
 
     def __init__(self, directory: Path, tablet_id: TabletId, nodes: list[NodeProcess]) -> None:
         self.directory = directory
@@ -92,13 +95,13 @@ class LocalCluster:
 
     @classmethod
     def create(cls, directory: Path, tablet: TabletSpec, options: ClusterOptions) -> LocalCluster:
-        """Format the nodes of a new cluster; nothing is started.
+        """Format the nodes of a new cluster. No process is started.
 
         Raises:
-            PluginError, ConfigError: an engine is not installed, or broken; or more are named than there are nodes.
-                Nothing was written.
+            PluginError, ConfigError: an engine is not installed or is broken, or more engines are named than there are
+                nodes. Nothing was written.
             ClusterExists: the folder is not empty.
-            FormatFailed: with what ``stelae fs format`` said.
+            FormatFailed: ``stelae fs format`` failed; the message has its output.
         """
         check_engines(options)
         make_folder(directory)
@@ -122,10 +125,10 @@ class LocalCluster:
 
     @classmethod
     def open(cls, directory: Path) -> LocalCluster:
-        """Find a cluster that another process made. Its processes are not ours to stop.
+        """Open a cluster that another process created. This object cannot stop the processes of that process.
 
         Raises:
-            NotACluster: there is none in that folder.
+            NotACluster: the folder has no cluster in it.
         """
         path = directory / CLUSTER_FILE
         try:
@@ -137,8 +140,8 @@ class LocalCluster:
             return cls(directory, TabletId(found["tablet_id"]), nodes)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise NotACluster(
-                f"{directory} holds no local cluster ({CLUSTER_FILE} is missing or unreadable); "
-                "make one with: stelae cluster up DIR"
+                f"{directory} has no local cluster in it ({CLUSTER_FILE} is missing or unreadable); "
+                "create one with: stelae cluster up DIR"
             ) from error
 
     @property
@@ -147,7 +150,7 @@ class LocalCluster:
         return [node.address for node in self.nodes]
 
     def node(self, node_id: NodeId) -> NodeProcess:
-        """The node of that uuid."""
+        """Return the node with a uuid."""
         return next(node for node in self.nodes if node.node_id == node_id)
 
     def start(self, *, outlive: bool = False) -> None:
@@ -156,16 +159,16 @@ class LocalCluster:
             node.start(outlive=outlive)
 
     def check(self) -> None:
-        """See that every node that was started still runs.
+        """Check that every node that was started still runs.
 
         Raises:
-            NodeExited: one does not.
+            NodeExited: a node does not run any more.
         """
         for node in self.nodes:
             node.check()
 
     def stop(self) -> None:
-        """Stop every node in an orderly way, side by side; kills what does not stop in time."""
+        """Stop all nodes at the same time, and kill those that do not stop in time."""
         for node in self.nodes:
             node.ask_to_stop()
         for node in self.nodes:
@@ -181,24 +184,31 @@ class LocalCluster:
 
 
 def check_engines(options: ClusterOptions) -> None:
-    """See that every engine is there; ``PluginError``, ``ConfigError``: one is not, or no node is left for it."""
+    """Check that every engine is installed.
+
+    Raises:
+        PluginError: an engine is not installed, or is broken.
+        ConfigError: more engines are named than there are nodes.
+    """
     registry = Registry.installed()
-    for place in range(options.node_count):
-        for kind, name in options.engines_of(place).items():
+    for number in range(options.node_count):
+        for kind, name in options.engines_of(number).items():
             registry.engine(EngineKind(kind), name)
 
 
 def make_folder(directory: Path) -> None:
-    """Make the folder of a new cluster; ``ClusterExists``: something is in it."""
+    """Create the folder of a new cluster; ``ClusterExists``: the folder is not empty."""
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise ClusterExists(
-            f"{directory} is not empty; choose a new folder, or remove it if its data are no longer wanted"
+            f"{directory} is not empty; choose a new folder, or remove this one if its data is not needed any more"
         )
 
 
 def format_node(node: NodeProcess, uuid: NodeId | None = None) -> None:
-    """Format a node's directory; ``uuid`` where its file does not say it. ``FormatFailed``: it cannot be."""
+    """Format a node's directory; ``FormatFailed``: the command failed.
+
+    ``uuid`` is the node's uuid if its ``node.toml`` does not determine it."""
     command = [sys.executable, "-m", "stelae", "fs", "format", "--config", str(node.config_path)]
     command += [] if uuid is None else ["--uuid", uuid]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
@@ -236,7 +246,7 @@ def sections_text(sections: Mapping[str, Mapping[str, Any]], settings: Mapping[s
 
 
 def _toml(value: Any) -> str:
-    """Write a value as TOML. JSON's strings, numbers and switches are valid TOML as they are."""
+    """Return a value as TOML. Strings, numbers and booleans of JSON are valid TOML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):

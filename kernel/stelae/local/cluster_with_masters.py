@@ -1,4 +1,4 @@
-"""A local cluster with masters: their processes and those of tablet servers on loopback, below one folder."""
+"""A local cluster with masters: processes of masters and tablet servers on loopback, in one folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from stelae.local.ports import free_ports
 from stelae.spi.ids import NodeId
 
 KIND = "masters"
-"""How the cluster file says that there are masters."""
+"""The key of the cluster file with the masters. A cluster without masters does not have it."""
 
 
 class ClusterWithMasters:
-    """Processes below one folder. Make one with :meth:`create`, or find it with :meth:`open`."""
+    """The node processes of a cluster with masters, in one folder. Made by :meth:`create` or :meth:`open`."""
 
     def __init__(self, directory: Path, masters: Sequence[NodeProcess], servers: Sequence[NodeProcess]) -> None:
         self.directory = directory
@@ -43,19 +43,19 @@ class ClusterWithMasters:
         masters: int = 3,
         formatted: Callable[[NodeProcess, NodeId], None] = format_node,
     ) -> ClusterWithMasters:
-        """Format masters and tablet servers of a new cluster; nothing is started.
+        """Format the masters and tablet servers of a new cluster. No process is started.
 
         Args:
-            directory: new, or empty.
-            options: of the tablet servers: how many, and what they are made of.
-            masters: how many; odd.
-            formatted: formats the directory of one node, under a uuid. The default is a process for each.
+            directory: a new or empty folder.
+            options: the options of the tablet servers. The settings apply to the masters, too.
+            masters: number of masters; odd.
+            formatted: formats the directory of one node with a uuid. The default runs a process for each node.
 
         Raises:
-            PluginError, ConfigError: an engine is not installed, or broken; or more are named than there are servers.
-                Nothing was written.
+            PluginError, ConfigError: an engine is not installed or is broken, or more engines are named than there are
+                tablet servers. Nothing was written.
             ClusterExists: the folder is not empty.
-            FormatFailed: with what ``stelae fs format`` said.
+            FormatFailed: ``stelae fs format`` failed; the message has its output.
         """
         check_engines(options)
         make_folder(directory)
@@ -67,7 +67,7 @@ class ClusterWithMasters:
         )
         cluster_id = f"local-{secrets.token_hex(6)}"
         members = [{"uuid": master.node_id, "address": master.address} for master in cluster.masters]
-        for place, node in enumerate((*cluster.masters, *cluster.servers)):
+        for number, node in enumerate((*cluster.masters, *cluster.servers)):
             node.directory.mkdir()
             sections: dict[str, Any] = {
                 "node": {"directory": str((node.directory / "data").resolve()), "listen": node.address},
@@ -75,7 +75,7 @@ class ClusterWithMasters:
                 "masters": {"members": members},
             }
             if node.role == "tserver" and options.engines:
-                sections["engines"] = options.engines_of(place - masters)
+                sections["engines"] = options.engines_of(number - masters)
             node.config_path.write_text(sections_text(sections, options.settings))
             formatted(node, node.node_id)
         found = {"cluster_id": cluster_id, KIND: _listed(cluster.masters), "servers": _listed(cluster.servers)}
@@ -84,29 +84,29 @@ class ClusterWithMasters:
 
     @classmethod
     def open(cls, directory: Path) -> ClusterWithMasters:
-        """Find a cluster that another process made.
+        """Open a cluster that another process created.
 
         Raises:
-            NotACluster: there is none with masters in that folder.
+            NotACluster: the folder has no cluster with masters in it.
         """
         try:
             found = json.loads((directory / CLUSTER_FILE).read_text())
-            masters = _found(directory, found[KIND], "master")
-            servers = _found(directory, found["servers"], "tserver")
+            masters = _processes(directory, found[KIND], "master")
+            servers = _processes(directory, found["servers"], "tserver")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise NotACluster(
-                f"{directory} holds no local cluster with masters; make one with: stelae cluster up {directory}"
+                f"{directory} has no local cluster with masters in it; create one with: stelae cluster up {directory}"
             ) from error
         return cls(directory, masters, servers)
 
     @property
     def nodes(self) -> list[NodeProcess]:
-        """Masters, then tablet servers."""
+        """The masters, then the tablet servers."""
         return [*self.masters, *self.servers]
 
     @property
     def addresses(self) -> list[str]:
-        """``host:port`` of every master: what clients connect to."""
+        """``host:port`` of every master. Clients connect to these."""
         return [master.address for master in self.masters]
 
     def start(self, *, outlive: bool = False) -> None:
@@ -116,21 +116,21 @@ class ClusterWithMasters:
                 node.start(outlive=outlive)
 
     def check(self) -> None:
-        """See that every node that was started still runs; ``NodeExited``: one does not."""
+        """Check that every node that was started still runs; ``NodeExited``: a node does not run any more."""
         for node in self.nodes:
             node.check()
 
     def kill(self) -> None:
-        """Kill what this process started, and wait until it is gone."""
+        """Kill the nodes that this process started, and wait for their end."""
         for node in self.nodes:
             node.kill()
 
 
 def addresses_of(directory: Path) -> list[str]:
-    """``host:port`` of whom a client of a local cluster connects to: its masters, or the nodes of one without.
+    """Return the addresses that a client of a local cluster connects to: its masters, or its nodes if it has none.
 
     Raises:
-        NotACluster: there is none in that folder.
+        NotACluster: the folder has no cluster in it.
     """
     try:
         return ClusterWithMasters.open(directory).addresses
@@ -143,7 +143,7 @@ def _process(directory: Path, role: Role, number: int, port: int) -> NodeProcess
     return NodeProcess(name, NodeId(secrets.token_hex(16)), f"127.0.0.1:{port}", directory / name, role)
 
 
-def _found(directory: Path, nodes: Sequence[Mapping[str, str]], role: Role) -> list[NodeProcess]:
+def _processes(directory: Path, nodes: Sequence[Mapping[str, str]], role: Role) -> list[NodeProcess]:
     return [NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"], role) for n in nodes]
 
 

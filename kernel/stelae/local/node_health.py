@@ -1,6 +1,7 @@
-"""Which nodes of a local cluster are well, by what they answer, and why the others are not.
+"""Finds the nodes of a local cluster that are not healthy, and why, by their own answers.
 
-That a process runs says little: it may be stopped, still starting, or superseded by a copy of itself."""
+A process that runs is not necessarily healthy: it may be suspended, still starting, or replaced by another process with
+its uuid."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ POLL_S = 0.1
 ASK_S = 2.0
 
 
-async def troubles(cluster: ClusterWithMasters) -> dict[str, str]:
-    """Ask every node; return why it is not well, by name, of those that are not.
+async def unhealthy_nodes(cluster: ClusterWithMasters) -> dict[str, str]:
+    """Ask every node; return the problem of each node that is not healthy, by name.
 
-    A master is well with its system tablet up. A tablet server is if the masters hear it, at its own address; where no
-    master says whom it hears, an answer is enough."""
+    A master is healthy if its system tablet runs. A tablet server is healthy if the masters get heartbeats from it, at
+    its own address. If no master answers, a tablet server is healthy if it answers itself."""
     try:
         connection = await Connection.connect([node.address for node in cluster.nodes], timeout_s=ASK_S)
     except StelaeError as error:
@@ -37,33 +38,33 @@ async def troubles(cluster: ClusterWithMasters) -> dict[str, str]:
     async with connection:
         nodes = await ask_nodes(connection, [(node.node_id, node.address) for node in cluster.nodes])
         lines = await _lines(connection)
-    found = {node.name: _master_trouble(node, nodes) for node in cluster.masters}
+    found = {node.name: _master_problem(node, nodes) for node in cluster.masters}
     state = ClusterState(masters=(), nodes=nodes, servers=lines or ())
     for node in cluster.servers:
-        found[node.name] = nodes[node.node_id].problem or ("" if lines is None else _server_trouble(node, state))
-    return {name: why for name, why in found.items() if why}
+        found[node.name] = nodes[node.node_id].problem or ("" if lines is None else _server_problem(node, state))
+    return {name: problem for name, problem in found.items() if problem}
 
 
 async def until_served(cluster: ClusterWithMasters, timeout_s: float) -> None:
-    """Wait until every node is well, and a leading master has heard of every tablet server since this was called.
+    """Wait until every node is healthy, and each tablet server has sent the leading master a heartbeat since the call.
 
     Raises:
         NodeExited: a process has ended.
-        Unavailable: not in time.
+        Unavailable: the cluster is not ready in time.
     """
     begun = time.monotonic()
     deadline = begun + timeout_s
-    problem: object = "nobody answered"
+    problem: object = "no node answered"
     while time.monotonic() < deadline:
         cluster.check()
         try:
             async with await connect_async(cluster.addresses, timeout_s=ASK_S) as client:
                 heard = await _heard(client, begun)
-            missing = [f"{node.name}: not heard of" for node in cluster.servers if node.node_id not in heard]
-            ailing = missing or [f"{name}: {why}" for name, why in (await troubles(cluster)).items()]
-            if not ailing:
+            missing = [f"{node.name}: no heartbeat yet" for node in cluster.servers if node.node_id not in heard]
+            unhealthy = missing or [f"{name}: {why}" for name, why in (await unhealthy_nodes(cluster)).items()]
+            if not unhealthy:
                 return
-            problem = "; ".join(ailing)
+            problem = "; ".join(unhealthy)
         except StelaeError as error:
             problem = error
         await asyncio.sleep(POLL_S)
@@ -72,7 +73,7 @@ async def until_served(cluster: ClusterWithMasters, timeout_s: float) -> None:
 
 
 async def _heard(client: AsyncClient, since: float) -> set[str]:
-    """Tablet servers that the leading master has heard from since it leads, and since a time of our clock."""
+    """Return the tablet servers whose last heartbeat to the leading master came after a time of the monotonic clock."""
     if client.catalog is None:
         return set()
     elapsed_ms = (time.monotonic() - since) * 1000
@@ -81,7 +82,7 @@ async def _heard(client: AsyncClient, since: float) -> set[str]:
 
 
 async def _lines(connection: Connection) -> tuple[ServerLine, ...] | None:
-    """Whom the leading master has heard of; ``None``: nobody says."""
+    """Return the tablet servers that the leading master knows; ``None``: no master answers."""
     try:
         catalog = await find_catalog(connection, timeout_s=ASK_S)
         return None if catalog is None else (await catalog.list_servers(timeout_s=ASK_S)).servers
@@ -89,18 +90,18 @@ async def _lines(connection: Connection) -> tuple[ServerLine, ...] | None:
         return None
 
 
-def _master_trouble(node: NodeProcess, nodes: Mapping[NodeId, NodeFacts]) -> str:
+def _master_problem(node: NodeProcess, nodes: Mapping[NodeId, NodeFacts]) -> str:
     facts = nodes[node.node_id]
     if not facts.problem and SYSTEM_TABLET not in facts.reports:
-        return "its system tablet is not up yet"
+        return "its system tablet does not run yet"
     (replica,) = tablet_health(SYSTEM_TABLET, ((node.node_id, node.address),), nodes).replicas
     return replica.problem
 
 
-def _server_trouble(node: NodeProcess, state: ClusterState) -> str:
+def _server_problem(node: NodeProcess, state: ClusterState) -> str:
     line = next((line for line in state.servers if line.node_id == node.node_id), None)
     if line is None:
-        return "the masters have not heard of it"
+        return "the masters have had no heartbeat from it"
     if line.address != node.address:
-        return f"the masters hear it at {line.address}: another process runs under its uuid; stop that one"
+        return f"the masters get its heartbeats from {line.address}: stop that process, which runs under the same uuid"
     return server_problem(state, node.node_id)

@@ -1,4 +1,4 @@
-"""One node as a process of this machine."""
+"""Starts, stops and kills one node as a process of this machine."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 
 STOP_TIMEOUT_S = 10.0
-"""How long an orderly stop may take before the process is killed."""
+"""Time for an orderly stop, in seconds. After it, the process is killed."""
 
 LOG_TAIL_LINES = 12
-
+"""Number of the last lines of a node's log that errors show."""
 
 Role: TypeAlias = Literal["master", "tserver"]
-"""What a node runs as: the command that runs it."""
+"""The command that runs a node: ``stelae master run`` or ``stelae tserver run``."""
 
 
 class NodeExited(StelaeError):
-    """A node process ended by itself; the message holds the last lines of its log."""
+    """A node process ended by itself. The message has the last lines of its log."""
 
     code = "NODE_EXITED"
 
 
 class NodeProcess:
-    """Starts, kills and stops one node.
+    """One node.
 
     Args:
         name: for people.
-        node_id: its uuid.
-        address: ``host:port`` it listens on.
-        directory: holds ``node.toml``, ``data/`` and ``node.log``.
-        role: what it runs as.
+        node_id: uuid of the node.
+        address: ``host:port`` on which the node listens.
+        directory: folder with ``node.toml``, ``data/`` and ``node.log``.
+        role: the command that runs the node.
     """
 
     def __init__(self, name: str, node_id: NodeId, address: str, directory: Path, role: Role = "tserver") -> None:
@@ -56,34 +56,35 @@ class NodeProcess:
 
     @property
     def log_path(self) -> Path:
-        """What the process printed."""
+        """The file with the output of the process."""
         return self.directory / "node.log"
 
     @property
-    def _held_path(self) -> Path:
-        """Locked while a process that was started here runs; its content is the process id."""
+    def _lock_path(self) -> Path:
+        """A file that is locked while a process that was started here runs. It has the process id."""
         return self.directory / "process.lock"
 
     @property
     def pid(self) -> int | None:
-        """Process id, while it is ours and runs."""
+        """Process id, if this object has started the process and it was not reaped yet."""
         return self._process.pid if self._process is not None else None
 
     def start(self, *, outlive: bool = False) -> None:
         """Start the process.
 
-        Unless it is to ``outlive`` us, it ends when the pipe to its standard input closes, that
-        is, however we end: no node is left behind.
+        Without ``outlive``, the process ends when the pipe to its standard input closes. So it ends however this
+        process ends, and no node is left behind.
         """
         command = [sys.executable, "-m", "stelae", self.role, "run", "--config"]
         command.append(str(self.config_path))
         if not outlive:
             command.append("--until-stdin-closes")
-        with self.log_path.open("ab") as log, self._held_path.open("a+b") as held:
-            # The process inherits this lock and keeps it to its end: it is known to run before it says so itself.
+        with self.log_path.open("ab") as log, self._lock_path.open("a+b") as lock:
+            # The process inherits this lock and keeps it until its end. So it counts as running from its start, before
+            # it has locked its data directory.
             with suppress(BlockingIOError):
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                held.truncate(0)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock.truncate(0)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL if outlive else subprocess.PIPE,
@@ -91,34 +92,35 @@ class NodeProcess:
                 stderr=log,
                 start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                pass_fds=(held.fileno(),),
+                pass_fds=(lock.fileno(),),
             )
-            held.write(str(self._process.pid).encode())
+            lock.write(str(self._process.pid).encode())
 
     def check(self) -> None:
-        """See that the process still runs.
+        """Check that the process still runs, if this object has started it.
 
         Raises:
-            NodeExited: it does not.
+            NodeExited: the process does not run any more.
         """
         if self._process is not None and self._process.poll() is not None:
-            how = _fate(self._process.returncode)
+            how = _exit_text(self._process.returncode)
             raise NodeExited(f"{self.name} {how}; its log {self.log_path} ends with:\n{self.log_tail()}")
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. Nothing is flushed."""
+        """Kill the process with SIGKILL, and wait for its end. The node flushes nothing."""
         if self._process is None:
             return
         self._process.kill()
         self._reap()
 
     def ask_to_stop(self) -> None:
-        """Ask for an orderly stop; ``wait`` waits for it."""
+        """Ask the process for an orderly stop. ``wait`` waits for it."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int | None:
-        """Wait for the end after ``ask_to_stop``; kills the process when it takes too long."""
+        """Wait for the end of the process after ``ask_to_stop``; return its exit code. Kills it after
+        ``STOP_TIMEOUT_S``."""
         if self._process is None:
             return None
         try:
@@ -128,11 +130,11 @@ class NodeProcess:
         return self._reap()
 
     def running_pid(self) -> int | None:
-        """Process id of the node that was started here or holds the directory, by whomever; else ``None``."""
-        return _holder(self._held_path) or _holder(self.directory / "data" / "lock")
+        """Return the process id of the node, whichever process has started it; ``None``: it does not run."""
+        return _locking_pid(self._lock_path) or _locking_pid(self.directory / "data" / "lock")
 
     def log_tail(self) -> str:
-        """The last lines that the process printed."""
+        """Return the last lines of the process's output."""
         try:
             text = self.log_path.read_text(errors="replace")
         except FileNotFoundError:
@@ -149,16 +151,16 @@ class NodeProcess:
         return code
 
 
-def _fate(code: int) -> str:
-    """How a process ended, as ``subprocess`` tells it."""
+def _exit_text(code: int) -> str:
+    """Return how a process ended, from the return code of ``subprocess``."""
     if code >= 0:
         return f"ended with exit code {code}"
     known = {number.value: number.name for number in signal.Signals}
     return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"
 
 
-def _holder(lock: Path) -> int | None:
-    """Process id in a file that some process has locked."""
+def _locking_pid(lock: Path) -> int | None:
+    """Return the process id in a file that a process has locked; ``None``: the file is not locked."""
     try:
         with lock.open("r+b") as file:
             text = file.read().strip()

@@ -1,4 +1,4 @@
-"""Ports for the nodes of a local cluster."""
+"""Finds free ports for the nodes of a local cluster."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ from pathlib import Path
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_240
-"""Below stand the ports of well-known services."""
+"""The lowest port to use. Well-known services have ports below it."""
+
 _USUALLY_FIRST = 32_768
+"""The first port for outgoing connections on most systems."""
+
 _ENOUGH = 1_000
+"""The fewest candidates to draw from."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; a node that finds its port taken says so and ends.
+    """Return ports that are free now. A node whose port is in use at its start ends with an error.
 
-    They lie below those that the system gives to outgoing connections, any of which may take a port between this call
-    and the node's start, a client's that tries to reach the very node before it listens among them.
+    The ports are below those that the system gives to outgoing connections. An outgoing connection could take a port
+    between this call and the start of the node, even the connection of a client that tries to reach that node.
+
+    Raises:
+        OSError: there are not enough free ports.
     """
-    choice = _outside_of_outgoing()
-    with ExitStack() as held:
+    candidates = _candidates()
+    with ExitStack() as sockets:
         ports: list[int] = []
-        for port in choice:
+        for port in candidates:
             if len(ports) == count:
                 return ports
-            one = held.enter_context(socket.socket())
+            one = sockets.enter_context(socket.socket())
             try:
                 one.bind(("127.0.0.1", port))
             except OSError:
@@ -37,8 +44,9 @@ def free_ports(count: int) -> list[int]:
     raise OSError(f"only {len(ports)} of {count} ports are free on 127.0.0.1")
 
 
-def _outside_of_outgoing() -> list[int]:
-    """Ports to try, in random order; zeros, the system's choice, where its own range leaves no room."""
+def _candidates() -> list[int]:
+    """Return the ports to try, in random order. If the range of outgoing connections leaves no room, return zeros, for
+    which the system chooses a port."""
     try:
         first = int(_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""How replicas stand, as the nodes themselves say: who leads, and whether one that was away has caught up."""
+"""Asks nodes for the state of their replicas: which node leads a tablet, and whether a restarted node has caught up."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from stelae.spi.ids import NodeId, TabletId
 ASK_MS = 500
 HEAL_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 60.0
-"""As long as the nodes of a new cluster may take to start."""
+"""Time for the start of a node, the same as for the nodes of a new cluster."""
+
 POLL_S = 0.1
 
 
 async def leaders(client: Connection, nodes: Iterable[NodeProcess]) -> dict[TabletId, ReplicaReport]:
-    """The running leader of the newest term of each tablet; nodes that do not answer in time say nothing."""
+    """Return the running leader with the newest term of each tablet, among the nodes that answer in time."""
     found: dict[TabletId, ReplicaReport] = {}
-    asked = (client.status(node.node_id, deadline_ms=ASK_MS) for node in nodes)
-    for reports in await asyncio.gather(*asked, return_exceptions=True):
+    calls = (client.status(node.node_id, deadline_ms=ASK_MS) for node in nodes)
+    for reports in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(reports, RetryableError):
             continue
         if isinstance(reports, BaseException):
@@ -37,20 +38,28 @@ async def leaders(client: Connection, nodes: Iterable[NodeProcess]) -> dict[Tabl
 
 
 def most_led(found: Mapping[TabletId, ReplicaReport], tablets: Collection[TabletId]) -> tuple[NodeId, set[TabletId]]:
-    """The node that leads most of some tablets, and those that it leads; ``Unavailable``: nobody leads any."""
+    """Return the node that leads the most of the tablets, and the tablets that it leads.
+
+    Raises:
+        Unavailable: no tablet has a leader.
+    """
     led: dict[NodeId, set[TabletId]] = {}
     for tablet_id in tablets:
         if tablet_id in found:
             led.setdefault(found[tablet_id].node_id, set()).add(tablet_id)
     if not led:
-        raise Unavailable("no node says that it leads a tablet of the table")
+        raise Unavailable("no node leads a tablet of the table")
     return max(led.items(), key=lambda one: (len(one[1]), one[0]))
 
 
 async def wait_for_successors(
     client: Connection, others: Collection[NodeProcess], tablets: Collection[TabletId], killed: NodeProcess
 ) -> None:
-    """Wait until others lead what a killed node led: started sooner, it might win the election."""
+    """Wait until other nodes lead the tablets of a killed node. If it started before that, it could win the election.
+
+    Raises:
+        Unavailable: not all tablets have a leader in time.
+    """
     deadline = time.monotonic() + HEAL_TIMEOUT_S
     while time.monotonic() < deadline:
         found = await leaders(client, others)
@@ -63,30 +72,35 @@ async def wait_for_successors(
 async def wait_until_caught_up(
     client: Connection, nodes: Collection[NodeProcess], tablets: Collection[TabletId], restarted: NodeProcess
 ) -> None:
-    """Wait until each tablet's leader, whichever of the nodes it is, has seen that one of them holds what it missed.
+    """Wait until a restarted node has the entries that were committed, for each tablet, when it first answered.
 
-    That is what was committed when it first answered, and the time counts from there: what is committed meanwhile would
-    move the mark for as long as a load goes on, and a busy machine takes long to start a process."""
+    The leaders of the tablets know how far the node is. Later entries do not count, because a load adds them all the
+    time. The timeout begins at the node's first answer, because a busy machine takes long to start a process.
+
+    Raises:
+        Unavailable: the node does not answer, or does not catch up in time.
+        NodeExited: its process has ended.
+    """
     await _until_it_answers(client, restarted)
     deadline = time.monotonic() + HEAL_TIMEOUT_S
-    marks: dict[TabletId, int] = {}
+    targets: dict[TabletId, int] = {}
     behind = dict.fromkeys(tablets, "no leader answered")
     while time.monotonic() < deadline:
         restarted.check()
         found = await leaders(client, nodes)
         for tablet_id in [tablet_id for tablet_id in behind if tablet_id in found]:
             leader = found[tablet_id]
-            mark = marks[tablet_id] = marks.get(tablet_id) or leader.commit
+            target = targets[tablet_id] = targets.get(tablet_id) or leader.commit
             matched = dict(leader.match_indexes).get(restarted.node_id, -1)
-            if leader.node_id == restarted.node_id or matched >= mark > 0:
+            if leader.node_id == restarted.node_id or matched >= target > 0:
                 del behind[tablet_id]
             else:
-                behind[tablet_id] = f"it was at {mark} then, its replica there is at {matched} now"
+                behind[tablet_id] = f"the replica is at index {matched}, and must reach {target}"
         if not behind:
             return
         await asyncio.sleep(POLL_S)
-    seen = "; ".join(f"tablet {tablet_id}: {why}" for tablet_id, why in behind.items())
-    raise _late(restarted, f"did not catch up within {HEAL_TIMEOUT_S:.0f} s of its first answer ({seen})")
+    reasons = "; ".join(f"tablet {tablet_id}: {why}" for tablet_id, why in behind.items())
+    raise _late(restarted, f"did not catch up within {HEAL_TIMEOUT_S:.0f} s of its first answer ({reasons})")
 
 
 async def _until_it_answers(client: Connection, restarted: NodeProcess) -> None:

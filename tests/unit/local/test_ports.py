@@ -29,7 +29,7 @@ def test_a_port_that_is_taken_is_passed_over(outgoing: Path, monkeypatch: pytest
         taken.bind(("127.0.0.1", 0))
         used = taken.getsockname()[1]
         (other,) = ports.free_ports(1)
-        monkeypatch.setattr(ports, "_outside_of_outgoing", lambda: [used, other])
+        monkeypatch.setattr(ports, "_candidates", lambda: [used, other])
         assert ports.free_ports(1) == [other]
         with pytest.raises(OSError, match="only 1 of 2 ports are free"):
             ports.free_ports(2)

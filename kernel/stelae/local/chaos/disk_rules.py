@@ -1,8 +1,8 @@
-"""Disks that fail between tests and live processes: rules for the disk's fault seam, read from a file.
+"""Makes operations of a running node's disk fail, by rules from a file. Used by tests.
 
 The file is a JSON list of rules, such as ``[{"below": "wals", "operations": ["write", "sync"], "error": "EIO"}]``.
-It is looked at when the disk is used, at most every ``rules_file.LOOK_S``: replace it whole, by renaming, to change
-the rules while a node runs. No file, or an empty list: nothing fails."""
+The node checks the file when it uses the disk, at most every ``rules_file.LOOK_S``. To change the rules while the node
+runs, replace the file by a rename. Without a file, or with an empty list, no operation fails."""
 
 import errno
 import os
@@ -18,19 +18,17 @@ ALL = ("read", "write", "sync", "metadata")
 
 
 class DiskRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Operations that fail with an error, below a path of the node's directory; empty: everywhere.
+    """Operations that fail."""
 
-    ``after`` lets so many matching operations pass before."""
-
-    below: str = ""
+    below: str = ""  #: A path in the node's directory; the rule applies to it and below. Empty: everywhere.
     operations: tuple[str, ...] = ALL
-    error: str = "EIO"
-    after: int = 0
+    error: str = "EIO"  #: Name of the ``errno``.
+    after: int = 0  #: Number of matching operations that succeed before the first one fails.
 
 
 @dataclass(slots=True, eq=False)
 class DiskFaults:
-    """The rules of one node. Any thread may ask.
+    """The rules of one node. Safe to use from any thread.
 
     Args:
         path: the file of rules; it need not exist.
@@ -68,7 +66,7 @@ class DiskFaults:
         return 0
 
     def _look(self) -> None:
-        """Read the file again if it is another one."""
+        """Read the file again if it has changed."""
         if not self._file.due():
             return
         with self._lock:
@@ -77,7 +75,7 @@ class DiskFaults:
                 self._passed.clear()
 
     def _check(self, rule: DiskRule) -> None:
-        """``ConfigError``: a rule names an operation or an error that there is not."""
+        """Check a rule; ``ConfigError``: it has an operation or an error that does not exist."""
         unknown = set(rule.operations) - set(ALL)
         if unknown or not isinstance(getattr(errno, rule.error, None), int):
             fact = f"a rule has the operations {', '.join(rule.operations)} and the error {rule.error}"

@@ -1,4 +1,4 @@
-"""A file of rules for faults: JSON, replaced whole by whoever runs a test, and looked at while the node runs."""
+"""Reads a file of rules for faults, again and again while a node runs. A test replaces the file by a rename."""
 
 import os
 import time
@@ -10,13 +10,13 @@ import msgspec
 from stelae.spi.errors import ConfigError
 
 LOOK_S = 0.02
-"""How long rules that were read are used before the file is looked at again."""
+"""Seconds between two checks whether the file has changed."""
 
 Rule = TypeVar("Rule")
 
 
 class RulesFile:
-    """The file at a path, which need not exist. Not safe for threads: callers hold a lock, but for ``due``."""
+    """The file at a path. It need not exist. Not thread-safe: callers need a lock for all methods but ``due``."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -24,7 +24,7 @@ class RulesFile:
         self._look_at = 0.0
 
     def due(self) -> bool:
-        """Whether it is time to look again; the next time is ``LOOK_S`` from now."""
+        """Return whether it is time to check the file. If it is, the next check is due in ``LOOK_S``."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -32,7 +32,7 @@ class RulesFile:
         return True
 
     def changed(self) -> bool:
-        """Whether the file is another one than at the last call, or gone since."""
+        """Return whether the file was replaced, created or removed since the last call."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -43,10 +43,15 @@ class RulesFile:
         return stamp != before
 
     def rules(self, kind: type[Rule], what: str, check: Callable[[Rule], None]) -> tuple[Rule, ...]:
-        """Read the rules, each of which ``check`` accepts; none if there is no file.
+        """Read the rules; without a file there are none.
+
+        Args:
+            kind: type of the rules.
+            what: what the rules are for, for the error.
+            check: raises an error for a rule that is not possible.
 
         Raises:
-            ConfigError: the file holds something else. ``what`` names what the rules are for.
+            ConfigError: the file cannot be read, or has something else in it.
         """
         if self._read == (0, 0):
             return ()

@@ -1,4 +1,4 @@
-"""When acknowledgements came: gaps between them are what users feel of a failure."""
+"""Records the times of acknowledgements. The gaps between them are how users notice a failure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 
 class AckTimes:
-    """Times of the acknowledgements of one tablet, in seconds of one monotonic clock.
+    """The times of the acknowledgements of one tablet, in seconds of a monotonic clock.
 
     Args:
-        now: the clock.
+        now: returns the time of the clock.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -20,16 +20,16 @@ class AckTimes:
         self._complete = False
 
     def note(self, *, last: bool = False) -> None:
-        """An acknowledgement has just come; after the ``last`` one none is waited for."""
+        """Record an acknowledgement now. After the ``last`` one, no more are expected."""
         self._times.append(self._now())
         self._complete = last
 
     def longest_gap_ms(self, since: float, until: float) -> float:
-        """The longest time without an acknowledgement that ends after ``since``, in milliseconds.
+        """Return the longest time without an acknowledgement between two times, in milliseconds.
 
         Args:
-            since: the last acknowledgement before it begins the first gap.
-            until: gaps are looked for up to here; one that is still open then counts, unless nothing more was to come.
+            since: the first gap begins at the last acknowledgement before this time.
+            until: the last gap ends at this time, unless the last acknowledgement came before it.
         """
         first = max(0, bisect_left(self._times, since) - 1)
         inside = [at for at in self._times[first:] if at <= until]

@@ -1,6 +1,6 @@
-"""What the demo loads: rows, their columns, and their key.
+"""The data set that the demo loads: rows, their columns, and their key.
 
-The data set that needs no file is Python's own table of named characters."""
+The default data set needs no file: it is Python's table of named characters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class DemoSource:
     """Rows to load, in the order of their columns.
 
     Attributes:
-        name: what it is, for people.
-        table: what its table is called.
+        name: name of the data set, for people.
+        table: name of the table.
         columns: ``{"name", "type", "nullable"}`` of each column.
         key: names of the key columns.
         rows: one tuple per row, of plain values (``stelae.spi.schema``); keys are unique.
@@ -30,10 +30,10 @@ class DemoSource:
     rows: Sequence[tuple[Any, ...]]
 
     def keys(self) -> list[tuple[Any, ...]]:
-        """The key of each row, in the order of the rows."""
+        """Return the key of each row, in the order of the rows."""
         names = [column["name"] for column in self.columns]
-        places = [names.index(name) for name in self.key]
-        return [tuple(row[place] for place in places) for row in self.rows]
+        positions = [names.index(name) for name in self.key]
+        return [tuple(row[position] for position in positions) for row in self.rows]
 
 
 CHARACTER_COLUMNS: tuple[Mapping[str, Any], ...] = (
@@ -48,7 +48,7 @@ CHARACTER_COLUMNS: tuple[Mapping[str, Any], ...] = (
 
 
 def characters() -> DemoSource:
-    """Every named character that this interpreter knows: about 140 000 rows."""
+    """Return every named character that this interpreter knows, about 140 000 rows."""
     rows = []
     for code_point in range(sys.maxunicode + 1):
         character = chr(code_point)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stelae.local.report import DemoReport, Kill
+from stelae.local.demo_report import DemoReport, Kill
 
 
 def good() -> DemoReport:
@@ -55,7 +55,7 @@ def test_a_run_without_a_flaw_is_ok_and_its_document_has_every_figure() -> None:
         ({"rows_lost": 2}, "2 acknowledged rows are lost"),
         ({"rows_wrong": 3}, "3 rows differ"),
         ({"replicas_agree": False}, "replicas do not agree"),
-        ({"kills": []}, "within the load"),
+        ({"kills": []}, "the load ended before"),
     ],
 )
 def test_any_flaw_is_told_and_makes_the_run_fail(flaw: dict[str, Any], told: str) -> None:
@@ -69,7 +69,7 @@ def test_a_gap_above_two_election_timeouts_and_a_second_fails_the_run() -> None:
     report = good()
     report.kills[1].unavailable_ms = 3001
     assert not judged(report).ok
-    assert report.problems == ["after the SIGKILL of b: nothing for 3001 ms; at most 3000 ms are allowed"]
+    assert report.problems == ["after the SIGKILL of b: nothing for 3001 ms, at most 3000 ms are allowed"]
 
 
 def test_a_kill_that_healed_behind_the_load_fails_the_run() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stelae.local.acks import AckTimes
+from stelae.local.ack_times import AckTimes
 
 
 def noted(times: Sequence[float], *, complete: bool = False) -> AckTimes:

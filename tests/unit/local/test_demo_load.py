@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stelae.local.loading import CALLS_MAX, ROWS_PER_CALL_MAX, Load, LoadLane
-from stelae.local.sources import DemoSource
+from stelae.local.demo_load import CALLS_MAX, ROWS_PER_CALL_MAX, DemoLoad, TabletLoad
+from stelae.local.demo_source import DemoSource
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.rows.plain_schema import schema_from_plain
@@ -43,16 +43,16 @@ def source(count: int) -> DemoSource:
     return DemoSource(name="rows", table="rows", columns=COLUMNS, key=("id",), rows=rows)
 
 
-def loaded(count: int, work: Callable[[Load, list[FakeTablet]], Coroutine[Any, Any, None]]) -> None:
+def loaded(count: int, work: Callable[[DemoLoad, list[FakeTablet]], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         tablets = [FakeTablet(), FakeTablet()]
-        await work(Load(tablets, PARTITIONING, source(count), lambda: None), tablets)  # type: ignore[arg-type]
+        await work(DemoLoad(tablets, PARTITIONING, source(count), lambda: None), tablets)  # type: ignore[arg-type]
 
     asyncio.run(run())
 
 
 def test_each_row_goes_once_to_the_tablet_that_its_key_belongs_to_in_order() -> None:
-    async def work(load: Load, tablets: list[FakeTablet]) -> None:
+    async def work(load: DemoLoad, tablets: list[FakeTablet]) -> None:
         running = asyncio.ensure_future(load.run())
         while not running.done():
             await asyncio.sleep(0)
@@ -70,7 +70,7 @@ def test_each_row_goes_once_to_the_tablet_that_its_key_belongs_to_in_order() -> 
 
 
 def test_a_row_that_is_refused_is_not_counted_and_told() -> None:
-    async def work(load: Load, tablets: list[FakeTablet]) -> None:
+    async def work(load: DemoLoad, tablets: list[FakeTablet]) -> None:
         running = asyncio.ensure_future(load.run())
         await asyncio.sleep(0)
         (rows, first), (others, second) = tablets[0].calls[:2]
@@ -88,7 +88,7 @@ def test_a_row_that_is_refused_is_not_counted_and_told() -> None:
 
 
 def test_a_write_of_unknown_outcome_ends_the_load_and_wakes_who_waits_for_it() -> None:
-    async def work(load: Load, tablets: list[FakeTablet]) -> None:
+    async def work(load: DemoLoad, tablets: list[FakeTablet]) -> None:
         running = asyncio.ensure_future(load.run())
         waiting = asyncio.ensure_future(load.reached(0.5))
         await asyncio.sleep(0)
@@ -101,16 +101,16 @@ def test_a_write_of_unknown_outcome_ends_the_load_and_wakes_who_waits_for_it() -
     loaded(200, work)
 
 
-def test_a_lane_that_is_held_gives_single_rows_away_and_goes_on_in_calls() -> None:
-    lane = LoadLane(FakeTablet(), range(10_000), lambda: 0.0)  # type: ignore[arg-type]
-    lane.hold_from = 25
-    assert [len(lane.take()) for _ in range(5)] == [12, 12, 1, 1, 1]
-    lane.hold_from = 10_000
-    assert len(lane.take()) == 12
+def test_a_tablet_that_is_slowed_down_sends_single_rows_and_then_goes_on_in_calls() -> None:
+    load = TabletLoad(FakeTablet(), range(10_000), lambda: 0.0)  # type: ignore[arg-type]
+    load.slow_from = 25
+    assert [len(load.take()) for _ in range(5)] == [12, 12, 1, 1, 1]
+    load.slow_from = 10_000
+    assert len(load.take()) == 12
 
 
-def test_a_short_lane_gives_away_no_larger_share_of_its_rows_while_it_is_held() -> None:
-    long, short = (LoadLane(FakeTablet(), range(count), lambda: 0.0) for count in (40_000, 250))  # type: ignore[arg-type]
-    assert long.trickle_s < short.trickle_s
-    for lane in (long, short):
-        assert 10.0 / lane.trickle_s < 0.1 * len(lane.numbers)
+def test_a_small_tablet_sends_no_larger_share_of_its_rows_while_it_is_slowed_down() -> None:
+    long, short = (TabletLoad(FakeTablet(), range(count), lambda: 0.0) for count in (40_000, 250))  # type: ignore[arg-type]
+    assert long.pause_s < short.pause_s
+    for load in (long, short):
+        assert 10.0 / load.pause_s < 0.1 * len(load.numbers)

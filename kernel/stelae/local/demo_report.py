@@ -1,4 +1,4 @@
-"""What a demo came to: what was killed, what was read back, and whether that is as it should be."""
+"""The report of a demo: the kills, the rows that were read back, and whether the result is correct."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GAP_ALLOWANCE_MS = 1000
-"""What a gap may last beyond two election timeouts."""
+"""The longest gap without acknowledgements, in addition to two election timeouts."""
 
 KILLS = 2
+"""Number of kills of a complete demo."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Kill:
-    """One kill.
+    """One kill of a node.
 
     Attributes:
-        what: for people.
-        missing: what there was none of meanwhile, for people.
-        acked_at_kill: rows acknowledged then.
-        at: when, by the clock of the load.
-        within_load: rows were still written when it had healed.
-        unavailable_ms: how long it was felt.
+        what: the kill, for people.
+        missing: what was not possible until the cluster recovered, for people.
+        acked_at_kill: number of rows that were acknowledged before the kill.
+        at: time of the kill, by the clock of the load.
+        within_load: whether the load still ran when the cluster had recovered.
+        unavailable_ms: how long ``missing`` was not possible.
     """
 
     what: str
@@ -35,7 +36,7 @@ class Kill:
 
 @dataclass(slots=True, kw_only=True)
 class DemoReport:
-    """What happened; the fields of the ``--json`` document."""
+    """The results of a demo. The fields are those of the ``--json`` document."""
 
     rows_source: int
     masters: int
@@ -53,16 +54,22 @@ class DemoReport:
 
     @property
     def gap_ms_max(self) -> int:
-        """The longest gap that counts as healthy."""
+        """The longest gap that is allowed."""
         return 2 * self.election_timeout_ms + GAP_ALLOWANCE_MS
 
     @property
     def ok(self) -> bool:
-        """True if nothing was lost or wrong, all agrees and is healthy, and every gap was short enough."""
+        """Whether no row is lost or wrong, all replicas agree, the cluster is healthy, and no gap was too long."""
         return not self.problems
 
     def judge(self, *, disagreement: str, unhealthy: Sequence[str], examples: Sequence[str]) -> None:
-        """Say in words what is not as it should be. ``examples`` are rows and errors that show it."""
+        """Fill ``problems`` and ``healthy`` from the results.
+
+        Args:
+            disagreement: how replicas differ, if they do.
+            unhealthy: the problems of the cluster.
+            examples: rows and errors that show what went wrong.
+        """
         problems = list(examples)
         if self.rows_acked != self.rows_source:
             problems.append(f"{self.rows_source - self.rows_acked} rows were not acknowledged")
@@ -74,16 +81,16 @@ class DemoReport:
             problems.append(f"replicas do not agree: {disagreement}")
         problems += [f"the cluster is not healthy: {problem}" for problem in unhealthy]
         if len(self.kills) != KILLS or not all(kill.within_load for kill in self.kills):
-            problems.append("a kill, or what followed it, did not lie within the load: a larger file takes longer")
+            problems.append("the load ended before the cluster had recovered from both kills; load a larger file")
         for kill in self.kills:
             if kill.unavailable_ms > self.gap_ms_max:
-                fact = f"{kill.missing} for {kill.unavailable_ms} ms; at most {self.gap_ms_max} ms are allowed"
+                fact = f"{kill.missing} for {kill.unavailable_ms} ms, at most {self.gap_ms_max} ms are allowed"
                 problems.append(f"after the {kill.what}: {fact}")
         self.healthy = not unhealthy
         self.problems = problems
 
     def document(self) -> dict[str, Any]:
-        """The ``--json`` document."""
+        """Return the ``--json`` document."""
         kills = [
             {"what": kill.what, "acked_at_kill": kill.acked_at_kill, "unavailable_ms": kill.unavailable_ms}
             for kill in self.kills
