@@ -58,7 +58,6 @@ REPAIR_INTERVAL_US = 500_000  #: How often a replica whose disk was full tries a
 class ReplicaState(StrEnum):
     """What a replica is doing (seed "consensus", *Peers in the config*)."""
 
-    BOOTSTRAPPING = "BOOTSTRAPPING"
     CONFIGURING = "CONFIGURING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"

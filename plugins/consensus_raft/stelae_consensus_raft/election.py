@@ -188,11 +188,6 @@ class Elections:
             later = replica.now_us + took_us + replica.draw_timeout_us()
             replica.election_deadline_us = max(replica.election_deadline_us, later)
 
-    def persist_failed(self) -> None:
-        """A vote may be among what was lost: this campaign is over."""
-        if self._replica.campaign is not None:
-            self._replica.rest()
-
     # -- voting ----------------------------------------------------------------------------------
 
     def on_request(self, candidate: NodeId, request: VoteRequest) -> None:
