@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="writes: an undecided write is answered as done",
         rule="behaviour C2",
-        target="stelae.host.writes:_Request.fail",
+        target="stelae.host.writes:_PendingRequest.fail",
         replacement=mutations.failure_is_success,
         invariant="acknowledged_writes",
         seed=10,
@@ -372,7 +372,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retention: more of the log is collected than is flushed",
         rule="durability 4",
-        target="stelae.host.log_retention:Retention.collectable",
+        target="stelae.host.log_retention:LogRetention.collectable",
         replacement=mutations.collect_what_is_not_flushed,
         invariant="log_base",
         seed=3,
