@@ -101,7 +101,7 @@ class RowBatch:
     @classmethod
     def from_ipc(cls, layout: Layout, data: bytes | memoryview, *, allow_nulls: bool = False) -> Self:
         """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere, but for what a compressed
-        message may grow to (``stelae.rows.declared``).
+        message may grow to (``stelae.rows.declared_size``).
 
         ``allow_nulls`` lets nulls pass in columns that are not nullable, for callers who look.
         ``Corrupt`` when this is no record batch of the layout."""

@@ -1,6 +1,6 @@
 """What a reader asks of a store: columns, predicates, key range, order.
 
-A ``ScanSpec`` travels from client to tablet as it is. Every engine judges rows as ``stelae.rows.matching``
+A ``ScanSpec`` travels from client to tablet as it is. Every engine judges rows as ``stelae.rows.predicate_filter``
 does, so that none of them has its own idea of null, NaN or prefix; encoded keys are ``stelae.rows.keys``'."""
 
 from enum import StrEnum
