@@ -22,7 +22,7 @@ from stelae.client.failures import FailureTally
 from stelae.client.few_rows import FewRows, RowConverter, RowConverters
 from stelae.client.planned_write import PlannedWrite, RefusedRows, TabletOperation, WritableTablet
 from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, InputBatch, RowInput
-from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
+from stelae.partition.partitioning import NO_PARTITION, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
@@ -144,7 +144,7 @@ class TableWriter:
             has_all = len(numbers) == len(rows)
             few = FewRows(converter.form.layout, rows if has_all else [rows[number] for number in numbers])
             encoded = operation(kind, few.rows, self._columns_of(kind, few))
-            if partition == NOWHERE or len(encoded.rows) > OP_BYTES_MAX:
+            if partition == NO_PARTITION or len(encoded.rows) > OP_BYTES_MAX:
                 return None
             operations.append(TabletOperation(partition, few, [start + number for number in numbers], encoded))
         tally.rows += len(rows)
@@ -154,11 +154,11 @@ class TableWriter:
     def _partitions_of(self, converter: RowConverter, rows: Sequence[tuple[Any, ...]]) -> dict[int, Sequence[int]]:
         """Return the numbers of the rows in each partition, ascending, by partition."""
         partitioning = self.partitioning
-        if partitioning.whole:
+        if partitioning.is_unpartitioned:
             return {0: range(len(rows))}
         found: dict[int, list[int]] = {}
         for number, row in enumerate(rows):
-            found.setdefault(partitioning.place_plain(converter.key_of(row)), []).append(number)
+            found.setdefault(partitioning.partition_of_plain_key(converter.key_of(row)), []).append(number)
         return {partition: found[partition] for partition in sorted(found)}
 
     def plan(self, kind: OpKind, batches: Sequence[InputBatch], tally: FailureTally) -> PlannedWrite:
@@ -174,8 +174,8 @@ class TableWriter:
         columns = self._columns_of(kind, batch.rows)
         for share in self.partitioning.split(batch.rows):
             has_all = len(share.rows) == len(batch.rows)
-            positions = batch.positions if has_all else [batch.positions[number] for number in share.places]
-            if share.partition == NOWHERE:
+            positions = batch.positions if has_all else [batch.positions[number] for number in share.positions]
+            if share.partition == NO_PARTITION:
                 reason = self._no_partition_reason(share.rows)
                 refused.append(RefusedRows(InputBatch(share.rows, positions), NoPartition.code, reason))
                 continue
@@ -197,7 +197,7 @@ class TableWriter:
 
         def reason(row: int) -> str:
             key = rows.slice(row, 1).select(partitioning.schema.key_layout).to_rows()[0]
-            return partitioning.explain_nowhere(key)
+            return partitioning.explain_no_partition(key)
 
         return reason
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,21 @@ class LocalCluster:
         self.nodes = nodes
 
     @classmethod
-    def create(cls, directory: Path, tablet: TabletSpec, options: ClusterOptions) -> LocalCluster:
+    def create(
+        cls,
+        directory: Path,
+        tablet: TabletSpec,
+        options: ClusterOptions,
+        *,
+        formatted: Callable[[NodeProcess, NodeId], None] | None = None,
+    ) -> LocalCluster:
         """Format the nodes of a new cluster. No process is started.
+
+        Args:
+            directory: a new or empty folder.
+            tablet: the tablet of the cluster.
+            options: number of nodes, engines and settings.
+            formatted: formats the directory of one node with a uuid; ``None``: a process for each node does.
 
         Raises:
             PluginError, ConfigError: an engine is not installed or is broken, or more engines are named than there are
@@ -118,7 +131,10 @@ class LocalCluster:
         for node in nodes:
             node.directory.mkdir()
             node.config_path.write_text(_node_toml(node, nodes, cluster_id, tablet, options))
-            format_node(node)
+            if formatted is None:
+                format_node(node)
+            else:
+                formatted(node, node.node_id)
         cluster = cls(directory, tablet.tablet_id, nodes)
         cluster._write_file(cluster_id)
         return cluster

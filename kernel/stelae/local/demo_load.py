@@ -222,6 +222,6 @@ def numbers_by_partition(partitioning: Partitioning, source: DemoSource) -> list
     """Return the numbers of the rows in each partition, in the order of the source."""
     found: list[list[int]] = [[] for _ in partitioning.partitions]
     keys = RowBatch.from_equal_rows(partitioning.schema.key_layout, source.keys())
-    for number, partition in enumerate(partitioning.place(keys)):
+    for number, partition in enumerate(partitioning.partitions_of(keys)):
         found[partition].append(number)
     return found

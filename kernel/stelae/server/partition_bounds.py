@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stelae.host.superblock import PartitionBounds
-from stelae.partition.bounds import Bounds
 from stelae.partition.schema import Partition
+from stelae.partition.tablet_partition import TabletPartition
 from stelae.rows.batcher import Batcher, Outside
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.spi.schema import Schema
@@ -19,7 +19,7 @@ def stored_bounds(schema: Schema, partition: Partition, scheme: bytes) -> Partit
         BadPartitioning, Corrupt: a tablet with this schema cannot have this partition.
     """
     if scheme:
-        Bounds(schema, scheme, partition.buckets)
+        TabletPartition(schema, scheme, partition.buckets)
     return PartitionBounds(
         hash_buckets=partition.buckets, key_low=partition.range.lower, key_high=partition.range.upper, scheme=scheme
     )
@@ -31,7 +31,7 @@ def check_of(partition: PartitionBounds) -> Callable[[Schema], Outside] | None:
     ``None``: the superblock has no partition scheme, so the replica accepts every row."""
     if not partition.scheme:
         return None
-    return lambda schema: Bounds(schema, partition.scheme, partition.hash_buckets).outside
+    return lambda schema: TabletPartition(schema, partition.scheme, partition.hash_buckets).outside
 
 
 def batcher_of(

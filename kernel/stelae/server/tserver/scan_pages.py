@@ -12,7 +12,7 @@ import msgspec
 
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import ScanPage
-from stelae.rows.parquet_rows import StoredPiece, StoredRows, StoredRowsCursor
+from stelae.rows.parquet_rows import StoredPage, StoredRows, StoredRowsCursor
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.services import Buffer
@@ -118,7 +118,7 @@ class PageReader:
         page = self._advance(found, after)
         return [page, encoded_rows(rows)] if rows is not None and found else [page]
 
-    def _stored_page(self, piece: StoredPiece) -> Frames:
+    def _stored_page(self, piece: StoredPage) -> Frames:
         """Return the frames of a page of stored rows, with the file's footer unless the client has it."""
         assert self._cursor is not None
         known, self.file = self.file, piece.stored.file
@@ -140,7 +140,7 @@ class PageReader:
         if cursor is not None:
             cursor.close()
 
-    def _next_stored(self) -> StoredPiece | None:
+    def _next_stored(self) -> StoredPage | None:
         """Return the next rows as they are stored; ``None``: the client or the engine cannot, or these rows are not
         stored in such a form."""
         if self.file is None:
