@@ -115,7 +115,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: the directory of the first block has no durable name",
         rule="contract store, 3",
-        target="stelae_store_columnar.directory:BlockDirectory.next_path",
+        target="stelae_store_columnar.block_directory:BlockDirectory.next_path",
         replacement=mutations.next_block_without_its_directory,
         invariant="flush_durability",
     ),

@@ -1,4 +1,4 @@
-"""A Parquet file as pyarrow reads it: every column chunk is checked before a byte of it is handed on."""
+"""A Parquet file for pyarrow that checks the checksum of every column chunk before it returns a byte of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from crc32c import crc32c
 from stelae.rows.chunk_file import ChunkFile
 from stelae.spi.errors import Corrupt
 from stelae.spi.services import File
-from stelae_store_columnar.block_index import BlockIndex, Chunk
+from stelae_store_columnar.block_index import BlockIndex, ColumnChunk
 
 
 class VerifiedFile(ChunkFile):
-    """One reader owns it. ``file`` is open only while the reader reads: a block that nobody reads holds no handle."""
+    """The file of one Parquet reader. ``file`` is open only during a read, so an idle block has no open handle."""
 
     def __init__(self, index: BlockIndex, path: str) -> None:
         super().__init__(index.file_bytes)
@@ -28,8 +28,8 @@ class VerifiedFile(ChunkFile):
         return read_chunk(self.file, chunk, self._path)[:size]
 
 
-def read_chunk(file: File, chunk: Chunk, path: str) -> bytes:
-    """Read a stretch of a file; ``Corrupt``: not the bytes that were written."""
+def read_chunk(file: File, chunk: ColumnChunk, path: str) -> bytes:
+    """Read a chunk of a file. ``Corrupt``: it is cut off, or its checksum is wrong."""
     data = file.pread(chunk.size_bytes, chunk.offset)
     if len(data) != chunk.size_bytes:
         raise Corrupt(

@@ -1,8 +1,8 @@
-"""Rows of older schema versions as rows of the one in force.
+"""Rows of older schema versions as rows of the schema in force.
 
-Values that a row's own version did not have are null in memory and on disk, however often the row was merged since.
-They become the default when the row is read: the default with which the column was added (``stelae.rows.defaults``).
-So no replica stores a default at a moment of its own. Columns are known by id, never by name or number."""
+A value of a column that a row's own schema version did not have is null in memory and on disk, also after merges. A
+read replaces it with the default with which the column was added (``stelae.rows.defaults``). So no replica depends on
+when it stores a default. Columns are identified by id, never by name or position."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from stelae.rows.defaults import Defaults
 from stelae.spi.rows import RowBatch, to_array
 from stelae.spi.schema import Column, Layout, Schema
-from stelae_store_columnar.versions import Versions
+from stelae_store_columnar.versions import RowVersions
 
 
-class Fitting:
-    """Makes batches of one schema of versions of that schema or of earlier ones."""
+class SchemaAdapter:
+    """Makes batches of one schema from versions of that schema and earlier ones."""
 
     def __init__(self, schema: Schema, schemas: Mapping[int, Schema]) -> None:
         self._schema = schema
@@ -37,25 +37,26 @@ class Fitting:
         """The Arrow types of all columns."""
         return self.types(self._schema.by_id)
 
-    def of(self, schema: Schema) -> Fitting:
-        """Return what makes batches of another of the schemas."""
-        return Fitting(schema, self._schemas)
+    def for_schema(self, schema: Schema) -> SchemaAdapter:
+        """Return the adapter for another one of the known schemas."""
+        return SchemaAdapter(schema, self._schemas)
 
     def types(self, ids: Iterable[int]) -> dict[int, Any]:
         """Return the Arrow types of some columns."""
         return {column_id: self._schema.by_id[column_id].data_type.arrow() for column_id in ids}
 
-    def as_it_stands(self, layout: Layout, versions: Collection[int]) -> bool:
-        """Whether rows of some schema versions need no defaults in the columns of a layout."""
+    def needs_no_defaults(self, layout: Layout, versions: Collection[int]) -> bool:
+        """Return true if rows of some schema versions need no defaults in the columns of a layout."""
         if not self._lacking:
             return True
         return all(self._lacking.get(i, frozenset()).isdisjoint(versions) for i in layout.ids)
 
     def inherited(self, column_id: int, own: Any, before: Any, values: Any) -> Any:
-        """Return values that partial versions, of schema versions ``own``, took from ones of versions ``before``.
+        """Return the values of a column that partial versions inherit from the versions before them.
 
-        Where the row was older than the column, the value is the column's default, as it is for a reader. The result
-        has it in place of null, because ``own`` has the column: a reader takes its null for a null that was written."""
+        ``own`` and ``before`` are the schema versions of both. If the version before is older than the column, its
+        value is the column's default. The result then has the default instead of null: a reader would take a null for a
+        written one, because ``own`` has the column."""
         lacking = self._lacking.get(column_id)
         if lacking is None or not len(values):
             return values
@@ -65,12 +66,12 @@ class Fitting:
             return values
         return pc.if_else(late, default_of(self._defaults.when_added(column_id)), values)
 
-    def batch(self, layout: Layout, versions: Versions) -> RowBatch:
-        """Return rows, none of them deleted, in a layout."""
+    def batch(self, layout: Layout, versions: RowVersions) -> RowBatch:
+        """Return versions as rows of a layout. None of them is a deletion."""
         arrays = [self._column(column, versions) for column in layout.columns]
         return RowBatch.from_arrays(layout, arrays)
 
-    def _column(self, column: Column, versions: Versions) -> Any:
+    def _column(self, column: Column, versions: RowVersions) -> Any:
         array = versions.columns.get(column.id)
         if array is None:
             array = pa.nulls(len(versions), column.data_type.arrow())

@@ -1,7 +1,7 @@
-"""The directory of one store: names of block files, what of them is removed, and when.
+"""The directory of one store: the names of block files, and their removal.
 
-Numbers are never used twice while a store is open, and what no manifest names is removed when it is opened: it was
-written in vain before a crash."""
+A number is never used twice while a store is open. When a store is opened, it removes the files that its manifest does
+not name: they were written before a crash and never committed."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _NAME = re.compile(r"(\d{8,})\.(parquet|index)")
 
 
 class BlockDirectory:
-    """Files of one store. Removal waits for snapshots that hold a file."""
+    """The files of one store. A file is removed when no snapshot holds it any more."""
 
     def __init__(self, files: Files, path: str, next_number: int) -> None:
         self._files = files
         self._path = path
-        self._made = False
+        self._created = False
         self._held: Counter[str] = Counter()
-        self._waiting: set[str] = set()
+        self._to_remove: set[str] = set()
         self._lock = Lock()
         self.next_number = next_number
 
     def path_of(self, number: int) -> str:
-        """Return where a block is, without suffix."""
+        """Return the path of a block, without suffix."""
         return f"{self._path}/{number:08d}"
 
     def number_of(self, path: str) -> int:
-        """Return the number of a block by its path."""
+        """Return the number in the path of a block."""
         return int(path.rpartition("/")[2])
 
     def next_path(self) -> str:
-        """Return where the next block goes; makes the directory when it is the first."""
-        if not self._made:
-            self._made = True
+        """Return the path of the next block, without suffix. Creates the directory before the first one."""
+        if not self._created:
+            self._created = True
             self._files.make_directory(self._path)
             self._files.sync_directory(self._path.rpartition("/")[0] or "/")
         number = self.next_number
@@ -48,11 +48,11 @@ class BlockDirectory:
 
     def sync(self) -> None:
         """Make the names of new files durable."""
-        if self._made:
+        if self._created:
             self._files.sync_directory(self._path)
 
     def remove_orphans(self, live: Collection[int]) -> None:
-        """Remove block files that nobody names; other files are nobody's of ours."""
+        """Remove the block files whose numbers are not in ``live``. Other files are left alone."""
         if not self._files.exists(self._path):
             return
         for name in self._files.listdir(self._path):
@@ -61,27 +61,27 @@ class BlockDirectory:
                 self._files.remove(f"{self._path}/{name}")
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files, as soon as no snapshot holds them; what is gone already is passed over."""
+        """Remove files, each as soon as no snapshot holds it. Files that do not exist are ignored."""
         with self._lock:
             self._remove(names)
 
     def hold(self, names: Iterable[str]) -> None:
-        """Keep files until they are let go as often as they were held."""
+        """Keep files until ``release`` was called for them as often as ``hold``."""
         with self._lock:
             self._held.update(names)
 
-    def let_go(self, names: Collection[str]) -> None:
-        """Undo one ``hold``."""
+    def release(self, names: Collection[str]) -> None:
+        """Undo one call of ``hold``."""
         with self._lock:
             self._held.subtract(names)
-            self._remove([name for name in names if name in self._waiting])
+            self._remove([name for name in names if name in self._to_remove])
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             if self._held[name] > 0:
-                self._waiting.add(name)
+                self._to_remove.add(name)
                 continue
-            self._waiting.discard(name)
+            self._to_remove.discard(name)
             path = f"{self._path}/{name}"
             if self._files.exists(path):
                 self._files.remove(path)

@@ -1,4 +1,4 @@
-"""How many rows of a batch fit into what is handed out in one step."""
+"""How many rows of a batch fit into one step of a scan, a diff or an export."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stelae.spi.store import BATCH_BYTES_MAX
 
 
 def rows_within(rows: RowBatch, size_bytes: int) -> int:
-    """Return how many rows, from the first on, have no more bytes than is said."""
+    """Return the number of rows, from the first on, that have at most ``size_bytes``."""
     if rows.nbytes <= size_bytes:
         return len(rows)
     fits, above = 0, len(rows)
@@ -22,8 +22,8 @@ def rows_within(rows: RowBatch, size_bytes: int) -> int:
     return fits
 
 
-def in_pieces(rows: RowBatch) -> Iterator[RowBatch]:
-    """Cut rows into pieces that a step may hand out; a row that is too large by itself is a piece."""
+def in_batches(rows: RowBatch) -> Iterator[RowBatch]:
+    """Split rows into batches that fit into one step each. A row that is too large is a batch of its own."""
     while len(rows):
         count = max(1, rows_within(rows, BATCH_BYTES_MAX))
         yield rows.slice(0, count)
