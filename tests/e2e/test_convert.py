@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
-from stelae.host.layout import Layout
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
@@ -113,7 +113,7 @@ def node(filled: tuple[NodeProcess, Path, Path]) -> NodeProcess:
 
 
 async def insert_forty(node: NodeProcess) -> None:
-    async with await Client.connect([node.address], timeout_s=RUN_S) as client:
+    async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
         for number in range(40):
             result = await tablet.write(OpKind.INSERT, [(number,)], timeout_s=RUN_S)
@@ -121,7 +121,7 @@ async def insert_forty(node: NodeProcess) -> None:
 
 
 async def expect_forty(node: NodeProcess) -> None:
-    async with await Client.connect([node.address], timeout_s=RUN_S) as client:
+    async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
         assert sorted([row async for batch in tablet.scan() for row in batch.to_rows()]) == [(n,) for n in range(40)]
 
@@ -146,8 +146,8 @@ def choose(node: NodeProcess, engine: str) -> None:
     node.config_path.write_text(text)
 
 
-def layout_of(node: NodeProcess) -> Layout:
-    return Layout(str(node.directory / "data"))
+def layout_of(node: NodeProcess) -> DirectoryLayout:
+    return DirectoryLayout(str(node.directory / "data"))
 
 
 def test_a_node_whose_toml_names_another_engine_says_the_command_which_then_helps(node: NodeProcess) -> None:
@@ -178,7 +178,7 @@ DIES_AT = """
 import os, sys
 from stelae.cli import wal_offline
 from stelae.convert import conversion
-from stelae.host.metadata import CrashPoints
+from stelae.host.metadata_files import CrashPoints
 class DieAt(CrashPoints):
     def hit(self, point):
         if point == sys.argv[2]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from stelae.host.consensus_meta import CONSENSUS, ConsensusRecord
-from stelae.host.metadata import encode
+from stelae.host.consensus_metadata import CONSENSUS, ConsensusRecord
+from stelae.host.metadata_files import encode
 from stelae.host.superblock import SUPERBLOCK, Superblock
 from stelae.protocol import tablet_messages
 from stelae.spi.consensus import Member, TabletConfig
@@ -20,8 +20,8 @@ PROGRAM = """
 import sys, threading
 from stelae.protocol.tablet_messages import StatusReply
 from stelae.protocol.codec import decode as decode_message
-from stelae.host.consensus_meta import CONSENSUS
-from stelae.host.metadata import decode
+from stelae.host.consensus_metadata import CONSENSUS
+from stelae.host.metadata_files import decode
 from stelae.host.superblock import SUPERBLOCK
 
 superblock, consensus, reply = (bytes.fromhex(text) for text in sys.argv[1:])

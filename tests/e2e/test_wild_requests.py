@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from stelae.client.async_client import connect_async
 from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.node import Node
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
-from stelae.protocol.actions import ACTION, Action
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
+from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapRequest
-from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
 from stelae.protocol.tablet_messages import (
@@ -43,6 +44,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger
 from stelae.wire.refusals import HandlerFailed
+from tests.at_length import times
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_hostile_traffic import attacker
 from tests.wild import Draw
@@ -56,11 +58,11 @@ TYPES: dict[str, Any] = {
     CHECKSUM: ChecksumRequest,
     ALTER: AlterRequest,
     TRANSFER_LEADERSHIP: TransferRequest,
-    ACTION: Action,
+    ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
     CHANGE: ChangeRequest,
-    READ: ReadRequest,
+    READ: CatalogReadRequest,
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
     FOUNDING: BootstrapRequest,
@@ -69,7 +71,7 @@ ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""
 
-ATTEMPTS = 80
+ATTEMPTS = times(80)
 """Of each kind, to each node that serves it."""
 
 BULK = (SCAN, DIFF)
@@ -152,6 +154,7 @@ async def attack(
     return seen
 
 
+@pytest.mark.fuzzer
 def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_serve_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, 1, 1) as cluster:

@@ -41,7 +41,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a transfer of an older term is obeyed",
         rule="Raft thesis 3.10",
-        target="stelae_consensus_raft.leadership_transfer:LeadershipTransfers.on_timeout_now",
+        target="stelae_consensus_raft.leadership_transfer:RaftTransfers.on_timeout_now",
         replacement=mutations.old_timeout_now_is_obeyed,
         invariant="stale_messages",
         seed=32,
@@ -58,7 +58,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="flush: a store flushes one entry past what the log holds durably",
         rule="durability 3",
-        target="stelae.host.flush:Flusher.flush",
+        target="stelae.host.flush_and_collect:Flusher.flush",
         replacement=mutations.flush_one_entry_too_far,
         invariant="flush_durability",
         seed=6,
@@ -85,7 +85,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: a failed sync is repeated once",
         rule="durability 7",
-        target="stelae_wal_shared.writer:Writer.write",
+        target="stelae_wal_shared.writer:SharedWriter.write",
         replacement=mutations.retry_in_place,
         invariant="failed_sync",
         seed=335,
@@ -101,14 +101,14 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="metadata: a replacement is not synced into its directory",
         rule="durability 9",
-        target="stelae.host.replacing:_publish",
+        target="stelae.host.atomic_replace:_publish",
         replacement=mutations.rename_without_its_directory,
         invariant="terms_and_votes",
     ),
     Mutant(
         name="metadata: a replacement is renamed before its contents are synced",
         rule="durability 9 and 24",
-        target="stelae.host.replacing:_write",
+        target="stelae.host.atomic_replace:_write",
         replacement=mutations.write_a_replacement_without_sync,
         invariant="healthy_replicas",
     ),

@@ -125,8 +125,8 @@ def admit_runs_whole(original: Original, self: Any, payload: Any, timestamp: int
 
 def _operations(payload: Any) -> list[range]:
     """Numbers of the operations of each run of a payload."""
-    ends = [*itertools.accumulate(len(run.digests) for run in payload.runs)]
-    return [range(end - len(run.digests), end) for run, end in zip(payload.runs, ends, strict=True)]
+    ends = [*itertools.accumulate(len(run.digests) for run in payload.sequences)]
+    return [range(end - len(run.digests), end) for run, end in zip(payload.sequences, ends, strict=True)]
 
 
 def answer_the_next(original: Original, sequence: int, results: Any) -> Any:

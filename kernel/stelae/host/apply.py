@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from stelae.host.entry_cache import EntryCache
+from stelae.host.exactly_once_results import Admission, ResultsTable
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, LogReader
-from stelae.host.results import Admission, ResultsTable
 from stelae.spi.errors import Full, SchemaMismatch, StelaeError, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -26,7 +26,7 @@ GROUP_BYTES_MAX = 4 << 20  #: Bytes of entries that are applied in one call, at 
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class EntryAnswers:
     """One applied ``WRITE`` entry, and the answers of each run of its payload, in order; or a ``SCHEMA`` entry."""
 
     op_id: OpId
@@ -46,7 +46,7 @@ class ApplyGroup:
         self.timestamp = max(entry.timestamp for entry in entries)
         self._results = results
         self._admissions: list[Admission] = []
-        self._changes: list[Answered] = []
+        self._changes: list[EntryAnswers] = []
         self.schemas: list[Schema] = []
         self.to_apply: list[ApplyEntry] = []
         for entry in entries:
@@ -64,9 +64,9 @@ class ApplyGroup:
                     self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, new))
                 elif new != schema:
                     result = refused(SchemaMismatch(f"version {new.version} does not follow {schema.version}"))
-                self._changes.append(Answered(entry.op_id, [[Answer(0, 1, result)]]))
+                self._changes.append(EntryAnswers(entry.op_id, [[Answer(0, 1, result)]]))
 
-    def record(self, applied: Sequence[ApplyResult]) -> list[Answered]:
+    def record(self, applied: Sequence[ApplyResult]) -> list[EntryAnswers]:
         """Keep the results of what the store applied; return the answers of every write and schema change."""
         writes = [
             result
@@ -74,7 +74,7 @@ class ApplyGroup:
             if isinstance(entry.change, WritePayload)
         ]
         pairs = zip(self._admissions, writes, strict=True)
-        return [Answered(w.op_id, self._results.record(a, w.faults)) for a, w in pairs] + self._changes
+        return [EntryAnswers(w.op_id, self._results.record(a, w.faults)) for a, w in pairs] + self._changes
 
 
 def other_version(version: int, schema: Schema) -> OpResult | None:
@@ -100,7 +100,7 @@ class Applier:
     writer: LogWriter
     pool: BlockingPool  #: Runs stores that do not apply inline.
     metrics: Metrics
-    on_answered: Callable[[Answered], None]  #: Gets the answers of each applied write or schema change,
+    on_answered: Callable[[EntryAnswers], None]  #: Gets the answers of each applied write or schema change,
     on_schema: Callable[[Schema], None]  #: the schema that holds from here on,
     on_applied: Callable[[OpId], None]  #: each advance,
     on_failed: Callable[[str], None]  #: why an entry cannot be applied,

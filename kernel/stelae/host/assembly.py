@@ -10,20 +10,20 @@ from itertools import count
 from typing import Any, Protocol, TypeAlias
 
 from stelae.host.apply import Applier
-from stelae.host.consensus_meta import ConsensusRecord
+from stelae.host.consensus_metadata import ConsensusRecord
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.entry_cache import EntryCache
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.executor import ReadyExecutor
-from stelae.host.flush import Flusher
-from stelae.host.layout import Layout
+from stelae.host.flush_and_collect import Flusher
+from stelae.host.leadership_transfers import LeadershipTransfers
+from stelae.host.log_retention import LogRetention
 from stelae.host.log_sizes import LogSizes
 from stelae.host.read_faults import NotedReader
-from stelae.host.reads import ReadIndexes
+from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import Replica, ReplicaPorts
-from stelae.host.results import ResultsTable
-from stelae.host.retention import Retention
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.host.transfers import Transfers
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -45,7 +45,7 @@ class Engines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class RecoveredTablet:
     """A tablet as its files describe it, with the store brought up to the commit index."""
 
     superblock: Superblock
@@ -69,7 +69,7 @@ class TabletSource(Protocol):
     def create(self, tablet: TabletSettings) -> bool:
         """Create the configured tablet unless it exists or has failed; True if it was created."""
 
-    def recover_all(self) -> Sequence[Recovered]:
+    def recover_all(self) -> Sequence[RecoveredTablet]:
         """End what a crash cut short, and recover every READY tablet; what cannot be recovered is in ``failed``.
 
         ``ConfigError``: the configured tablet contradicts the stored one; the node does not start."""
@@ -81,7 +81,7 @@ class TabletSource(Protocol):
         """Keep a tablet offline."""
 
 
-TabletSourceFactory: TypeAlias = Callable[[Files, Layout, Engines, tuple[str, str]], TabletSource]
+TabletSourceFactory: TypeAlias = Callable[[Files, DirectoryLayout, Engines, tuple[str, str]], TabletSource]
 """Makes one from a node's disk and engines; the names are of its consensus and store engines."""
 
 
@@ -97,7 +97,7 @@ class ReplicaLimits:
 
 
 def assemble(
-    recovered: Recovered,
+    recovered: RecoveredTablet,
     engines: Engines,
     ports: ReplicaPorts,
     *,
@@ -127,12 +127,14 @@ def assemble(
         range_bytes_max=limits.range_bytes_max,
     )
     flusher = _flusher(recovered, ports, applier, replica, superblock_file, limits)
-    reads = ReadIndexes(tokens, lambda: applier.timestamp)
-    replica.wire(executor, applier, writes, reads, Transfers(tokens), flusher)
+    reads = ReadIndexWaits(tokens, lambda: applier.timestamp)
+    replica.wire(executor, applier, writes, reads, LeadershipTransfers(tokens), flusher)
     return replica
 
 
-def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int) -> ConsensusCore:
+def _core(
+    recovered: RecoveredTablet, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int
+) -> ConsensusCore:
     # Recovery has refused a log that ends below what the store flushed, and applied only entries of the log.
     known = recovered.applied.index
     return engines.consensus.restore(
@@ -149,7 +151,7 @@ def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.R
 
 
 def _applier(
-    recovered: Recovered, ports: ReplicaPorts, cache: EntryCache, replica: Replica, writes: WritePath
+    recovered: RecoveredTablet, ports: ReplicaPorts, cache: EntryCache, replica: Replica, writes: WritePath
 ) -> Applier:
     return Applier(
         log=replica.log,
@@ -172,7 +174,7 @@ def _applier(
 
 
 def _flusher(
-    recovered: Recovered,
+    recovered: RecoveredTablet,
     ports: ReplicaPorts,
     applier: Applier,
     replica: Replica,
@@ -193,11 +195,11 @@ def _flusher(
     )
 
 
-def _retention(recovered: Recovered, lagging_peer_bytes_max: int) -> Retention:
+def _retention(recovered: RecoveredTablet, lagging_peer_bytes_max: int) -> LogRetention:
     """What holds the log of a replica that has just been recovered."""
     committed = recovered.consensus.committed_config.op_id.index
     flushed, base = recovered.superblock.flushed.index, recovered.log.base.index
-    retention = Retention(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
+    retention = LogRetention(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
     for config in recovered.log.configs:
         retention.config_appended(config.op_id.index)
     return retention

@@ -40,7 +40,7 @@ from stelae.spi.log import Entry
 from stelae.spi.wal import Failed, Outcome
 
 
-class _Step(IntEnum):
+class _ReadyStep(IntEnum):
     WAITING = 0
     SAVING = 1
     SAVED = 2
@@ -49,7 +49,7 @@ class _Step(IntEnum):
 
 
 @dataclass(slots=True, eq=False)
-class _Stage:
+class _PendingReady:
     """One Ready under way. A void one sends nothing and appends nothing, but keeps its vote.
 
     ``commit`` is the commit index as of this Ready: a later one may speak of entries with which
@@ -57,7 +57,7 @@ class _Stage:
 
     ready: Ready
     commit: int
-    step: _Step = _Step.WAITING
+    step: _ReadyStep = _ReadyStep.WAITING
     void: bool = False
 
 
@@ -97,7 +97,7 @@ class ReadyExecutor:
         self._submitted_hard_state = hard_state
         self._config = committed_config
         self._range_bytes_max = range_bytes_max
-        self._pipeline: deque[_Stage] = deque()
+        self._pipeline: deque[_PendingReady] = deque()
         self._commit = 0
         self._kept_through = 0
         self._cut_from: int | None = None
@@ -121,7 +121,7 @@ class ReadyExecutor:
             self._commit = ready.commit
         for accepted in ready.accepted:
             sink.accepted(accepted.token, accepted.op_id)
-        self._pipeline.append(_Stage(ready, self._commit))
+        self._pipeline.append(_PendingReady(ready, self._commit))
         if ready.append is not None and ready.append.replace_from is not None:
             self._note_replacements()
         self._pump()
@@ -146,13 +146,13 @@ class ReadyExecutor:
         position = 0
         while position < len(self._pipeline):
             stage = self._pipeline[position]
-            if stage.step is _Step.WAITING:
+            if stage.step is _ReadyStep.WAITING:
                 self._begin(stage, at_head=position == 0)
-            if stage.step is _Step.SAVED:
+            if stage.step is _ReadyStep.SAVED:
                 self._append(stage)
-            if stage.step < _Step.APPENDING:
+            if stage.step < _ReadyStep.APPENDING:
                 return
-            if stage.step is _Step.DURABLE and position == 0:
+            if stage.step is _ReadyStep.DURABLE and position == 0:
                 self._pipeline.popleft()
                 self._retire(stage)
                 if not self._pipeline:
@@ -160,32 +160,32 @@ class ReadyExecutor:
             else:
                 position += 1
 
-    def _begin(self, stage: _Stage, *, at_head: bool) -> None:
+    def _begin(self, stage: _PendingReady, *, at_head: bool) -> None:
         if stage.ready.hard_state is None:
             self._send_all(stage, stage.ready.at_once)
-            stage.step = _Step.SAVED
+            stage.step = _ReadyStep.SAVED
         elif at_head:
-            stage.step = _Step.SAVING
+            stage.step = _ReadyStep.SAVING
             self._send_all(stage, stage.ready.at_once)
             self._save_hard_state(stage, stage.ready.hard_state)
 
-    def _save_hard_state(self, stage: _Stage, hard_state: HardState) -> None:
+    def _save_hard_state(self, stage: _PendingReady, hard_state: HardState) -> None:
         self._submitted_hard_state = hard_state
 
         def saved(error: StelaeError | None) -> None:
             if error is not None:
                 self._sink.metadata_failed(error, lambda: self._save_hard_state(stage, hard_state))
                 return
-            stage.step = _Step.SAVED
+            stage.step = _ReadyStep.SAVED
             self._pump()
 
         self._ports.hard_states.save(self._log.tablet_id, hard_state, self._config, saved)
 
-    def _append(self, stage: _Stage) -> None:
+    def _append(self, stage: _PendingReady) -> None:
         """Hand the entries to the log writer; stays at its step while the writer pushes back."""
         change = stage.ready.append
         if change is None or stage.void:
-            stage.step = _Step.DURABLE
+            stage.step = _ReadyStep.DURABLE
         else:
             size = sum(entry.size_bytes for entry in change.entries)
             try:
@@ -198,7 +198,7 @@ class ReadyExecutor:
             except StelaeError as error:
                 self._refused(stage, error)
                 return
-            stage.step = _Step.APPENDING
+            stage.step = _ReadyStep.APPENDING
             self._cache.append(entries, change.replace_from)
             self._sink.entries_changed(entries, change.replace_from)
             self._ports.writer.append_async(
@@ -213,7 +213,7 @@ class ReadyExecutor:
             for wanted in stage.ready.ranges:
                 self._send_range(wanted)
 
-    def _refused(self, stage: _Stage, error: StelaeError) -> None:
+    def _refused(self, stage: _PendingReady, error: StelaeError) -> None:
         """Fail a stage whose entries could not be handed over, once it is the first of the pipeline.
 
         Only then is the durable end of the log final. While an earlier append is in flight, the writer names an end
@@ -226,7 +226,7 @@ class ReadyExecutor:
         self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
         self._announce_commit(stage)
 
-    def _announce_commit(self, stage: _Stage) -> None:
+    def _announce_commit(self, stage: _PendingReady) -> None:
         """Let entries be applied, now that the cache follows the log up to this Ready. Earlier it might still hold
         entries that this Ready replaces with the committed ones."""
         if stage.ready.commit is not None:
@@ -251,16 +251,16 @@ class ReadyExecutor:
         self.stalled = False
         self._pump()
 
-    def _appended(self, stage: _Stage, outcome: Outcome) -> None:
+    def _appended(self, stage: _PendingReady, outcome: Outcome) -> None:
         if stage.void:
             return
         if isinstance(outcome, Failed):
             self._fail(stage, outcome)
         else:
-            stage.step = _Step.DURABLE
+            stage.step = _ReadyStep.DURABLE
         self._pump()
 
-    def _retire(self, stage: _Stage) -> None:
+    def _retire(self, stage: _PendingReady) -> None:
         """A stage at the head is durable: tell the core, send what waited for it."""
         ready = stage.ready
         if self._cache.replacing_from is not None:
@@ -274,7 +274,7 @@ class ReadyExecutor:
         if ready.hard_state is not None or ready.append is not None:
             self._sink.deliver(Persisted(ready.id))
 
-    def _send_all(self, stage: _Stage, outbounds: tuple[Outbound, ...]) -> None:
+    def _send_all(self, stage: _PendingReady, outbounds: tuple[Outbound, ...]) -> None:
         """Send what the stage owes; a reply tied to a term that has passed is dropped."""
         if stage.void:
             return
@@ -282,7 +282,7 @@ class ReadyExecutor:
             if outbound.term == self._term:
                 self._ports.network.send(self._log.tablet_id, outbound, ())
 
-    def _fail(self, origin: _Stage, failed: Failed) -> None:
+    def _fail(self, origin: _PendingReady, failed: Failed) -> None:
         """An append failed: no reply that depends on it or on anything later is ever sent. Hard states in the pipeline
         still go to disk: the core has moved to those terms, and a later message of them must find them durable."""
         durable_index = failed.durable.index
@@ -290,8 +290,8 @@ class ReadyExecutor:
             if stage.ready.id < origin.ready.id:
                 continue
             stage.void = True
-            if stage.step >= _Step.SAVED:
-                stage.step = _Step.DURABLE
+            if stage.step >= _ReadyStep.SAVED:
+                stage.step = _ReadyStep.DURABLE
             if stage.ready.append is not None and stage.ready.append.replace_from is not None:
                 durable_index = min(durable_index, stage.ready.append.replace_from - 1)
         self._kept_through = failed.durable.index

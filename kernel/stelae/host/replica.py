@@ -17,14 +17,14 @@ from typing import Protocol
 
 from stelae.host.apply import Applier
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
-from stelae.host.flush import Flusher
+from stelae.host.flush_and_collect import Flusher
 from stelae.host.heartbeats import HeartbeatService
+from stelae.host.leadership_transfers import LeadershipTransfers, TransferDone
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
 from stelae.host.read_faults import ReadFaults
-from stelae.host.reads import ReadIndexes
-from stelae.host.rejections import rejection_error
-from stelae.host.transfers import TransferDone, Transfers
+from stelae.host.read_index_waits import ReadIndexWaits
+from stelae.host.rejection_errors import rejection_error
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
     Applied,
@@ -119,8 +119,8 @@ class Replica:
         executor: ReadyExecutor,
         applier: Applier,
         writes: WritePath,
-        reads: ReadIndexes,
-        transfers: Transfers,
+        reads: ReadIndexWaits,
+        transfers: LeadershipTransfers,
         flusher: Flusher,
     ) -> None:
         """Connect the parts that call back into the replica; once, before ``start``."""

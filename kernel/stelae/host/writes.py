@@ -7,21 +7,21 @@ under the same identity, which has one effect wherever it is retried."""
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from stelae.host.apply import Answered, other_version
+from stelae.host.apply import EntryAnswers, other_version
+from stelae.host.exactly_once_results import CLIENTS_MAX, ResultsTable
 from stelae.host.ports import WriteBatcher
-from stelae.host.results import CLIENTS_MAX, ResultsTable
 from stelae.spi.consensus import Proposal, Propose
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
-from stelae.spi.write import Answer, OpResult, WriteReply, WriteRequest, WriteRun, digests_of, refused
+from stelae.spi.write import Answer, OpResult, SequenceRange, WriteReply, WriteRequest, digests_of, refused
 
 WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
 _REPLACED = NotLeader(None, "the entry was replaced")
 
 
-class _Request:
+class _PendingRequest:
     """One request on its way; answered once, whole."""
 
     __slots__ = ("answers", "done", "open", "undecided")
@@ -56,8 +56,8 @@ class WritePath:
         self._batcher = batcher
         self._tokens = tokens
         self._results = results
-        self._proposed: dict[int, Sequence[_Request]] = {}
-        self._waiting: dict[int, tuple[OpId, Sequence[_Request]]] = {}
+        self._proposed: dict[int, Sequence[_PendingRequest]] = {}
+        self._waiting: dict[int, tuple[OpId, Sequence[_PendingRequest]]] = {}
         self._changes: list[Proposal] = []
 
     @property
@@ -74,7 +74,7 @@ class WritePath:
         A refusal is final: rows of an older schema version than the one applied here have no effect later either
         (``ApplyGroup``). Rows of a newer version may be in the log already, behind a change that is not applied here
         yet, so they get ``Unavailable``."""
-        if not request.runs:
+        if not request.sequences:
             done(CallerError("a write request without operations"))
             return
         if request.schema_version > self._batcher.schema.version:
@@ -86,11 +86,13 @@ class WritePath:
         except (ClockError, Overloaded) as error:
             done(error if isinstance(error, Overloaded) else Unavailable(str(error)))
             return
-        pending = _Request(done, sum(len(run.ops) for run in request.runs))
-        for run in request.runs:
+        pending = _PendingRequest(done, sum(len(run.ops) for run in request.sequences))
+        for run in request.sequences:
             self._take(request, run, digests_of(run), pending)
 
-    def _take(self, request: WriteRequest, run: WriteRun, digests: tuple[int, ...], pending: _Request) -> None:
+    def _take(
+        self, request: WriteRequest, run: SequenceRange, digests: tuple[int, ...], pending: _PendingRequest
+    ) -> None:
         """Take a run whole; or, if some of it is known or unfit, operation by operation."""
         client_id, first, count = request.client_id, run.first_sequence, len(digests)
         alone = count == 1
@@ -111,7 +113,7 @@ class WritePath:
             pending.decide([Answer(first, 1, answer)])
             return
         for place, op in enumerate(run.ops):
-            one = WriteRun(first + place, run.kind, run.columns, [op])
+            one = SequenceRange(first + place, run.kind, run.columns, [op])
             self._take(request, one, digests[place : place + 1], pending)
 
     def _behind(self, version: int) -> Unavailable:
@@ -124,7 +126,7 @@ class WritePath:
         if schema.version > self._batcher.schema.version + 1:
             done(self._behind(schema.version - 1))
             return
-        pending = _Request(done, 1)
+        pending = _PendingRequest(done, 1)
         try:
             if schema != self._batcher.schema:
                 self._batcher.check_change(schema)
@@ -170,7 +172,7 @@ class WritePath:
             for owner in self._waiting.pop(index)[1]:
                 owner.fail(error)
 
-    def answered(self, applied: Answered) -> None:
+    def answered(self, applied: EntryAnswers) -> None:
         """An entry has been applied: its callers get their answers."""
         op_id, owners = self._waiting.pop(applied.op_id.index, (None, ()))
         if op_id != applied.op_id:

@@ -14,7 +14,7 @@ from stelae.rows.operations import Rows, check_rows
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import MALFORMED, RowBatch
 from stelae.spi.schema import Column, Layout
-from stelae.spi.write import WriteRun
+from stelae.spi.write import SequenceRange
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -38,7 +38,7 @@ class TypedRows:
             row = types.GenericAlias(tuple, tuple(_type_of(column) for column in layout.columns))
             self._decoder = msgspec.msgpack.Decoder(list[list[row]])  # type: ignore[valid-type]
 
-    def decode(self, run: WriteRun) -> list[Rows] | None:
+    def decode(self, run: SequenceRange) -> list[Rows] | None:
         """Return the rows of each operation of a run, or ``None`` if some value is of another type, or it has none.
 
         ``CallerError``: too many rows for the row form."""

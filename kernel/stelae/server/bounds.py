@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.host.superblock import Partition as KeptPartition
+from stelae.host.superblock import PartitionBounds as KeptPartition
 from stelae.partition.schema import Partition
 from stelae.partition.tablet_partition import TabletPartition
 from stelae.rows.batcher import Batcher, Outside

@@ -29,7 +29,7 @@ class PayloadClient(msgspec.Struct, frozen=True, array_like=True):
     first_incomplete: int
 
 
-class PayloadRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PayloadSequenceRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Consecutive operations of a client: the number of the first, how many rows each owns, and the hash of each.
 
     ``errors`` are rows that the leader found not to fit, by place of their operation: they are not among the rows of
@@ -64,7 +64,7 @@ class WritePayload(msgspec.Struct, frozen=True):
 
     schema_version: int
     clients: tuple[PayloadClient, ...]
-    runs: tuple[PayloadRun, ...]
+    sequences: tuple[PayloadSequenceRange, ...]
     groups: tuple[OpGroup, ...]
 
     @property
@@ -83,7 +83,7 @@ class _Group(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Header(msgspec.Struct, frozen=True, array_like=True):
     schema_version: int
     clients: tuple[PayloadClient, ...]
-    runs: tuple[PayloadRun, ...]
+    sequences: tuple[PayloadSequenceRange, ...]
     groups: tuple[_Group, ...]
 
 
@@ -94,7 +94,7 @@ _DECODER = msgspec.msgpack.Decoder(_Header)
 def encode_payload(payload: WritePayload) -> bytes:
     """Return the body of a log entry. Equal payloads give equal bytes."""
     groups = tuple(_Group(g.kind, g.columns, g.row_count, len(g.body)) for g in payload.groups)
-    header = _ENCODER.encode(_Header(payload.schema_version, payload.clients, payload.runs, groups))
+    header = _ENCODER.encode(_Header(payload.schema_version, payload.clients, payload.sequences, groups))
     parts: list[bytes | memoryview] = [_PREFIX.pack(_MAGIC, _VERSION, len(header))]
     for piece in (header, *(group.body for group in payload.groups)):
         parts += (piece, bytes(-len(piece) % _ALIGNMENT_BYTES))
@@ -114,7 +114,7 @@ def decode_payload(body: bytes) -> WritePayload:
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"header of a write payload: {error}") from error
     groups = _cut_groups(view, _PREFIX.size + header_bytes, header.groups)
-    return _checked(WritePayload(header.schema_version, header.clients, header.runs, groups))
+    return _checked(WritePayload(header.schema_version, header.clients, header.sequences, groups))
 
 
 def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[OpGroup, ...]:
@@ -133,7 +133,7 @@ def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[O
 
 def _checked(payload: WritePayload) -> WritePayload:
     clients, owned = len(payload.clients), 0
-    for run in payload.runs:
+    for run in payload.sequences:
         operations = len(run.row_counts)
         sound = 0 <= run.client < clients and run.first_sequence >= 1 and 0 < operations == len(run.digests)
         if not sound or min(run.row_counts) < 0 or not all(0 <= place < operations for place, _ in run.errors):

@@ -64,7 +64,7 @@ class OpResult(msgspec.Struct, frozen=True, array_like=True):
     detail: str = ""  #: What the refusal says to people.
 
 
-class WriteRun(msgspec.Struct, frozen=True, array_like=True):
+class SequenceRange(msgspec.Struct, frozen=True, array_like=True):
     """Operations of one kind that a client numbered in a row, so that what they share is told and looked at once."""
 
     first_sequence: int
@@ -80,7 +80,7 @@ class WriteRequest(msgspec.Struct, frozen=True, array_like=True):
     client_id: ClientId
     first_incomplete: int
     schema_version: int
-    runs: list[WriteRun]
+    sequences: list[SequenceRange]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -110,7 +110,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: Buffer, what: str)
         raise CallerError(f"malformed write {what}: {error}") from error
 
 
-def digests_of(run: WriteRun) -> tuple[int, ...]:
+def digests_of(run: SequenceRange) -> tuple[int, ...]:
     """Return a 64-bit hash of each operation's kind, columns and rows: tells a retry from another use of its id."""
     seed = mmh3.hash(_ENCODER.encode((run.kind, run.columns)), signed=False)
     hashed = mmh3.mmh3_x64_128_utupledigest
@@ -132,12 +132,12 @@ def decode_request(data: Buffer) -> WriteRequest:
     request = _decode(_REQUEST, data, "request")
     tablet_id(request.tablet_id)
     client_id(request.client_id)
-    counts = [len(run.ops) for run in request.runs]
+    counts = [len(run.ops) for run in request.sequences]
     if sum(counts) > OPS_MAX:
         raise CallerError(f"{sum(counts)} operations in one request; at most {OPS_MAX}")
     if not 1 <= request.first_incomplete < 1 << 63:
         raise CallerError(f"first incomplete {request.first_incomplete} is out of range")
-    if not all(n and 1 <= run.first_sequence < (1 << 63) - n for run, n in zip(request.runs, counts, strict=True)):
+    if not all(n and 1 <= run.first_sequence < (1 << 63) - n for run, n in zip(request.sequences, counts, strict=True)):
         raise CallerError("a run without operations, or a sequence out of range: they count from 1")
     return request
 

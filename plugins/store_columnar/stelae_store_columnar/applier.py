@@ -22,7 +22,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, RowCode
-from stelae_store_columnar.key_lookup import KeyLookup
+from stelae_store_columnar.key_lookup import ColumnarLookup
 from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.versions import RowVersions
 
@@ -81,7 +81,7 @@ class ColumnarApplier:
     def __init__(
         self,
         memory: ColumnarMemtable,
-        lookup: KeyLookup,
+        lookup: ColumnarLookup,
         schema: Schema,
         new_rows: Layout,
         types: Mapping[int, Any],

@@ -19,7 +19,7 @@ from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.file_layout import types_of
 from stelae_store_columnar.levels import BlockLevel, Levels, LiveBlock
 from stelae_store_columnar.memory_chunks import MemoryChunk, chunks_overlap, grouped_chunks
-from stelae_store_columnar.sources import KeyInterval, RowSource, StepSize, steps
+from stelae_store_columnar.sources import KeyInterval, StepSize, VersionSource, steps
 from stelae_store_columnar.state import ColumnarState
 from stelae_store_columnar.versions import RowVersions
 
@@ -136,7 +136,9 @@ class BlockMerger:
         share = sum(self._step_size.share(index.rows, index.size_bytes) for index in found)
         return share * self._step_size.rows <= self._config.compact_rows
 
-    def _end_of_step(self, sources: Sequence[RowSource], low: Comparable, high: Comparable | None) -> Comparable | None:
+    def _end_of_step(
+        self, sources: Sequence[VersionSource], low: Comparable, high: Comparable | None
+    ) -> Comparable | None:
         """Return the key before which a step ends; ``None``: at the end of the sources."""
         cut_points = [fence for source in sources for fence in source.cut_points(low, high, self._step_size)]
         cut_points.sort(key=itemgetter(0))
@@ -149,7 +151,7 @@ class BlockMerger:
         return None
 
     def _write(
-        self, state: ColumnarState, floor: int, sources: Sequence[RowSource], span: KeyInterval, bottom: bool
+        self, state: ColumnarState, floor: int, sources: Sequence[VersionSource], span: KeyInterval, bottom: bool
     ) -> list[LiveBlock]:
         writer = ColumnarBlockWriter(self._reader.files, state.schema, self._config, self._directory.next_path)
         try:
@@ -164,7 +166,7 @@ class BlockMerger:
 
 
 def whole_versions(
-    state: ColumnarState, sources: Sequence[RowSource], span: KeyInterval, step_size: StepSize
+    state: ColumnarState, sources: Sequence[VersionSource], span: KeyInterval, step_size: StepSize
 ) -> Iterator[RowVersions]:
     """Return all versions of some sources in a range, step by step, with all columns.
 

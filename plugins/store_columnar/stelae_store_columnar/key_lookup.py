@@ -16,7 +16,7 @@ from stelae_store_columnar.memtable import ColumnarMemtable
 _TOGETHER_MIN = 256  #: From this number of keys in one row group on, Arrow looks them up in one call.
 
 
-class KeyLookup:
+class ColumnarLookup:
     """Finds the rows that exist now, in memory and in blocks."""
 
     def __init__(self, memory: ColumnarMemtable, levels: Levels) -> None:

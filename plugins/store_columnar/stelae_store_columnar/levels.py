@@ -62,7 +62,7 @@ class LiveBlock:
 
 
 class BlockLevel:
-    """Row groups in key order that do not overlap. A level is a ``RowSource``."""
+    """Row groups in key order that do not overlap. A level is a ``VersionSource``."""
 
     def __init__(self, blocks: Sequence[LiveBlock]) -> None:
         self.blocks = tuple(sorted(blocks, key=_first))

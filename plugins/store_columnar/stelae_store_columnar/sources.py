@@ -62,7 +62,7 @@ class SourceSlice(ABC):
         """Return true if each version is a visible row as of a time (``None``: now), without regard to other slices."""
 
 
-class RowSource(Protocol):
+class VersionSource(Protocol):
     """Versions in key order. For each key, all versions of one source are older or newer than those of another."""
 
     def cut_points(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> list[CutPoint]:
@@ -77,7 +77,7 @@ KeyInterval: TypeAlias = tuple[Comparable | None, Comparable | None]
 
 
 def steps(
-    sources: Sequence[RowSource], low: Comparable | None, high: Comparable | None, step_size: StepSize
+    sources: Sequence[VersionSource], low: Comparable | None, high: Comparable | None, step_size: StepSize
 ) -> list[KeyInterval]:
     """Cut a range into steps, in key order."""
     cut_points = [fence for source in sources for fence in source.cut_points(low, high, step_size)]

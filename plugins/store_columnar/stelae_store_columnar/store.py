@@ -34,7 +34,7 @@ from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.cursor import ColumnarCursor
 from stelae_store_columnar.decoded_cache import DecodedCache
 from stelae_store_columnar.diff_export import changes, export_versions, import_rows
-from stelae_store_columnar.key_lookup import KeyLookup
+from stelae_store_columnar.key_lookup import ColumnarLookup
 from stelae_store_columnar.levels import Levels
 from stelae_store_columnar.manifest import ColumnarManifest, decode_manifest, known_schemas
 from stelae_store_columnar.memtable import ColumnarMemtable
@@ -213,7 +213,7 @@ class ColumnarStore(TabletStore):
             # The log is replayed from its beginning, which was written under an earlier schema version.
             self._publish(schema=self._schemas[payload.schema_version])
         state = self._state
-        lookup = KeyLookup(self._memory, state.levels)
+        lookup = ColumnarLookup(self._memory, state.levels)
         new_rows = self._defaults.layout(state.schema, self._schemas[payload.schema_version])
         applier = ColumnarApplier(
             self._memory, lookup, state.schema, new_rows, state.adapter.all_types, entry.timestamp

@@ -14,7 +14,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
 from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_columnar.levels import RowGroupSlice
-from stelae_store_columnar.sources import KeyInterval, RowSource, SourceSlice, StepSize, steps
+from stelae_store_columnar.sources import KeyInterval, SourceSlice, StepSize, VersionSource, steps
 from stelae_store_columnar.state import ColumnarState
 
 _AHEAD_ROWS = 1 << 16  #: Most rows of neighbouring row groups that are decoded in one call.
@@ -30,7 +30,7 @@ class ColumnarView:
         self.order = step_size.order
         self._step_size = step_size
         self.schema = state.schema
-        self._sources: tuple[RowSource, ...] = (*state.levels.sources, *state.chunks)
+        self._sources: tuple[VersionSource, ...] = (*state.levels.sources, *state.chunks)
 
     @property
     def rows_max(self) -> int:

@@ -11,8 +11,8 @@ import msgspec
 from stelae.client.locations import TableLocation, TabletLocation
 from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.hybrid_clock import timestamp
-from stelae.host.results import ResultsTable
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import PartitionSchema

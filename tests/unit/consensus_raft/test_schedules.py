@@ -15,9 +15,9 @@ import pytest
 
 from stelae.spi.consensus import MemberType, Outbound, Role
 from stelae.spi.ids import NodeId
-from stelae.testing.conformance.consensus_cluster import Cluster
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.commit_rule import CommitRule
+from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.config import Config
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.leader import Leader
@@ -25,6 +25,7 @@ from stelae_consensus_raft.raft_state import LeaderState
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.transitions import TRANSITIONS
 from stelae_consensus_raft.vote_rules import VoteTally
+from tests.at_length import times
 from tests.unit.consensus_raft.schedules import Schedule
 
 SMALL = Config(append_bytes_max=400, in_flight_messages_max=3, append_retry_ms=100)
@@ -36,13 +37,14 @@ def run(seed: int, steps: int = 1200) -> Schedule:
     size = (3, 5, 3, 4)[seed % 4]
     learners = [MemberType.NON_VOTER] if seed % 3 == 0 else []
     config = SMALL if seed % 2 else Config()
-    cluster = Cluster(RaftEngine, config, size, member_types=learners, seed=seed)
+    cluster = ConsensusCluster(RaftEngine, config, size, member_types=learners, seed=seed)
     schedule = Schedule(cluster, seed)
     schedule.run(steps)
     return schedule
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.fuzzer
+@pytest.mark.parametrize("seed", range(times(SEEDS)))
 def test_a_schedule_of_faults_loses_nothing_and_ends_on_one_log(seed: int) -> None:
     schedule = run(seed)
     assert schedule.cluster.committed
@@ -86,13 +88,13 @@ def _confirms_reads_by_itself(self: Leader, lead: LeaderState) -> None:
     self._state.ready.reads_ready.extend(lead.reads.confirmed(lead.reads.round))
 
 
-def _counts_one_less(self: CommitRule, own: int, values: list[int]) -> int:
+def _counts_one_less(self: RaftCommitRule, own: int, values: list[int]) -> int:
     return max(own, *values)
 
 
 PLANTED: list[tuple[Any, str, Callable[..., Any]]] = [
     (ReadyBuilder, "send_durable", _sends_before_durable),
-    (CommitRule, "majority_value", _counts_one_less),
+    (RaftCommitRule, "majority_value", _counts_one_less),
     (DurableIndex, "truncated", _has_no_floor),
     (VoteTally, "count", _counts_twice),
     (Leader, "_confirm_reads", _confirms_reads_by_itself),

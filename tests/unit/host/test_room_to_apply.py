@@ -10,7 +10,7 @@ import pytest
 
 from stelae.host.apply import Applier
 from stelae.host.entry_cache import EntryCache
-from stelae.host.flush import Flusher
+from stelae.host.flush_and_collect import Flusher
 from stelae.host.superblock import Superblock
 from stelae.spi.errors import Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId

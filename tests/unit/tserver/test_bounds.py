@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.host.superblock import Partition as KeptPartition
+from stelae.host.superblock import PartitionBounds as KeptPartition
 from stelae.partition.key_columns import KeyColumns
 from stelae.partition.schema import BadPartitioning, HashLevel, KeyRange, Partition, PartitionSchema
 from stelae.partition.tablet_partition import tablet_scheme

@@ -20,11 +20,11 @@ from collections.abc import Callable
 
 from stelae.host.node import Node
 from stelae.host.settings import TabletSettings
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.manager import TabletManager
-from stelae.lifecycle.startup import Action
+from stelae.lifecycle.startup_decisions import StartupAction
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, Stage
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
@@ -47,7 +47,7 @@ class SystemTabletLoader(TabletLoader):
 
         ``ConfigError``: there is one, and its members are other masters than the file lists."""
         found = self.look(tablet.id, self._engines.wal.logs())
-        if found.decision.action is Action.NOTHING:
+        if found.decision.action is StartupAction.NOTHING:
             self.late[tablet.id] = "the other masters have not been asked yet"
         elif found.consensus is not None and found.consensus.committed_config.members:
             members = {member.node_id: member.address for member in found.consensus.committed_config.members}
@@ -93,11 +93,13 @@ class FirstStart:
         while True:
             answers = await self._comparison.answers()
             differences = self._comparison.differences(answers)
-            begun = stages(answers, Stage.BEGUN)
+            begun = stages(answers, BootstrapStage.BEGUN)
             if begun and not differences:
                 self._keep_out(begun)
                 return
-            unsure = [f"master {where} cannot say yet whether it did" for where in stages(answers, Stage.UNKNOWN)]
+            unsure = [
+                f"master {where} cannot say yet whether it did" for where in stages(answers, BootstrapStage.UNKNOWN)
+            ]
             objection = "; ".join([*differences, *silent(answers), *unsure])
             if not objection and not (objection := await self._create()):
                 del self._loader.late[SYSTEM_TABLET]
@@ -130,7 +132,7 @@ class FirstStart:
 
     async def _compare(self, told: Callable[[str], None]) -> None:
         answers = await self._comparison.answers()
-        late = [f"master {where} has no system tablet yet" for where in stages(answers, Stage.NEW)]
+        late = [f"master {where} has no system tablet yet" for where in stages(answers, BootstrapStage.NEW)]
         objection = "; ".join([*self._comparison.differences(answers), *silent(answers), *late])
         self._warn(objection)
         told(objection)
@@ -152,14 +154,14 @@ class FirstStart:
         )
         request.reply([encode(answer)])
 
-    def _stage(self) -> Stage:
+    def _stage(self) -> BootstrapStage:
         if SYSTEM_TABLET in self._node.failed_tablets:
-            return Stage.UNKNOWN
+            return BootstrapStage.UNKNOWN
         replica = self._node.replicas.get(SYSTEM_TABLET)
         if replica is None:
-            return Stage.NEW
+            return BootstrapStage.NEW
         catalog = self._catalog()
         if catalog is not None and catalog.cluster is not None:
-            return Stage.BEGUN
+            return BootstrapStage.BEGUN
         whole = catalog is not None and catalog.applied == replica.status.last
-        return Stage.EMPTY if whole else Stage.UNKNOWN
+        return BootstrapStage.EMPTY if whole else BootstrapStage.UNKNOWN

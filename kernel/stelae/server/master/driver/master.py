@@ -23,19 +23,18 @@ from stelae.host.hybrid_clock import physical_us
 from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.host.replica import Replica
-from stelae.protocol.actions import ACTION, Action, ChangeConfig, encode_action
+from stelae.protocol.actions import ACTION, ChangeConfig, ServerAction, encode_action
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
 from stelae.rows.operations import operation, runs_of
 from stelae.server.frames import only_frame
 from stelae.server.limits import limits_of
-from stelae.server.master.core.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
+from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, records_of, to_rows
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import (
-    Applied,
     AskPolicy,
     AskReadIndex,
     CaughtUp,
@@ -45,10 +44,12 @@ from stelae.server.master.core.events import (
     Confirmed,
     Decided,
     Effect,
+    EntryApplied,
     Event,
     HeartbeatHeard,
-    LeaderChanged,
+    MasterLeaderChanged,
     MastersCompared,
+    MasterTick,
     Planned,
     ReadAsked,
     ReadIndexTold,
@@ -56,11 +57,10 @@ from stelae.server.master.core.events import (
     Replicate,
     Reply,
     Send,
-    Tick,
 )
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.core.operations import Outcome
-from stelae.server.master.core.proposals import Planner, Proposal, propose
+from stelae.server.master.core.proposals import Planner, PolicyProposal, propose
 from stelae.server.master.driver.first_start import FirstStart
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role
@@ -72,7 +72,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.services import Metrics
 from stelae.spi.write import WriteReply, WriteRequest
-from stelae.wire.calls import Response
+from stelae.wire.call_retries import Response
 from stelae.wire.refusals import error_of
 from stelae.wire.requests import Request
 
@@ -169,7 +169,7 @@ class Master:
         if deadline is not None:
             self._timer = self._node.turns.call_at(deadline, self._schedule)
 
-    def _set_gauges(self, core: MasterCore, now: Tick) -> None:
+    def _set_gauges(self, core: MasterCore, now: MasterTick) -> None:
         """Publish the state of this master."""
         metrics, status, catalog = self._node.metrics, core.status(), core.catalog
         metrics.gauge("master_leads", float(status.serving))
@@ -230,7 +230,7 @@ class Master:
         self._ask(request, ChangeRequest, lambda token, asked: ChangeAsked(token, asked))
 
     def _ask_read(self, request: Request) -> None:
-        self._ask(request, ReadRequest, lambda token, asked: ReadAsked(token, asked))
+        self._ask(request, CatalogReadRequest, lambda token, asked: ReadAsked(token, asked))
 
     def _ask_heartbeat(self, request: Request) -> None:
         def heard(token: int, heartbeat: Heartbeat) -> Event:
@@ -286,18 +286,20 @@ class Master:
         """Tell the core of entries, and of what they decide."""
         for entry in entries:
             batch, mine = self._read(entry)
-            self._hear(Applied(entry.op_id, batch))
+            self._hear(EntryApplied(entry.op_id, batch))
             for sequence in mine:
                 token = self._proposed.pop(sequence, None)
                 if token is not None:
                     self._hear(Decided(token, Outcome.COMMITTED, entry.op_id))
 
-    def _read(self, entry: Entry) -> tuple[Batch | None, list[int]]:
+    def _read(self, entry: Entry) -> tuple[CatalogBatch | None, list[int]]:
         """The batch of an entry, if it has rows, and which sequences of ours it carries."""
         if entry.kind is not EntryKind.WRITE:
             return None, []
         payload = decode_payload(entry.body)
-        mine = [run.first_sequence for run in payload.runs if payload.clients[run.client].client_id == self._client]
+        mine = [
+            run.first_sequence for run in payload.sequences if payload.clients[run.client].client_id == self._client
+        ]
         batches = []
         for group in payload.groups:
             layout = SYSTEM_SCHEMA.project(group.columns)
@@ -324,7 +326,7 @@ class Master:
             return
         status = replica.status
         led = (status.term, status.leader)
-        changed = [LeaderChanged(*led)] if led != self._led else []
+        changed = [MasterLeaderChanged(*led)] if led != self._led else []
         self._led = led
         taken, self._events = self._events, []
         now = self._now()
@@ -341,13 +343,13 @@ class Master:
         self._set_gauges(core, now)
         self._sleep(core)  # A core that is behind has a deadline that has passed: the loop's other work comes first.
 
-    def _now(self) -> Tick:
+    def _now(self) -> MasterTick:
         time = self._node.time
         try:
             stamp = time.now()
         except ClockError:
             stamp = time.last
-        return Tick(self._node.turns.now_us(), physical_us(stamp))
+        return MasterTick(self._node.turns.now_us(), physical_us(stamp))
 
     # -- effects ---------------------------------------------------------------------------------
 
@@ -443,13 +445,13 @@ class Master:
         """Have the policy plan on a thread: of a large cluster it takes seconds, and heartbeats go on meanwhile."""
         planner = self._planner()
 
-        def plan() -> Proposal:
+        def plan() -> PolicyProposal:
             return propose(effect.snapshot, planner, random.Random(effect.seed))
 
-        def planned(found: Proposal | Exception) -> None:
+        def planned(found: PolicyProposal | Exception) -> None:
             if isinstance(found, Exception):
                 log.error("the policy failed: %s", found)
-                found = Proposal()
+                found = PolicyProposal()
             self._hear(Planned(effect.token, found))
 
         self._node.scans.run("master/policy", plan, planned)
@@ -466,7 +468,7 @@ class Master:
         call.add_done_callback(lambda answer: _note(action, answer, node.metrics))
 
 
-def _note(action: Action, answer: asyncio.Future[Any], metrics: Metrics) -> None:
+def _note(action: ServerAction, answer: asyncio.Future[Any], metrics: Metrics) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
         metrics.count("master_actions_refused")
         what = (type(action).__name__, action.tablet_id, action.node_id)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from stelae.host.node import Node
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, Stage
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.spi.consensus import Member
 from stelae.spi.errors import PeerError, StelaeError
@@ -77,7 +77,7 @@ def silent(answers: Mapping[str, BootstrapAnswer | StelaeError]) -> list[str]:
     return [f"master {where} does not answer ({error}): {text}" for where, error in found]
 
 
-def stages(answers: Mapping[str, BootstrapAnswer | StelaeError], stage: Stage) -> list[str]:
+def stages(answers: Mapping[str, BootstrapAnswer | StelaeError], stage: BootstrapStage) -> list[str]:
     """Addresses of the masters that are that far."""
     return [where for where, said in answers.items() if isinstance(said, BootstrapAnswer) and said.stage is stage]
 
