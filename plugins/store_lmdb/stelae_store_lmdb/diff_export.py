@@ -1,4 +1,4 @@
-"""What leaves a store with its history: changes between two times, exports, and their way back."""
+"""Diffs between two times, exports with history, their import, and the logical checksum."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
-from stelae_store_lmdb.memory import MemoryPart
-from stelae_store_lmdb.ranges import KeyRange
+from stelae_store_lmdb.key_ranges import KeyRange
+from stelae_store_lmdb.memtable import LmdbMemtable
 from stelae_store_lmdb.tree import is_deletion
 from stelae_store_lmdb.values import DELETION, Row, row_encoder
-from stelae_store_lmdb.view import Versions, View
+from stelae_store_lmdb.view import KeyVersions, LmdbView
 
 _Age: TypeAlias = tuple[int, int, bytes, bool]
-"""A version by its timestamp and entry, the key of its row, and whether it is a deletion."""
+"""A version: its timestamp, the index of its entry, the key of its row, and whether it is a deletion."""
 
 
-def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
-    """Compare both ends key by key, a bounded number of keys per step, as far as what is read of them fits."""
+def changes(view: LmdbView, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
+    """Compare both times key by key. A step has a bounded number of keys and bytes."""
     schema = view.schema
     layout = schema.project(spec.columns)
     reader = view.reader(layout)
     changed: list[Row] = []
     deleted: list[bytes] = []
 
-    def take(key: bytes, versions: Versions) -> bool:
+    def take(key: bytes, versions: KeyVersions) -> bool:
         now = versions.at(until, view.index)
         if now is None:
             return True
-        gone = is_deletion(now.contents)
-        if not room.takes(_deleted_bytes(schema, key) if gone else reader.size_bytes(now.contents)):
+        is_deleted = is_deletion(now.contents)
+        if not room.takes(_deleted_bytes(schema, key) if is_deleted else reader.size_bytes(now.contents)):
             return False
         if now.timestamp <= after:
             return True
-        if not gone:
+        if not is_deleted:
             changed.append(reader.row(now.contents))
             return True
         before = versions.at(after, view.index)
@@ -56,29 +56,29 @@ def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Chan
     while left is not None:
         room = StepBudget()
         left = view.step(*left, False, BATCH_ROWS_MAX, take)
-        # What is left begins right behind the last key that was looked at.
+        # The rest begins right after the last key of this step.
         through = None if left is None or left[0] is None else left[0][:-1]
         yield Changes(RowBatch.from_equal_rows(layout, changed), _keys(schema, deleted), through)
         changed.clear()
         deleted.clear()
 
 
-def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
-    """Return the versions that a view at or above the floor can see, oldest first.
+def export_versions(view: LmdbView, floor: int) -> Iterator[VersionedRows]:
+    """Return the versions that a read at or above the floor can see, oldest first.
 
-    Keys and times of all of them are held; the rows are read piece by piece."""
+    The keys and timestamps of all versions are in memory at the same time. The rows are read batch by batch."""
     found: list[_Age] = []
 
-    def take(key: bytes, versions: Versions) -> bool:
+    def take(key: bytes, versions: KeyVersions) -> bool:
         newer = None
         for one in versions.all():
             if one.entry > view.index or (newer is not None and one.timestamp >= newer):
-                continue  # Of several versions at one timestamp only the newest can be seen.
+                continue  # Only the newest of several versions with one timestamp can be seen.
             newer = one.timestamp
-            gone = is_deletion(one.contents)
-            # A deletion at or below the floor hides nothing from whoever takes the export.
-            if not gone or one.timestamp > floor:
-                found.append((one.timestamp, one.entry, key, gone))
+            deleted = is_deletion(one.contents)
+            # The importer has no older versions, so a deletion at or below the floor is not needed.
+            if not deleted or one.timestamp > floor:
+                found.append((one.timestamp, one.entry, key, deleted))
             if one.timestamp <= floor:
                 break
         return True
@@ -86,12 +86,11 @@ def export_versions(view: View, floor: int) -> Iterator[VersionedRows]:
     for _ in view.steps(BATCH_ROWS_MAX, take):
         pass
     found.sort()
-    for gone, run in groupby(found, key=itemgetter(3)):
-        pieces = _deletions if gone else _rows
-        yield from pieces(view, run)
+    for deleted, run in groupby(found, key=itemgetter(3)):
+        yield from (_deletions if deleted else _rows)(view, run)
 
 
-def _deletions(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
+def _deletions(view: LmdbView, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
     schema = view.schema
     timestamps: list[int] = []
     keys: list[bytes] = []
@@ -107,14 +106,14 @@ def _deletions(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
         yield VersionedRows(schema.version, True, tuple(timestamps), _keys(schema, keys))
 
 
-def _rows(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
+def _rows(view: LmdbView, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
     schema = view.schema
     reader = view.reader(schema.layout)
     timestamps: list[int] = []
     rows: list[Row] = []
     room = StepBudget()
 
-    def piece() -> VersionedRows:
+    def batch() -> VersionedRows:
         return VersionedRows(schema.version, False, tuple(timestamps), RowBatch.from_equal_rows(reader.layout, rows))
 
     for timestamp, index, key, _ in ages:
@@ -122,17 +121,17 @@ def _rows(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
         assert one is not None
         size_bytes = reader.size_bytes(one.contents)
         if len(rows) >= BATCH_ROWS_MAX or not room.takes(size_bytes):
-            yield piece()
+            yield batch()
             timestamps, rows, room = [], [], StepBudget()
             room.takes(size_bytes)
         timestamps.append(timestamp)
         rows.append(reader.row(one.contents))
     if rows:
-        yield piece()
+        yield batch()
 
 
-def logical_checksum(view: View) -> str:
-    """Return the checksum of the visible rows: of their values as they are stored, which is as Arrow gives them."""
+def logical_checksum(view: LmdbView) -> str:
+    """Return the checksum of the visible rows. The stored values equal those that Arrow returns."""
     total = LogicalChecksum()
     reader = view.reader(view.schema.layout)
     left: KeyRange | None = (None, None)
@@ -142,20 +141,21 @@ def logical_checksum(view: View) -> str:
     return total.hex()
 
 
-def import_piece(
-    memory: MemoryPart, schemas: Mapping[int, Schema], piece: VersionedRows, latest: int, index: int
+def import_rows(
+    memory: LmdbMemtable, schemas: Mapping[int, Schema], exported: VersionedRows, latest: int, index: int
 ) -> int:
-    """Write the versions of a piece as if by the entry at ``index``; return the last timestamp.
+    """Put exported versions into the memtable, as if the entry at ``index`` had written them. Returns the last
+    timestamp.
 
-    ``Corrupt``: timestamps go back behind ``latest``, or the schema version is unknown."""
-    schema = schemas.get(piece.schema_version)
-    if schema is None or len(piece.timestamps) != piece.rows.num_rows:
-        raise Corrupt(f"an export of schema version {piece.schema_version} cannot be read")
+    ``Corrupt``: a timestamp is below ``latest`` or the one before it, or the schema version is unknown."""
+    schema = schemas.get(exported.schema_version)
+    if schema is None or len(exported.timestamps) != exported.rows.num_rows:
+        raise Corrupt(f"an export of schema version {exported.schema_version} cannot be read")
     encode = row_encoder(schema)
-    rows = [DELETION] * len(piece.timestamps) if piece.deleted else map(encode, piece.rows.to_rows())
-    for timestamp, key, contents in zip(piece.timestamps, encode_keys(schema, piece.rows), rows, strict=True):
+    rows = [DELETION] * len(exported.timestamps) if exported.deleted else map(encode, exported.rows.to_rows())
+    for timestamp, key, contents in zip(exported.timestamps, encode_keys(schema, exported.rows), rows, strict=True):
         if timestamp < latest:
-            raise Corrupt(f"an export goes back from timestamp {latest} to {timestamp}")
+            raise Corrupt(f"the timestamps of an export go back from {latest} to {timestamp}")
         memory.put(key, timestamp, index, contents)
         latest = timestamp
     return latest

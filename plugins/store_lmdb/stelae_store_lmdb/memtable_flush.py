@@ -1,13 +1,15 @@
-"""Flushing: what is in memory goes to the environment, in transactions of a piece each.
+"""Flushes: the versions in memory are written to the environment in several transactions, called pieces.
 
-1. Each piece puts some versions, a list of what they are, by which they can be taken back, and a list of the keys of
-   which it wrote versions that hide older ones, by which compaction finds them. It is durable when it is done, and so
-   runs ahead of the superblock: a start with an older one takes it back (``opening.py``, row G).
-2. Only when all pieces are durable the store proposes an edit that names the flush, and empties its memory.
-3. Once the superblock is durable (``commit``), the lists of that flush and of those before mean nothing any more; the
-   next transaction removes them.
+1. Each piece puts some versions and two lists. One has the versions, so that a start can remove them again. The other
+   has the keys with versions that hide older ones, so that compaction finds them. A piece is durable when it is done.
+   So the environment may be ahead of the superblock: a start with an older superblock removes the versions again
+   (``opening.py``, row G).
+2. When all pieces are durable, the store proposes an edit that names the flush, and empties its memtable.
+3. When the superblock is durable (``commit``), the lists of versions of this flush and of earlier ones are not needed
+   any more. The next transaction removes them.
 
-A flush that finds no space leaves memory as it is. What it did write is true, and the next one writes it again."""
+A flush that finds no space leaves the memtable as it is. The versions that it wrote are right, and the next flush
+writes them again."""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import (
     HEADER_KEY,
     PIECES,
+    FlushPiece,
     Header,
     HidingKeys,
-    Piece,
-    closed_value,
+    checksummed_value,
     encode_header,
     encode_list,
     hiding_key,
@@ -30,18 +32,18 @@ from stelae_store_lmdb.format import (
     split_piece_key,
 )
 from stelae_store_lmdb.keys import AGE_BYTES, CHUNK_BYTES
-from stelae_store_lmdb.memory import MemoryPart, versions_of
+from stelae_store_lmdb.memtable import LmdbMemtable, versions_of
 from stelae_store_lmdb.opening import read_header
 from stelae_store_lmdb.tree import RowTree, is_deletion
 
 _Put: TypeAlias = tuple[bytes, int, int, bytes]
 
-_LISTS_REMOVED_MAX = 64  #: Lists that one transaction removes.
-_OVERHEAD_BYTES = 32  #: What LMDB and we add to a version.
+_LISTS_REMOVED_MAX = 64  #: Most lists that one transaction removes.
+_OVERHEAD_BYTES = 32  #: Bytes that LMDB and this format add to a version.
 
 
 class Flush:
-    """One flush of one part of memory."""
+    """One flush of one memtable."""
 
     def __init__(self, env: Environment, config: LmdbStoreConfig, committed: int) -> None:
         with env.read() as txn:
@@ -51,16 +53,21 @@ class Flush:
         self._committed = committed
         self._pieces = 0
 
-    def write(self, memory: MemoryPart, floor: int) -> int:
-        """Write everything; return in how many pieces. ``Full``, ``StorageError``."""
+    def write(self, memory: LmdbMemtable, floor: int) -> int:
+        """Write all versions. Returns the number of pieces.
+
+        Raises:
+            Full: there is no space on the disk or in the map.
+            StorageError: a write or a sync failed.
+        """
         for piece in self._cut(memory):
             self._write(piece, floor)
         if not self._pieces:
-            self._write([], floor)  # the edit names a flush that the environment has to know
+            self._write([], floor)  # the environment must know the flush that the edit names
         return self._pieces
 
-    def _cut(self, memory: MemoryPart) -> Iterator[list[_Put]]:
-        """Versions in the order of the environment, all of a key in one piece."""
+    def _cut(self, memory: LmdbMemtable) -> Iterator[list[_Put]]:
+        """Yield the versions of each piece, in the order of the environment. All versions of a key are in one piece."""
         found: list[_Put] = []
         size_bytes = 0
         for key in memory.sorted_keys():
@@ -80,27 +87,27 @@ class Flush:
             size_bytes += _stored_bytes(key) + len(contents) + 2 * len(key)
         large = sum(len(contents) > self._env.page_bytes // 4 for _, _, _, contents in puts)
         with self._env.read() as txn:
-            behind_all = not puts or RowTree(txn, self._env.path).ends_before(puts[0][0])
-        self._env.make_room(size_bytes + large * self._env.page_bytes, 0 if behind_all else len(puts))
+            at_end = not puts or RowTree(txn, self._env.path).ends_before(puts[0][0])
+        self._env.make_room(size_bytes + large * self._env.page_bytes, 0 if at_end else len(puts))
         with self._env.write() as txn:
             header = read_header(txn, self._env.path)
             remove_lists(txn, self._committed)
             tree = RowTree(txn, self._env.path, header.next_node)
-            hiding, latest = _hiding(None if behind_all else tree, puts)
+            hiding, latest = _hiding(None if at_end else tree, puts)
             tree.put(puts)
             at = piece_key(self.number, self._pieces)
-            piece = Piece(latest, tuple((key, timestamp, index) for key, timestamp, index, _ in puts))
-            txn.put(at, closed_value(at, encode_list(piece)))
+            piece = FlushPiece(latest, tuple((key, timestamp, index) for key, timestamp, index, _ in puts))
+            txn.put(at, checksummed_value(at, encode_list(piece)))
             if hiding:
                 at = hiding_key(latest, self.number, self._pieces)
-                txn.put(at, closed_value(at, encode_list(HidingKeys(tuple(hiding)))))
+                txn.put(at, checksummed_value(at, encode_list(HidingKeys(tuple(hiding)))))
             after = Header(self.number, tree.next_node, max(header.floor, floor))
             txn.put(HEADER_KEY, encode_header(after))
         self._pieces += 1
 
 
 def remove_lists(txn: Any, committed: int) -> None:
-    """Remove some lists by which flushes up to the committed one could have been taken back."""
+    """Remove some lists of versions of committed flushes."""
     cursor = txn.cursor()
     for _ in range(_LISTS_REMOVED_MAX):
         if not cursor.set_range(PIECES):
@@ -112,26 +119,26 @@ def remove_lists(txn: Any, committed: int) -> None:
 
 
 def _hiding(tree: RowTree | None, puts: Sequence[_Put]) -> tuple[list[bytes], int]:
-    """Keys with versions that hide older ones, or that are deletions, and the latest timestamp of those; -1: none.
+    """Return the keys with versions that hide older ones, and the latest timestamp of these; -1 if there are none.
 
-    ``tree`` has the older ones, if there can be any."""
+    A deletion counts as such a version. ``tree`` has the older versions; ``None``: there are none."""
     found: list[bytes] = []
     latest = -1
     before = None
     for key, timestamp, _, contents in puts:
-        if key != before:  # the newest of its row
-            before, newest, noted = key, timestamp, False
+        if key != before:  # this is the newest version of its row
+            before, newest, listed = key, timestamp, False
             hides = is_deletion(contents) or (tree is not None and tree.newest(key) is not None)
         else:
-            hides = not noted
+            hides = not listed
         if hides:
-            noted = True
+            listed = True
             found.append(key)
             latest = max(latest, newest)
     return found, latest
 
 
 def _stored_bytes(key: bytes) -> int:
-    """What the key of a version takes in the environment, nodes included."""
+    """Return the bytes that the key of a version takes in the environment, nodes included."""
     inside = min(len(key), CHUNK_BYTES) + len(key) // CHUNK_BYTES * CHUNK_BYTES
     return inside + inside // 8 + AGE_BYTES + _OVERHEAD_BYTES

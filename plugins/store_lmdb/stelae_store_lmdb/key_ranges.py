@@ -1,7 +1,8 @@
-"""Which keys a scan has to look at: its own range, narrowed by predicates on the key.
+"""The key range that a scan must read: its own range, narrowed by predicates on the key.
 
-Equality on the first columns of the key leaves one row, or those that begin alike; on a key of one column, comparisons
-narrow, too. Floating-point keys are left alone: what is equal and what is less is not quite what their bytes say."""
+Equality on the first key columns leaves one row, or the rows whose keys begin alike. On a key of one column,
+comparisons narrow the range, too. Keys of floating-point numbers are not narrowed, because their bytes do not compare
+exactly like the numbers."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from stelae.spi.scan import Compare, In, Order, Predicate, ScanSpec
 from stelae.spi.schema import Column, Schema
 
 KeyRange: TypeAlias = "tuple[bytes | None, bytes | None]"
-"""From the first key, to before the second."""
+"""From the first key (inclusive) to the second (exclusive); ``None`` is no bound."""
 
 
 def key_range(schema: Schema, spec: ScanSpec) -> KeyRange:
-    """Return the range of encoded keys that a scan has to look at."""
+    """Return the range of encoded keys that a scan must read."""
     found: KeyRange = (spec.key_from, spec.key_until)
     if spec.after is not None:
-        behind = spec.order is Order.KEY_DESCENDING
-        found = _both(found, (None, spec.after) if behind else (spec.after + b"\0", None))
+        descending = spec.order is Order.KEY_DESCENDING
+        found = _both(found, (None, spec.after) if descending else (spec.after + b"\0", None))
     found = _both(found, _equal(schema, spec.predicates))
     if len(schema.key) == 1 and not _is_float(schema.by_id[schema.key[0]]):
         for predicate in spec.predicates:
@@ -37,7 +38,7 @@ def _both(one: KeyRange, other: KeyRange) -> KeyRange:
 
 
 def _equal(schema: Schema, predicates: Sequence[Predicate]) -> KeyRange:
-    """The range of rows whose first key columns equal what the predicates say."""
+    """Return the range of rows whose first key columns equal the values of the predicates."""
     wanted: dict[int, Any] = {p.column: p.value for p in predicates if isinstance(p, Compare) and p.op == "="}
     values: list[Any] = []
     for column in schema.key_layout.columns:
@@ -49,7 +50,7 @@ def _equal(schema: Schema, predicates: Sequence[Predicate]) -> KeyRange:
     if len(values) == len(schema.key):
         key = encode_key(schema, values)
         return key, key + b"\0"
-    # Behind an empty value of a last column stands nothing: what is left is how all those keys begin.
+    # The encoding of an empty value of a last column is empty. So this is the beginning of all those keys.
     columns = schema.key_layout.columns[: len(values)]
     last = Column(id=max(schema.by_id) + 1, name="\0", type="binary")
     begin = encode_key(Schema(1, (*columns, last), (*(c.id for c in columns), last.id)), [*values, b""])

@@ -1,8 +1,8 @@
-"""Applying rows: what each kind of operation does.
+"""The application of a write entry: what each kind of operation does.
 
-The effect of an entry is worked out beside the rows that there are, and put among them as a whole: an entry that cannot
-be applied to its end changes nothing. Of several versions of a row that one entry writes, only the last is ever seen,
-and only that one is kept."""
+The effect of an entry is computed in a separate dict and then put into the memtable as a whole. So an entry that cannot
+be applied to its end changes nothing. If an entry writes several versions of a row, only the last one is kept, because
+no read can see the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import RowFault
 from stelae.spi.write import OpKind, RowCode
-from stelae_store_lmdb.memory import MemoryPart
+from stelae_store_lmdb.memtable import LmdbMemtable
 from stelae_store_lmdb.tree import RowTree, is_deletion
 from stelae_store_lmdb.values import DELETION, Row, RowReader, plain_default, row_encoder
 
@@ -28,36 +28,42 @@ _IGNORES = frozenset({OpKind.INSERT_IGNORE, OpKind.UPDATE_IGNORE, OpKind.DELETE_
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
-    """A group whose rows could be read, with their encoded keys."""
+class KeyedGroup:
+    """A group of a payload, decoded, with the encoded keys of its rows."""
 
     kind: OpKind
     rows: RowBatch
     keys: list[bytes]
 
 
-def readable(payload: WritePayload, schemas: Mapping[int, Schema]) -> list[Readable]:
-    """Read all groups of an entry. ``Corrupt``: one cannot be read, so none may be applied."""
+def decode_groups(payload: WritePayload, schemas: Mapping[int, Schema]) -> list[KeyedGroup]:
+    """Decode all groups of an entry. ``Corrupt``: one of them cannot be decoded, so none may be applied."""
     schema = schemas.get(payload.schema_version)
     if schema is None:
-        raise Corrupt(f"rows of schema version {payload.schema_version}, which was never applied")
-    found = []
+        raise Corrupt(f"an entry has rows of schema version {payload.schema_version}, which was never applied")
+    decoded = []
     for group in payload.groups:
         try:
-            rows = group.rows(schema) if group.row_count else _no_rows(group, schema)
-            found.append(Readable(group.kind, rows, encode_keys(schema, rows)))
+            rows = group.rows(schema) if group.row_count else _empty_rows(group, schema)
+            decoded.append(KeyedGroup(group.kind, rows, encode_keys(schema, rows)))
         except (SchemaMismatch, ValueError) as error:
-            raise Corrupt(f"rows without the key of schema version {schema.version}: {error}") from error
-    return found
+            raise Corrupt(f"the rows of an entry do not fit schema {schema.version}: {error}") from error
+    return decoded
 
 
-class Applier:
-    """Works out one entry. ``staged`` is what it writes: contents by encoded key.
+class LmdbApplier:
+    """Computes the effect of one entry. ``staged`` has the versions that it writes: contents by encoded key.
 
-    ``new_rows``: the columns of ``schema``, with the defaults of new rows that leave some of them out."""
+    Args:
+        memory: the memtable.
+        tree: the rows in the environment, if there is one.
+        schema: in force.
+        new_rows: the columns of ``schema`` with the defaults of new rows that leave some of them out.
+        reader: reads versions as rows of ``schema``.
+    """
 
     def __init__(
-        self, memory: MemoryPart, tree: RowTree | None, schema: Schema, new_rows: Layout, reader: RowReader
+        self, memory: LmdbMemtable, tree: RowTree | None, schema: Schema, new_rows: Layout, reader: RowReader
     ) -> None:
         self.staged: dict[bytes, bytes] = {}
         self._memory = memory
@@ -67,73 +73,73 @@ class Applier:
         self._reader = reader
         self._encode = row_encoder(schema)
 
-    def write(self, groups: Sequence[Readable], skip: set[int]) -> tuple[RowFault, ...]:
-        """Do the groups in their order, but for the rows numbered in ``skip``; return the rows not taken."""
+    def write(self, groups: Sequence[KeyedGroup], skip: set[int]) -> tuple[RowFault, ...]:
+        """Compute groups in their order, without the rows whose numbers are in ``skip``. Returns the refused rows."""
         faults: list[RowFault] = []
         start = 0
         for group in groups:
-            places = [place for place in range(len(group.keys)) if start + place not in skip]
-            faults += [RowFault(start + place, code) for place, code in self._step(group, places)]
+            positions = [position for position in range(len(group.keys)) if start + position not in skip]
+            faults += [RowFault(start + position, code) for position, code in self._step(group, positions)]
             start += len(group.keys)
         return tuple(faults)
 
-    def _step(self, group: Readable, places: Sequence[int]) -> list[tuple[int, RowCode]]:
+    def _step(self, group: KeyedGroup, positions: Sequence[int]) -> list[tuple[int, RowCode]]:
         kind = group.kind
         if kind in _DELETES:
-            return self._delete(group, places)
+            return self._delete(group, positions)
         whole = set(group.rows.layout.ids) >= set(self._schema.layout.ids)
         if kind in _UPDATES or (kind is OpKind.UPSERT and not whole):
-            return self._merge(group, places)
-        return self._replace(group, places)
+            return self._merge(group, positions)
+        return self._replace(group, positions)
 
-    def _replace(self, group: Readable, places: Sequence[int]) -> list[tuple[int, RowCode]]:
-        """Insert or upsert whole rows one by one."""
+    def _replace(self, group: KeyedGroup, positions: Sequence[int]) -> list[tuple[int, RowCode]]:
+        """Insert or upsert rows with all columns, one by one."""
         rows = group.rows.select(self._new_rows).to_rows()
         staged, encode, keys = self.staged, self._encode, group.keys
         if group.kind not in _INSERTS:
-            for place in places:
-                staged[keys[place]] = encode(rows[place])
+            for position in positions:
+                staged[keys[position]] = encode(rows[position])
             return []
         refused = []
-        for place in places:
-            key = keys[place]
+        for position in positions:
+            key = keys[position]
             if self._live(key) is not None:
-                refused.append(place)
+                refused.append(position)
             else:
-                staged[key] = encode(rows[place])
+                staged[key] = encode(rows[position])
         return _faults(group.kind, refused, RowCode.ALREADY_PRESENT)
 
-    def _delete(self, group: Readable, places: Sequence[int]) -> list[tuple[int, RowCode]]:
+    def _delete(self, group: KeyedGroup, positions: Sequence[int]) -> list[tuple[int, RowCode]]:
         refused = []
-        for place in places:
-            key = group.keys[place]
+        for position in positions:
+            key = group.keys[position]
             if self._live(key) is None:
-                refused.append(place)
+                refused.append(position)
             else:
                 self.staged[key] = DELETION
         return _faults(group.kind, refused, RowCode.NOT_FOUND)
 
-    def _merge(self, group: Readable, places: Sequence[int]) -> list[tuple[int, RowCode]]:
-        """Update rows, or upsert some columns: what is not given stays, or takes its default."""
-        given = {column_id: place for place, column_id in enumerate(group.rows.layout.ids)}
+    def _merge(self, group: KeyedGroup, positions: Sequence[int]) -> list[tuple[int, RowCode]]:
+        """Update rows, or upsert some of their columns. The other columns keep their value, or get their default."""
+        given = {column_id: position for position, column_id in enumerate(group.rows.layout.ids)}
         sources = [given.get(column_id) for column_id in self._schema.layout.ids]
         values = group.rows.to_rows()
         defaults: Row = tuple(map(plain_default, self._new_rows.columns)) if group.kind is OpKind.UPSERT else ()
         refused = []
-        for place in places:
-            key = group.keys[place]
+        for position in positions:
+            key = group.keys[position]
             live = self._live(key)
             if live is None and group.kind in _UPDATES:
-                refused.append(place)
+                refused.append(position)
                 continue
             old = defaults if live is None else self._reader.row(live)
-            new = values[place]
+            new = values[position]
             row: list[Any] = [o if s is None else new[s] for o, s in zip(old, sources, strict=True)]
             self.staged[key] = self._encode(row)
         return _faults(group.kind, refused, RowCode.NOT_FOUND)
 
     def _live(self, key: bytes) -> bytes | None:
-        """The newest version of a row, unless it is a deletion."""
+        """Return the contents of a row's newest version, or ``None`` if the row does not exist."""
         contents = self.staged.get(key)
         if contents is None:
             version = self._memory.chains.get(key)
@@ -145,7 +151,7 @@ class Applier:
         return None if contents is None or is_deletion(contents) else contents
 
 
-def _no_rows(group: OpGroup, schema: Schema) -> RowBatch:
+def _empty_rows(group: OpGroup, schema: Schema) -> RowBatch:
     return RowBatch.from_equal_rows(schema.project(group.columns), [])
 
 

@@ -1,4 +1,4 @@
-"""Has a child process check the environment; its death is an answer, too."""
+"""The check of the environment in a child process. If the child dies, the environment is damaged."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ COMMAND = ("-m", "stelae_store_lmdb.check")
 
 
 def check_in_child(directory: str, seconds_max: int) -> ChildReport:
-    """Let a child check the environment in ``directory``; never raises for what it meets there."""
+    """Check the environment in ``directory`` in a child process. Damage is reported, never raised."""
     return child.check_in_child(COMMAND, directory, seconds_max, ChildReport)
