@@ -1,8 +1,9 @@
-"""Picking a node for one replica: where the tablet has least in common, and there the emptier of two.
+"""The choice of a node for one replica: where the tablet has the fewest replicas, and there the emptier of two nodes.
 
-Down the tree of locations: domains that the tablet is not in yet come first, then those it is in least, at every
-level. Among the nodes that are left, some are drawn by their weight and the emptiest of them is taken. The emptiest of
-all would be a little evener, and would give every replica of a new table to the server that joined last."""
+The choice goes down the tree of locations. At every level, domains without a replica of the tablet come first, then
+those with the fewest. Of the remaining nodes, some are drawn at random by their weight, and the emptiest of these gets
+the replica. To take the emptiest of all would spread replicas a little more evenly, but would give every replica of a
+new table to the server that joined last."""
 
 from __future__ import annotations
 
@@ -10,39 +11,39 @@ import random
 from bisect import bisect
 from collections.abc import Container
 
-from stelae_placement_policy.survey import Survey
+from stelae_placement_policy.numbered_snapshot import NumberedSnapshot
 from stelae_placement_policy.topology import Domain
 
 _DRAWS_MAX = 12
-"""Draws before the nodes of a domain are looked through one by one."""
+"""Most random draws in a domain before all of its nodes are checked."""
 
 
 class Picker:
-    """Picks among the live nodes of a survey; its ledger says how full they are by now."""
+    """Picks live nodes. The ledger of the snapshot says how full each is with the decisions so far."""
 
-    def __init__(self, survey: Survey, rng: random.Random) -> None:
-        self.topology = survey.topology
-        self.score = survey.ledger.score
-        self.room = survey.ledger.room
-        self.arriving = survey.ledger.arriving
-        self.hot = survey.hot
-        self.copies_max = survey.config.copies_per_node_max
-        self.choices = survey.config.choices
+    def __init__(self, cluster: NumberedSnapshot, rng: random.Random) -> None:
+        self.topology = cluster.topology
+        self.score = cluster.ledger.score
+        self.room = cluster.ledger.room
+        self.arriving = cluster.ledger.arriving
+        self.hot = cluster.hot
+        self.copies_max = cluster.config.copies_per_node_max
+        self.choices = cluster.config.choices
         self.random = rng.random
 
     def pick(self, size: int, near: list[int], barred: Container[int], *, copied: bool, cool: bool = False) -> int:
         """Return a node for a replica of ``size`` bytes, or -1.
 
         Args:
-            near: the nodes of those replicas that it is to be apart from.
-            barred: nodes that are out of the question, as every member's is.
-            copied: whether it comes as a copy, for which the node needs a free slot.
-            cool: whether nodes under high load are out of the question, too."""
-        question = _Question(self, size, barred, copied, cool)
-        return question.answer(self.topology.root, self.topology.counts(near))
+            near: the nodes of the replicas from which it should be apart.
+            barred: nodes that must not be picked, such as those of members.
+            copied: whether the replica arrives as a copy, for which the node needs a free slot.
+            cool: whether nodes under high load must not be picked, too."""
+        pick = _Pick(self, size, barred, copied, cool)
+        return pick.answer(self.topology.root, self.topology.counts(near))
 
     def fits(self, node: int, size: int, barred: Container[int], copied: bool, cool: bool) -> bool:
-        """Whether a live node can take a replica now: disk, a slot, and not out of the question."""
+        """Return true if a live node can take a replica now: it has disk space and a slot, and is not barred."""
         return not (
             node in barred
             or self.room[node] < size
@@ -52,8 +53,8 @@ class Picker:
         )
 
 
-class _Question:
-    """One pick under way."""
+class _Pick:
+    """One pick."""
 
     __slots__ = ("_barred", "_cool", "_copied", "_picker", "_size")
 
@@ -65,7 +66,9 @@ class _Question:
         self._cool = cool
 
     def answer(self, domain: Domain, taken: dict[int, int]) -> int:
-        """Pick in a domain: in one below that is not taken, else in those that are taken least."""
+        """Pick a node in a domain: in an inner domain without replicas of the tablet, else in those with the fewest.
+
+        ``taken`` is the number of the tablet's replicas in each domain. Returns -1 if no node fits."""
         topology = self._picker.topology
         level = domain.level
         if level == topology.levels:
@@ -88,7 +91,7 @@ class _Question:
         return counts, self._picker.score[node], node
 
     def _draw(self, domain: Domain, column: list[int], taken: dict[int, int]) -> int:
-        """The emptiest of a few nodes of a domain, outside of what is taken at the level below."""
+        """Return the emptiest of a few drawn nodes of a domain. Inner domains with replicas are left out."""
         picker, nodes, weights, reach = self._picker, domain.nodes, domain.weights, domain.reach
         fits, size, barred, copied, cool = picker.fits, self._size, self._barred, self._copied, self._cool
         score, draw, best, left = picker.score, picker.random, -1, picker.choices
