@@ -14,7 +14,7 @@ import pytest
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.leadership_transfers import RaftTransfers
+from stelae.host.leadership_transfers import LeadershipTransfers
 from stelae.host.log_retention import LogRetention
 from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
@@ -81,8 +81,8 @@ class World:
         writes = MagicMock()
         writes.take_proposals.return_value = None
         applier, flusher = MagicMock(applied=LAST), MagicMock(retention=LogRetention(0, 0, 0), full=False)
-        reads, transfers = ReadIndexWaits(self.tokens, lambda: 1), RaftTransfers(self.tokens)
-        self.replica.wire(self._executor(), applier, writes, reads, transfers, flusher)
+        reads, transfers = ReadIndexWaits(self.tokens, lambda: 1), LeadershipTransfers(self.tokens)
+        self.replica.connect(self._executor(), applier, writes, reads, transfers, flusher)
         self.replica.start()
         self.run()
 
