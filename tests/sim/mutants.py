@@ -444,7 +444,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: what an entry says was applied before is applied again",
         rule="durability 16",
-        target="stelae_store_columnar.store:rows_of",
+        target="stelae_store_columnar.store:row_numbers_of",
         replacement=mutations.skip_nothing,
         invariant="exactly_once",
         seed=6,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.defaults import Defaults
 from stelae.rows.key_order import key_order
-from stelae.rows.operations import rows_of
+from stelae.rows.operations import row_numbers_of
 from stelae.spi.errors import CallerError, Corrupt, StorageError, TooOld
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
@@ -219,7 +219,7 @@ class ColumnarStore(TabletStore):
             self._memory, lookup, state.schema, new_rows, state.adapter.all_types, entry.timestamp
         )
         try:
-            return applier.write(groups, rows_of(payload, entry.skip))
+            return applier.write(groups, row_numbers_of(payload, entry.skip))
         except BaseException as error:
             # A part of the entry may be in memory. It must be neither visible nor flushed.
             self._failed = f"entry {entry.op_id} was applied only in part: {error}"

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, ClassVar, Self
 
 from stelae.rows.defaults import Defaults
-from stelae.rows.operations import rows_of
+from stelae.rows.operations import row_numbers_of
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
@@ -219,7 +219,7 @@ class LmdbStore(TabletStore):
         if self._reader.layout is not schema.layout:
             self._reader = RowReader(schema.layout, self._schemas, self._defaults)
         applier = LmdbApplier(memory, tree, schema, new_rows, self._reader)
-        faults = applier.write(groups, rows_of(payload, entry.skip))
+        faults = applier.write(groups, row_numbers_of(payload, entry.skip))
         for key, contents in applier.staged.items():
             memory.put(key, entry.timestamp, entry.op_id.index, contents)
         return faults

@@ -9,7 +9,7 @@ from typing import Any
 
 from stelae.rows.defaults import Defaults
 from stelae.rows.keys import encode_keys
-from stelae.rows.operations import rows_of
+from stelae.rows.operations import row_numbers_of
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch
@@ -53,7 +53,7 @@ class MemoryWriter:
         if schema is None:
             raise Corrupt(f"an entry has rows of schema version {payload.schema_version}, which was never applied")
         decoded = [self._read(group, schema) for group in payload.groups]
-        skip = rows_of(payload, entry.skip)
+        skip = row_numbers_of(payload, entry.skip)
         new_rows = self.defaults.layout(current, schema)
         faults: list[RowFault] = []
         start = 0

@@ -24,7 +24,7 @@ from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
@@ -87,7 +87,7 @@ class Services:
 
 def insert(index: int) -> SequenceRange:
     """The client's operation of this number: it inserts a row of this number."""
-    (run,) = runs_of([(index, operation(OpKind.INSERT, [(index,)]))])
+    (run,) = sequence_ranges_of([(index, operation(OpKind.INSERT, [(index,)]))])
     return run
 
 
