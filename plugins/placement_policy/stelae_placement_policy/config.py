@@ -8,7 +8,7 @@ from stelae.spi.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class PlacementConfig:
     """The settings of one master. All masters should have the same ones, or a change of leader begins other moves."""
 
     imbalance_tolerated: float = setting(

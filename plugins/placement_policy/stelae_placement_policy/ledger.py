@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from stelae_placement_policy.config import Config
+from stelae_placement_policy.config import PlacementConfig
 
 
 class Ledger:
@@ -18,7 +18,9 @@ class Ledger:
 
     Each decision of a plan is entered at once, so that later decisions take it into account."""
 
-    def __init__(self, config: Config, used: Sequence[int], free: Sequence[int], staying: Sequence[bool]) -> None:
+    def __init__(
+        self, config: PlacementConfig, used: Sequence[int], free: Sequence[int], staying: Sequence[bool]
+    ) -> None:
         capacity = [max(1, u + max(0, f)) if s else 0 for u, f, s in zip(used, free, staying, strict=True)]
         total = sum(capacity) or 1
         self.shares = [c / total for c in capacity]

@@ -9,7 +9,7 @@ import math
 from stelae.spi.consensus import MemberType, Role
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.policy import NodeHealth, NodeView, PolicySnapshot, TabletView
-from stelae_placement_policy.config import Config
+from stelae_placement_policy.config import PlacementConfig
 from stelae_placement_policy.ledger import Ledger
 from stelae_placement_policy.topology import Topology
 
@@ -43,7 +43,7 @@ class NumberedTablet:
 class NumberedSnapshot:
     """A snapshot whose nodes and tablets are known by numbers."""
 
-    def __init__(self, snapshot: PolicySnapshot, config: Config) -> None:
+    def __init__(self, snapshot: PolicySnapshot, config: PlacementConfig) -> None:
         self.config = config
         self.ids: list[NodeId] = sorted(snapshot.nodes)
         self.numbers = {node_id: number for number, node_id in enumerate(self.ids)}

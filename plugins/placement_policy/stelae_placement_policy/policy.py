@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from stelae.spi.consensus import MemberType
 from stelae.spi.policy import Action, ActionKind, MasterPolicy, PolicySnapshot
-from stelae_placement_policy.config import Config
+from stelae_placement_policy.config import PlacementConfig
 from stelae_placement_policy.initial_placement import initial_members
 from stelae_placement_policy.leaders import Leaders
 from stelae_placement_policy.moves import Moves
@@ -21,7 +21,7 @@ class PlacementPolicy(MasterPolicy):
     """Distributes replicas over locations, nodes and disks, replaces lost ones, and balances leaders."""
 
     name: ClassVar[str] = "placement"
-    Config: ClassVar[type[Any]] = Config
+    Config: ClassVar[type[Any]] = PlacementConfig
 
     @classmethod
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> tuple[Action, ...]:

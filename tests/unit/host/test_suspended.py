@@ -38,7 +38,7 @@ from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Durable, Failed
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.config import Config as RaftConfig
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendReply, VoteReply, VoteRequest
 
 TABLET = TabletId("t")

@@ -9,7 +9,7 @@ from stelae.spi.policy import NodeHealth
 from stelae.testing.conformance.policy_harness import PolicyHarness
 from stelae.testing.conformance.policy_model import GIB, ModelCluster, node_view
 from stelae_placement_policy import PlacementPolicy
-from stelae_placement_policy.config import Config
+from stelae_placement_policy.config import PlacementConfig
 from stelae_placement_policy.node_picker import Picker
 from stelae_placement_policy.numbered_snapshot import NumberedSnapshot
 from stelae_placement_policy.reasons import Reasons
@@ -26,12 +26,12 @@ def cluster(*locations: str, free_bytes: int = 100 * GIB, copy_rounds: int = 1) 
 
 def harness(**settings: Any) -> PolicyHarness:
     """The policy with some settings of its own."""
-    return PolicyHarness(PlacementPolicy, replace(Config(), **settings))
+    return PolicyHarness(PlacementPolicy, replace(PlacementConfig(), **settings))
 
 
 def survey_of(model: ModelCluster) -> NumberedSnapshot:
     """The survey of a cluster under default settings."""
-    return NumberedSnapshot(model.snapshot(), Config())
+    return NumberedSnapshot(model.snapshot(), PlacementConfig())
 
 
 def repair_of(model: ModelCluster, rng: Any) -> Repair:
