@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
@@ -113,7 +113,7 @@ def node(filled: tuple[NodeProcess, Path, Path]) -> NodeProcess:
 
 
 async def insert_forty(node: NodeProcess) -> None:
-    async with await Client.connect([node.address], timeout_s=RUN_S) as client:
+    async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
         for number in range(40):
             result = await tablet.write(OpKind.INSERT, [(number,)], timeout_s=RUN_S)
@@ -121,7 +121,7 @@ async def insert_forty(node: NodeProcess) -> None:
 
 
 async def expect_forty(node: NodeProcess) -> None:
-    async with await Client.connect([node.address], timeout_s=RUN_S) as client:
+    async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
         assert sorted([row async for batch in tablet.scan() for row in batch.to_rows()]) == [(n,) for n in range(40)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stelae.client import AsyncClient, connect_async
-from stelae.client.connection import Tablet
+from stelae.client.connection import ConnectedTablet
 from stelae.host.node import Node
 from stelae.host.replica import ReplicaState
 from stelae.local.cluster import ClusterOptions
@@ -94,7 +94,7 @@ async def loaded(cluster: Cluster) -> None:
 
 
 async def read_until_failed(
-    cluster: Cluster, tablet: Tablet, broken: NodeId, damage: Callable[[], None] = lambda: None
+    cluster: Cluster, tablet: ConnectedTablet, broken: NodeId, damage: Callable[[], None] = lambda: None
 ) -> None:
     """Read all rows, right each time, until a damaged replica has failed.
 

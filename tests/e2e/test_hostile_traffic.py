@@ -37,12 +37,13 @@ from stelae.spi.write import OpKind, SequenceRange, WriteRequest, encode_request
 from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
 from stelae.wire.settings import WireSettings
+from tests.at_length import times
 from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
 REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM)
 MESSAGES = (CONSENSUS, BEAT, BEAT_ACK)
-ATTEMPTS = 400
+ATTEMPTS = times(400)
 
 
 def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
@@ -130,6 +131,7 @@ def attacker(cluster: Cluster) -> Messenger:
     )
 
 
+@pytest.mark.fuzzer
 @pytest.mark.parametrize("kind", [*REQUESTS, *MESSAGES])
 def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_path: Path, kind: str) -> None:
     async def scenario() -> None:
@@ -170,6 +172,7 @@ def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_p
     asyncio.run(scenario())
 
 
+@pytest.mark.fuzzer
 def test_a_storm_against_every_service_of_a_node_leaves_its_rows_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
@@ -181,7 +184,7 @@ def test_a_storm_against_every_service_of_a_node_leaves_its_rows_alone(tmp_path:
             who = await asyncio.to_thread(meet, address, rng, CLUSTER)
             cases = [c for c in load_corpus(CORPUS) if not c.name.startswith(("flood", "frame"))]
             await asyncio.to_thread(
-                lambda: storm(cases, address, rng=rng, node=who, kinds=(*REQUESTS, *MESSAGES), messages=1500)
+                lambda: storm(cases, address, rng=rng, node=who, kinds=(*REQUESTS, *MESSAGES), messages=times(1500))
             )
             figures = cluster.nodes[leader].metrics.snapshot()
             assert figures["wire_refused_total"] > 100

@@ -15,7 +15,7 @@ import pytest
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import NodeFacts, tablet_health
 from stelae.client import Table, connect
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import SuperblockFile
 from stelae.local.cluster import ClusterOptions
@@ -59,7 +59,7 @@ class Servers:
         """What the servers that answer say, of this tablet among others."""
 
         async def ask() -> dict[NodeId, NodeFacts]:
-            async with await Client.connect(self.cluster.addresses, timeout_s=RUN_S) as connection:
+            async with await Connection.connect(self.cluster.addresses, timeout_s=RUN_S) as connection:
                 return await ask_nodes(connection, [(node.node_id, node.address) for node in self.cluster.servers])
 
         found = asyncio.run(ask())

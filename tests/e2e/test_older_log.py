@@ -12,7 +12,7 @@ import pytest
 
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import _replica
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import MetadataMissing
 from stelae.host.superblock import SuperblockFile
@@ -65,7 +65,7 @@ def insert(cluster: LocalCluster, numbers: range) -> None:
     """Insert rows, which are acknowledged on return."""
 
     async def run() -> None:
-        async with await Client.connect(cluster.addresses, timeout_s=WAIT_S) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=WAIT_S) as client:
             tablet = await client.tablet(TABLET)
             result = await tablet.write(OpKind.INSERT, [(number,) for number in numbers])
             assert not result.errors and not result.refusal
@@ -75,7 +75,7 @@ def insert(cluster: LocalCluster, numbers: range) -> None:
 
 def rows(cluster: LocalCluster, timeout_s: float) -> list[int]:
     async def run() -> list[int]:
-        async with await Client.connect(cluster.addresses, timeout_s=timeout_s) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=timeout_s) as client:
             tablet = await client.tablet(TABLET)
             return sorted([row[0] async for batch in tablet.scan() for row in batch.to_rows()])
 
@@ -86,7 +86,7 @@ def failure(node: NodeProcess) -> str:
     """What ``check`` says of a node's replica."""
 
     async def run() -> str:
-        async with await Client.connect([node.address], timeout_s=WAIT_S) as client:
+        async with await Connection.connect([node.address], timeout_s=WAIT_S) as client:
             facts = (await ask_nodes(client, [(node.node_id, node.address)]))[node.node_id]
             return _replica(node.node_id, node.address, TABLET, facts).problem
 

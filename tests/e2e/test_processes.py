@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
@@ -86,7 +86,7 @@ def wait_until_gone(folder: Path) -> None:
 def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster: LocalCluster) -> None:
     async def load_until_killed() -> list[int]:
         acked: list[int] = []
-        async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=20) as client:
             tablet = await client.tablet(cluster.tablet_id)
 
             async def one(number: int) -> None:
@@ -105,7 +105,7 @@ def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster:
         return acked
 
     async def read() -> dict[int, str]:
-        async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=20) as client:
             tablet = await client.tablet(cluster.tablet_id)
             return dict([row async for batch in tablet.scan() for row in batch.to_rows()])
 

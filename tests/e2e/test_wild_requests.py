@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from stelae.client.async_client import connect_async
 from stelae.host.heartbeats import Beat, BeatAck
@@ -43,6 +44,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger
 from stelae.wire.refusals import HandlerFailed
+from tests.at_length import times
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_hostile_traffic import attacker
 from tests.wild import Draw
@@ -69,7 +71,7 @@ ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""
 
-ATTEMPTS = 80
+ATTEMPTS = times(80)
 """Of each kind, to each node that serves it."""
 
 BULK = (SCAN, DIFF)
@@ -152,6 +154,7 @@ async def attack(
     return seen
 
 
+@pytest.mark.fuzzer
 def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_serve_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, 1, 1) as cluster:

@@ -9,7 +9,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a read index is given before an entry of the leader's term is committed",
         rule="durability 10, behaviour C14, Raft thesis 6.4",
-        target="stelae_consensus_raft.leader:Leader.read",
+        target="stelae_consensus_raft.client_requests:ClientRequests.read",
         replacement=mutations.read_before_the_first_entry_commits,
         invariant="read_index",
         seeds_max=4,
@@ -17,7 +17,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a read index is one entry behind what is committed",
         rule="behaviour C14",
-        target="stelae_consensus_raft.reads:ReadQueue.add",
+        target="stelae_consensus_raft.read_index:ReadQueue.add",
         replacement=mutations.answer_with_the_commit_of_before,
         invariant="read_index",
         seeds_max=4,
@@ -41,7 +41,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a transfer of an older term is obeyed",
         rule="Raft thesis 3.10",
-        target="stelae_consensus_raft.transfer:Transfers.on_timeout_now",
+        target="stelae_consensus_raft.leadership_transfer:LeadershipTransfers.on_timeout_now",
         replacement=mutations.old_timeout_now_is_obeyed,
         invariant="stale_messages",
         seed=32,
@@ -85,7 +85,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: a failed sync is repeated once",
         rule="durability 7",
-        target="stelae_wal_shared.writer:Writer.write",
+        target="stelae_wal_shared.writer:SharedWriter.write",
         replacement=mutations.retry_in_place,
         invariant="failed_sync",
         seed=335,
@@ -94,7 +94,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: an election is won with one vote less than a majority",
         rule="Raft 5.2, durability 9",
-        target="stelae_consensus_raft.election:Elections._count",
+        target="stelae_consensus_raft.election:Elections._count_vote",
         replacement=mutations.win_with_one_vote_less,
         invariant="election_safety",
     ),

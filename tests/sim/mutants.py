@@ -180,14 +180,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a vote is not handed out to be saved",
         rule="durability 9",
-        target="stelae_consensus_raft.replica:Replica.vote_for",
+        target="stelae_consensus_raft.raft_state:RaftState.vote_for",
         replacement=mutations.vote_unsaved,
         invariant="terms_and_votes",
     ),
     Mutant(
         name="core: a new term is not handed out to be saved",
         rule="durability 9",
-        target="stelae_consensus_raft.replica:Replica.set_term",
+        target="stelae_consensus_raft.raft_state:RaftState.set_term",
         replacement=mutations.enter_term_unsaved,
         invariant="terms_and_votes",
     ),
@@ -201,21 +201,21 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a candidate with an older log gets votes",
         rule="Raft 5.4.1",
-        target="stelae_consensus_raft.election:judge",
+        target="stelae_consensus_raft.election:decide_vote",
         replacement=mutations.judge_without_the_log,
         invariant="leader_completeness",
     ),
     Mutant(
         name="core: entries of older terms commit by counting copies",
         rule="durability 9, Raft figure 8",
-        target="stelae_consensus_raft.leader:Leader._advance_commit",
+        target="stelae_consensus_raft.commit_rule:CommitRule.advance",
         replacement=mutations.commit_older_terms,
         invariant="commit_rule",
     ),
     Mutant(
         name="core: the leader commits what it has appended",
         rule="Raft 5.3",
-        target="stelae_consensus_raft.leader:Leader._advance_commit",
+        target="stelae_consensus_raft.commit_rule:CommitRule.advance",
         replacement=mutations.commit_alone,
         invariant="commit_rule",
         seed=2,
@@ -223,7 +223,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: an append fits wherever there is an entry before it",
         rule="Raft 5.3",
-        target="stelae_consensus_raft.follower:Follower._disagreement",
+        target="stelae_consensus_raft.follower:Follower._mismatch_hint",
         replacement=mutations.agree_by_index,
         invariant="log_matching",
         seed=209,
@@ -253,7 +253,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a config counts only once it is committed",
         rule="durability 11",
-        target="stelae_consensus_raft.configs:ConfigHistory.append",
+        target="stelae_consensus_raft.config_history:ConfigHistory.append",
         replacement=mutations.config_only_at_commit,
         invariant="config_follows_log",
     ),
@@ -326,7 +326,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: groups are not synced",
         rule="behaviour W2",
-        target="stelae_wal_shared.writer:Writer.write",
+        target="stelae_wal_shared.writer:SharedWriter.write",
         replacement=mutations.write_all_logs_without_sync,
         invariant="log_durability",
     ),

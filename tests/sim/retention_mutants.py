@@ -9,14 +9,14 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retention: followers hold nothing for a peer that lags",
         rule="durability 4",
-        target="stelae_consensus_raft.replica:Replica.replicated_on_all",
+        target="stelae_consensus_raft.raft_state:RaftState.advance_all_replicated",
         replacement=mutations.follow_and_hold_nothing,
         invariant="log_retention",
     ),
     Mutant(
         name="retention: a new leader leaves out the peers that it has not heard yet",
         rule="durability 4",
-        target="stelae_consensus_raft.leader:Leader._note_all_replicated",
+        target="stelae_consensus_raft.commit_rule:CommitRule.advance_all_replicated",
         replacement=mutations.count_only_peers_that_were_heard,
         invariant="log_retention",
     ),

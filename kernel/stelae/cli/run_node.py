@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import signal
 import sys
 from dataclasses import replace
@@ -20,7 +21,9 @@ from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.tablet_loader import TabletLoader
-from stelae.local.chaos.disk_rules import ChaosSettings, DiskFaults
+from stelae.local.chaos.disk_rules import DiskFaults
+from stelae.local.chaos.network_rules import NetworkFaults
+from stelae.local.chaos.settings import ChaosSettings
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.real import RealMachine
@@ -71,6 +74,8 @@ def run_node(
     form = _start_log(config, machine, verbose=verbose, log_format=log_format)
     if isinstance(machine.files, FaultyFiles):
         log.warning("[chaos] disk_rules is set: whoever can write that file can make this node's disk fail")
+    if machine.network_faults is not None:
+        log.warning("[chaos] network_rules is set: whoever can write that file can cut this node off")
     try:
         return _run(config, registry, machine, form, until_stdin_closes=until_stdin_closes, is_master=is_master)
     except StelaeError as error:
@@ -111,11 +116,12 @@ def _run(
 
 
 def _machine(config: NodeConfig) -> RealMachine:
-    """This machine; its disk can be told to fail if the file of a test says so."""
+    """This machine; its disk and its network can be told to fail if the file of a test says so."""
     chaos: ChaosSettings = config.extra["chaos"]
-    if not chaos.disk_rules:
-        return RealMachine()
-    return RealMachine(files=FaultyFiles(DiskFaults(chaos.disk_rules, config.node.directory)))
+    return RealMachine(
+        files=FaultyFiles(DiskFaults(chaos.disk_rules, config.node.directory)) if chaos.disk_rules else None,
+        network_faults=NetworkFaults(chaos.network_rules, random.Random()) if chaos.network_rules else None,
+    )
 
 
 def _start_log(

@@ -16,7 +16,7 @@ from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.filters import Filter, predicates
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.locations import TableLocation
-from stelae.client.lookup import Lookup
+from stelae.client.lookup import KeyLookup
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.row_input import unknown_columns
 from stelae.client.scan import AsyncScan, Record
@@ -273,7 +273,7 @@ class AsyncTable:
         def read(place: int, spec: ScanSpec) -> AsyncScan:
             return self._open(self._token(spec, (TokenPart(tablets[place].tablet_id, snapshot),)), timeout_s)
 
-        found = await Lookup(schema, read).find(wanted)
+        found = await KeyLookup(schema, read).find(wanted)
         return [found.get(key) for key in encoded]
 
     def scan(

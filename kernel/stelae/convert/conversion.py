@@ -45,7 +45,7 @@ SPACE_FIXED_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConversionPaths:
     """A node's directory, whose lock the caller holds, and what engines are given there."""
 
     layout: DirectoryLayout
@@ -54,7 +54,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ConversionPlan:
     """What a conversion copies, and the bytes that it wants of the disk beside those in use."""
 
     logs: int
@@ -70,8 +70,8 @@ def building(layout: DirectoryLayout) -> str:
 
 
 def convert(
-    place: Place, source: ChosenEngine, target: ChosenEngine, meter: Meter = SILENT, *, dry_run: bool = False
-) -> Plan:
+    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter = SILENT, *, dry_run: bool = False
+) -> ConversionPlan:
     """Give every log to ``target``, after settling what was left unfinished. With ``dry_run`` only step 1 is done.
 
     The old log stays in quarantine. Any error leaves the old log in its place and in charge, but for one that comes
@@ -141,7 +141,9 @@ def check_source(reports: list[LogReport]) -> None:
         raise StorageError(f"{said_of(reports)}; see to the disk and try again\n" + "\n".join(bad))
 
 
-def _build(place: Place, source: ChosenEngine, target: ChosenEngine, meter: Meter, dry_run: bool) -> Plan:
+def _build(
+    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter, dry_run: bool
+) -> ConversionPlan:
     """Steps 1 to 3."""
     files, layout = place.services.files, place.layout
     with ExitStack() as stack:
@@ -169,11 +171,11 @@ def _build(place: Place, source: ChosenEngine, target: ChosenEngine, meter: Mete
     return plan
 
 
-def _plan(reports: list[LogReport], space_left_bytes: int) -> Plan:
+def _plan(reports: list[LogReport], space_left_bytes: int) -> ConversionPlan:
     entries = sum(report.entries for report in reports)
     body_bytes = sum(report.body_bytes for report in reports)
     charged = SPACE_FACTOR * (body_bytes + entries * ENTRY_OVERHEAD_BYTES)
-    return Plan(
+    return ConversionPlan(
         logs=len(reports),
         entries=entries,
         body_bytes=body_bytes,

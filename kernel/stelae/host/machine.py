@@ -11,6 +11,7 @@ from stelae.host.ports import BlockingPool, LogReader, Turns
 from stelae.host.settings import LogSettings
 from stelae.spi.services import Clock, Files, Metrics, Workers
 from stelae.spi.wal import WalEngine
+from stelae.wire.faults import FaultSeam as FaultSeam
 
 
 class NodeTurns(Turns, Protocol):
@@ -53,6 +54,8 @@ class Machine(Protocol):
     clock: Clock
     metrics: Metrics  #: The metrics of this node.
     pid: int  #: The process id. It is written into the lock file.
+    #: Loses, delays or repeats packets in tests; ``None`` in production.
+    network_faults: FaultSeam | None
     rng: random.Random  #: Unpredictable random numbers, for the incarnation id and the seeds of this node.
 
     def start(self, on_defect: Callable[[BaseException], None]) -> NodeTurns:

@@ -204,6 +204,7 @@ class Node:
             defer=self.turns.defer_last,
             settings=config.wire,
             metrics=self.metrics,
+            faults=self._machine.network_faults,
             rng=random.Random(self._machine.rng.getrandbits(64)),
         )
         self._undo.callback(self.messenger.close)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stelae.sim.coverage import Coverage
-from stelae.sim.history import AnswerKind, Operation
+from stelae.sim.history import AnswerKind, ClientOperation
 from stelae.spi.payload import WritePayload
 from stelae.spi.write import SequenceRange
 
 
-def count_sent(coverage: Coverage, operations: Sequence[Operation], runs: Sequence[SequenceRange]) -> None:
+def count_sent(coverage: Coverage, operations: Sequence[ClientOperation], runs: Sequence[SequenceRange]) -> None:
     """Count the runs of a request of ``operations``, and remember of each operation in which run it went."""
     asked = {operation.sequence: operation for operation in operations}
     for run in runs:

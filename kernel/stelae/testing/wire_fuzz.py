@@ -34,7 +34,7 @@ _decoder: Final = msgspec.json.Decoder(Envelope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class FuzzCase:
     """One told case of the corpus."""
 
     name: str
@@ -47,7 +47,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class FuzzedNode:
     """Who lives at the address, as its hello says."""
 
     node_id: str
@@ -55,13 +55,13 @@ class Node:
     cluster_id: str
 
 
-def load_corpus(directory: Path) -> list[Case]:
+def load_corpus(directory: Path) -> list[FuzzCase]:
     """Return the cases of a directory, by name."""
     cases = []
     for path in sorted(directory.glob("*.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
         cases.append(
-            Case(
+            FuzzCase(
                 name=path.stem,
                 story=told["story"],
                 hello=told.get("hello", True),
@@ -125,7 +125,7 @@ class Attacker:
         except zmq.Again:
             raise AssertionError("the node does not answer any more") from None
 
-    def ping(self, node: Node) -> None:
+    def ping(self, node: FuzzedNode) -> None:
         """Send a proper ping; its answer shows that the node has taken all that was sent before."""
         ping = self.header(
             [(MessageKind.PING, 0, 0, "", None, [])], recipient=node.node_id, recipient_incarnation=node.incarnation_id
@@ -162,7 +162,7 @@ def identity(rng: random.Random, cluster_id: str) -> Identity:
     )
 
 
-def meet(address: str, rng: random.Random, cluster_id: str) -> Node:
+def meet(address: str, rng: random.Random, cluster_id: str) -> FuzzedNode:
     """Say hello as a newcomer: proves that the node is alive, and tells who it is.
 
     Raises:
@@ -171,10 +171,10 @@ def meet(address: str, rng: random.Random, cluster_id: str) -> Node:
     with Attacker(address, identity(rng, cluster_id)) as newcomer:
         answer = newcomer.hello()
     assert answer.messages[0].kind == MessageKind.HELLO, f"no hello but {answer.messages[0]}"
-    return Node(node_id=answer.sender, incarnation_id=answer.sender_incarnation, cluster_id=answer.cluster_id)
+    return FuzzedNode(node_id=answer.sender, incarnation_id=answer.sender_incarnation, cluster_id=answer.cluster_id)
 
 
-def play(case: Case, address: str, rng: random.Random, node: Node) -> set[str]:
+def play(case: FuzzCase, address: str, rng: random.Random, node: FuzzedNode) -> set[str]:
     """Play one case; return the codes of the refusals that came until the expected one did."""
     me = identity(rng, node.cluster_id)
     with Attacker(address, me) as attacker:
@@ -188,7 +188,7 @@ def play(case: Case, address: str, rng: random.Random, node: Node) -> set[str]:
         return attacker.codes_until(case.expect)
 
 
-def render(case: Case, node: Node, me: Identity) -> list[bytes]:
+def render(case: FuzzCase, node: FuzzedNode, me: Identity) -> list[bytes]:
     """Return the frames of a case, with the ids filled in."""
     ids = {
         "{node}": node.node_id,
@@ -207,7 +207,13 @@ def render(case: Case, node: Node, me: Identity) -> list[bytes]:
 
 
 def storm(
-    cases: Sequence[Case], address: str, *, rng: random.Random, node: Node, kinds: Iterable[str], messages: int
+    cases: Sequence[FuzzCase],
+    address: str,
+    *,
+    rng: random.Random,
+    node: FuzzedNode,
+    kinds: Iterable[str],
+    messages: int,
 ) -> None:
     """Send mutated messages: of the corpus, and of well-formed ones to every kind, body garbled.
 
@@ -257,7 +263,7 @@ def mutate(rng: random.Random, frames: Sequence[bytes]) -> list[bytes]:
     return hurt
 
 
-def _addressed(rng: random.Random, attacker: Attacker, node: Node, kind: str) -> Iterator[bytes]:
+def _addressed(rng: random.Random, attacker: Attacker, node: FuzzedNode, kind: str) -> Iterator[bytes]:
     """A message that passes the envelope's checks and carries nonsense to a service."""
     body = [_noise(rng, 300) for _ in range(int(rng.random() * 4))]
     fields: Mapping[str, object] | None = None

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stelae.client.failures import Tally
+from stelae.client.failures import FailureTally
 from stelae.client.few_rows import RowPlans
 from stelae.client.table_writer import TableWriter
 from stelae.partition.partitioning import Partitioning
@@ -69,7 +69,7 @@ def writer_of(schema: Schema, plain: dict[str, Any]) -> TableWriter:
 
 def planned(writer: TableWriter, kind: OpKind, rows: Any) -> tuple[list[Any], list[Any], int]:
     """What would be sent: partition, columns, encoded rows and places; the rows that failed; and how many there are."""
-    tally = Tally("t", kind)
+    tally = FailureTally("t", kind)
     sent = [
         (one.tablet, one.encoded.columns, bytes(one.encoded.rows), [*one.places])
         for batch in writer.planned(kind, rows, tally)

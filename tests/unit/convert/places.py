@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stelae.convert.conversion import Place
+from stelae.convert.conversion import ConversionPaths
 from stelae.convert.offline import InlineWorkers
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, InstanceFile, format_directory
@@ -35,12 +35,12 @@ COPIED = LogId(TabletId("copied"), 2)
 HINTS = {BUSY: 30, EMPTY: 0, COPIED: 0}
 
 
-def place(files: Files, root: str, crash: CrashPoints = NO_CRASH) -> Place:
+def place(files: Files, root: str, crash: CrashPoints = NO_CRASH) -> ConversionPaths:
     services = EngineServices(files=files, clock=StillClock(), metrics=CountingMetrics(), workers=InlineWorkers())
-    return Place(DirectoryLayout(root), services, crash)
+    return ConversionPaths(DirectoryLayout(root), services, crash)
 
 
-def wal_of(where: Place, picked: ChosenEngine) -> Any:
+def wal_of(where: ConversionPaths, picked: ChosenEngine) -> Any:
     return picked.engine.open(where.layout.wals, picked.config, where.services)
 
 
@@ -49,7 +49,7 @@ def append(engine: WalEngine, log: LogId, given: Append) -> None:
     assert isinstance(outcome, Durable), outcome
 
 
-def formatted(where: Place, picked: ChosenEngine) -> None:
+def formatted(where: ConversionPaths, picked: ChosenEngine) -> None:
     """A node with a log of many segments and a replaced suffix, an empty log, and an empty one that begins late."""
     instance = Instance(node_id=NODE, cluster_id=None, wal_engine=picked.name, clean_shutdown=False)
     format_directory(where.services.files, where.layout, instance)
@@ -70,7 +70,7 @@ def held() -> dict[LogId, Model]:
     return {BUSY: busy, EMPTY: Model(OpId(0, 0)), COPIED: Model(OpId(7, 1 << 40))}
 
 
-def found(where: Place) -> tuple[str, dict[LogId, Model]]:
+def found(where: ConversionPaths) -> tuple[str, dict[LogId, Model]]:
     """The engine in charge, and what every log holds under it."""
     instance = InstanceFile(where.services.files, where.layout).load()
     assert instance.converted_from is None

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stelae.local.loading import CALLS_MAX, ROWS_PER_CALL_MAX, Lane, Load
-from stelae.local.sources import Source
+from stelae.local.loading import CALLS_MAX, ROWS_PER_CALL_MAX, Load, LoadLane
+from stelae.local.sources import DemoSource
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain import from_plain
 from stelae.rows.plain_schema import schema_from_plain
@@ -38,9 +38,9 @@ class FakeTablet:
         return [call for _, call in self.calls if not call.done()]
 
 
-def source(count: int) -> Source:
+def source(count: int) -> DemoSource:
     rows = [(number, f"row {number}") for number in range(count)]
-    return Source(name="rows", table="rows", columns=COLUMNS, key=("id",), rows=rows)
+    return DemoSource(name="rows", table="rows", columns=COLUMNS, key=("id",), rows=rows)
 
 
 def loaded(count: int, work: Callable[[Load, list[FakeTablet]], Coroutine[Any, Any, None]]) -> None:
@@ -102,7 +102,7 @@ def test_a_write_of_unknown_outcome_ends_the_load_and_wakes_who_waits_for_it() -
 
 
 def test_a_lane_that_is_held_gives_single_rows_away_and_goes_on_in_calls() -> None:
-    lane = Lane(FakeTablet(), range(10_000), lambda: 0.0)  # type: ignore[arg-type]
+    lane = LoadLane(FakeTablet(), range(10_000), lambda: 0.0)  # type: ignore[arg-type]
     lane.hold_from = 25
     assert [len(lane.take()) for _ in range(5)] == [12, 12, 1, 1, 1]
     lane.hold_from = 10_000
@@ -110,7 +110,7 @@ def test_a_lane_that_is_held_gives_single_rows_away_and_goes_on_in_calls() -> No
 
 
 def test_a_short_lane_gives_away_no_larger_share_of_its_rows_while_it_is_held() -> None:
-    long, short = (Lane(FakeTablet(), range(count), lambda: 0.0) for count in (40_000, 250))  # type: ignore[arg-type]
+    long, short = (LoadLane(FakeTablet(), range(count), lambda: 0.0) for count in (40_000, 250))  # type: ignore[arg-type]
     assert long.trickle_s < short.trickle_s
     for lane in (long, short):
         assert 10.0 / lane.trickle_s < 0.1 * len(lane.numbers)

@@ -14,7 +14,6 @@ from stelae.protocol.master_messages import CatalogReadRequest, Change, ChangeRe
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import (
-    Applied,
     AskPolicy,
     ChangeAsked,
     CompareMasters,
@@ -22,17 +21,18 @@ from stelae.server.master.core.events import (
     Confirmed,
     Decided,
     Effect,
+    EntryApplied,
     Event,
     HeartbeatHeard,
-    LeaderChanged,
+    MasterLeaderChanged,
     MastersCompared,
+    MasterTick,
     Planned,
     ReadAsked,
     Refuse,
     Replicate,
     Reply,
     Send,
-    Tick,
 )
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.core.operations import Outcome
@@ -91,7 +91,7 @@ class Company:
         self.planner = planner
         self.policy_answers = True  #: At once; else the test says ``plan``.
         self.masters_object: str | None = ""  #: What comparing their lists finds; ``None``: no answer.
-        self.log: list[Applied] = []
+        self.log: list[EntryApplied] = []
         self.core = self._new(Catalog.empty())
         self.proposed: list[Replicate] = []
         self.effects: list[Effect] = []
@@ -103,8 +103,8 @@ class Company:
         rng = random.Random(1)
         return MasterCore(ME, ClusterId("one"), self.settings, rng, catalog, self._tick(), self.limits)
 
-    def _tick(self) -> Tick:
-        return Tick(self.now_us, WALL_US + self.now_us)
+    def _tick(self) -> MasterTick:
+        return MasterTick(self.now_us, WALL_US + self.now_us)
 
     # -- the core's driver -------------------------------------------------------------------------
 
@@ -133,13 +133,13 @@ class Company:
     def lead(self, term: int) -> list[Effect]:
         """Become leader, with an entry of the term applied."""
         self.term = term
-        self.step(LeaderChanged(term, ME))
+        self.step(MasterLeaderChanged(term, ME))
         return self.step(self._entry(None))
 
     def follow(self, term: int) -> list[Effect]:
         """Somebody else leads."""
         self.term = term
-        return self.step(LeaderChanged(term, OTHER))
+        return self.step(MasterLeaderChanged(term, OTHER))
 
     def commit(self) -> list[Effect]:
         """Commit and apply everything that was proposed, and what follows from it."""
@@ -155,9 +155,9 @@ class Company:
         taken, self.proposed = self.proposed, []
         return [effect for one in taken for effect in self.step(Decided(one.token, outcome))]
 
-    def _entry(self, batch: object) -> Applied:
+    def _entry(self, batch: object) -> EntryApplied:
         op_id = OpId(max(1, self.term), len(self.log) + 1)
-        entry = Applied(op_id, batch)  # type: ignore[arg-type]
+        entry = EntryApplied(op_id, batch)  # type: ignore[arg-type]
         self.log.append(entry)
         return entry
 

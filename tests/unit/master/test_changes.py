@@ -37,7 +37,7 @@ from stelae.server.master.core.events import (
     CaughtUp,
     Confirm,
     Confirmed,
-    LeaderChanged,
+    MasterLeaderChanged,
     ReadAsked,
     Refuse,
     Replicate,
@@ -458,7 +458,7 @@ def test_who_waits_is_sent_on_when_the_leader_steps_down(company: Company) -> No
 
 def test_a_leader_serves_nobody_before_an_entry_of_its_own_term_is_applied(company: Company) -> None:
     company.follow(2)
-    company.step(LeaderChanged(3, ME))
+    company.step(MasterLeaderChanged(3, ME))
     assert refusals(company.ask(create())) == ["NOT_LEADER"]
     assert refusals(company.read(ListTables())) == ["NOT_LEADER"]
     assert company.heartbeat(SERVERS[0], full()).term == 0

@@ -10,7 +10,7 @@ from stelae.partition.schema import Partition
 from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.protocol.master_heartbeats import Heartbeat, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.reconcile import View, _newest_config
+from stelae.server.master.core.reconcile import ClusterView, _newest_config
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness, Servers
 from stelae.server.master.settings import MasterSettings
@@ -40,8 +40,8 @@ def hear(servers: Servers, said: Heartbeat, now_us: int = 0) -> bool:
     return taken
 
 
-def view(servers: Servers, now_us: int = 0) -> View:
-    return View(catalog=Catalog.empty(), servers=servers, settings=SETTINGS, now_us=now_us, wall_us=0)
+def view(servers: Servers, now_us: int = 0) -> ClusterView:
+    return ClusterView(catalog=Catalog.empty(), servers=servers, settings=SETTINGS, now_us=now_us, wall_us=0)
 
 
 def on_record(op_id: OpId) -> TabletRecord:

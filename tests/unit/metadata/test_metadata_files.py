@@ -34,6 +34,7 @@ from stelae.spi.errors import (
     SyncFailed,
 )
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
+from tests.at_length import times
 
 TABLET = TabletId("t1")
 NODE_A, NODE_B = NodeId("a" * 32), NodeId("b" * 32)
@@ -90,7 +91,7 @@ def test_every_flipped_bit_is_refused(kind: FileKind[Any], record: Any) -> None:
             decode(kind, bytes(damaged), "f")
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(200))
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises((Corrupt, Foreign)):

@@ -17,6 +17,7 @@ from stelae.rows.matching import matching
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix, ScanSpec
 from stelae.spi.schema import Schema
+from tests.at_length import times
 from tests.unit.partition.tables import batches, partitionings, schemas, table, value
 
 OPS = ["=", "!=", "<", "<=", ">", ">="]
@@ -42,7 +43,7 @@ def bounds(draw: st.DrawFn, schema: Schema) -> bytes | None:
     return draw(st.none() | whole | st.binary(max_size=10) | whole.map(lambda key: key[:-1]))
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(150))
 @given(st.data())
 def test_pruning_never_drops_a_partition_with_a_matching_row(data: st.DataObject) -> None:
     schema = data.draw(schemas())

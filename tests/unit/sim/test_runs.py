@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from stelae.sim.coverage import Coverage
-from stelae.sim.history import Action, AnswerKind, Operation, Row
+from stelae.sim.history import AnswerKind, ClientAction, ClientOperation, HistoryRow
 from stelae.sim.request_grouping import REACH_MAX, neighbours
 from stelae.sim.runs import count_answered, count_applied, count_sent
 from stelae.spi.ids import ClientId
@@ -13,8 +13,11 @@ from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.write import OpKind, SequenceRange
 
 
-def writes(*sequences: int) -> dict[int, Operation]:
-    return {n: Operation(client="c", sequence=n, action=Action.UPSERT, rows=(Row(1, "v"),)) for n in sequences}
+def writes(*sequences: int) -> dict[int, ClientOperation]:
+    return {
+        n: ClientOperation(client="c", sequence=n, action=ClientAction.UPSERT, rows=(HistoryRow(1, "v"),))
+        for n in sequences
+    }
 
 
 def run_of(first: int, count: int) -> SequenceRange:

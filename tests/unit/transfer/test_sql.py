@@ -22,6 +22,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, In, IsNull
 from stelae_transfer.pushdown import pushed
 from stelae_transfer.sql import Query, SqlFailed
+from tests.at_length import times
 from tests.unit.client.tablets import MemoryTable
 
 SCHEMA = schema_from_plain(
@@ -262,7 +263,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(300))
 @given(EXPRESSIONS)
 def test_filters_of_an_expression_never_leave_out_a_row_for_which_it_holds(expression: Any) -> None:
     from stelae.client.filters import predicates as read

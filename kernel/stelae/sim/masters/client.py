@@ -31,8 +31,8 @@ from stelae.protocol.master_messages import (
 from stelae.server.master.core.events import ChangeAsked, ReadAsked, Refuse, Reply
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.network import Place
-from stelae.sim.masters.world import World, master_node
+from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.world import MastersWorld, master_node
 from stelae.spi.ids import ClientId
 from stelae.spi.schema import Column, Schema
 
@@ -65,8 +65,8 @@ class SimClient:
         stopping: begin nothing new.
     """
 
-    def __init__(self, world: World, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = Place(f"c{number}")
+    def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+        self.place = SimAddress(f"c{number}")
         self.stopping = False
         self.told: Told = lambda asked: None
         self.shown: Shown = lambda description: None

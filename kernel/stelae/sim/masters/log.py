@@ -10,12 +10,20 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from stelae.server.master.core.batches import Batch, from_rows, to_rows
-from stelae.server.master.core.events import Applied, Confirmed, Decided, Event, LeaderChanged, ReadIndexTold, Tick
+from stelae.server.master.core.batches import CatalogBatch, from_rows, to_rows
+from stelae.server.master.core.events import (
+    Confirmed,
+    Decided,
+    EntryApplied,
+    Event,
+    MasterLeaderChanged,
+    MasterTick,
+    ReadIndexTold,
+)
 from stelae.server.master.core.operations import Outcome
 from stelae.sim.draw import between, chance, pick, skewed
-from stelae.sim.masters.network import DELAY_US_MAX, DELAY_US_MIN, LOSS, SLOW_US_MAX, Place
-from stelae.sim.masters.world import Committed, World, master_node
+from stelae.sim.masters.network import DELAY_US_MAX, DELAY_US_MIN, LOSS, SLOW_US_MAX, SimAddress
+from stelae.sim.masters.world import Committed, MastersWorld, master_node
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.rows import RowBatch
 
@@ -35,7 +43,7 @@ WITHHELD = 0.04
 class Hearer(Protocol):
     """A master, as its log sees it."""
 
-    place: Place
+    place: SimAddress
     position: int
     epoch: int  #: Rises with each start: what was meant for an earlier run is not delivered.
 
@@ -45,7 +53,7 @@ class Hearer(Protocol):
 
 class _Pending(NamedTuple):
     op_id: OpId
-    batch: Batch
+    batch: CatalogBatch
     token: int
     told: bool
 
@@ -61,7 +69,7 @@ class _Follower:
 class SystemLog:
     """The log. Masters are known by position."""
 
-    def __init__(self, world: World, rng: random.Random, questions: random.Random) -> None:
+    def __init__(self, world: MastersWorld, rng: random.Random, questions: random.Random) -> None:
         self._world = world
         self._rng = rng
         self._questions = questions
@@ -95,7 +103,7 @@ class SystemLog:
         """Whether a master leads indeed, whatever it believes."""
         return self.leader == position
 
-    def propose(self, position: int, token: int, term: int, batch: Batch) -> None:
+    def propose(self, position: int, token: int, term: int, batch: CatalogBatch) -> None:
         """Take a proposal of a master that believes to lead in ``term``."""
         if self.leader != position or self.term != term:
             self._world.coverage.hit("log.proposed_by_deposed")
@@ -130,7 +138,7 @@ class SystemLog:
             self._feed(position, len(self._world.log))
         self._tell(position, Confirmed(token, ok))
 
-    def read_index(self, position: int, asked: Tick, leader: NodeId) -> None:
+    def read_index(self, position: int, asked: MasterTick, leader: NodeId) -> None:
         """Carry a question to whom a master takes for the leader, and the answer back, if it leads and goes on to."""
         of = next((master.position for master in self._masters if master_node(master.position) == leader), None)
         if of is None:
@@ -211,7 +219,7 @@ class SystemLog:
         belief = (self.term, self.leader)
         if follower.believes != belief:
             follower.believes = belief
-            self._tell(position, LeaderChanged(self.term, master_node(self.leader)))
+            self._tell(position, MasterLeaderChanged(self.term, master_node(self.leader)))
 
     def _feed(self, position: int, upto: int) -> None:
         """Apply entries on a master, one event each."""
@@ -220,7 +228,7 @@ class SystemLog:
             return
         for entry in self._world.log[follower.fed : upto]:
             follower.fed += 1
-            self._tell(position, Applied(entry.op_id, entry.batch))
+            self._tell(position, EntryApplied(entry.op_id, entry.batch))
 
     def _watch_leader(self) -> None:
         """Masters that miss a leader elect another one after a while, if a majority of them hear each other."""
@@ -300,7 +308,7 @@ class SystemLog:
         self._world.scheduler.after(delay_us, f"tell {position}", lambda: self._tell_run(position, epoch, event))
 
 
-def _as_rows(batch: Batch) -> Batch:
+def _as_rows(batch: CatalogBatch) -> CatalogBatch:
     """What comes out of the log: rows that were encoded and read again."""
     kind, rows = to_rows(batch)
     return from_rows(kind, RowBatch.from_ipc(rows.layout, rows.to_ipc()))

@@ -9,35 +9,35 @@ from typing import assert_never
 
 from stelae.protocol.actions import ServerAction
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
-from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import (
-    Applied,
     AskPolicy,
     AskReadIndex,
     CompareMasters,
     Confirm,
     Effect,
+    EntryApplied,
     Event,
     HeartbeatHeard,
     MastersCompared,
+    MasterTick,
     Planned,
     ReadAsked,
     Refuse,
     Replicate,
     Reply,
     Send,
-    Tick,
 )
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.core.proposals import Planner, propose
-from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.reconcile import ClusterView
 from stelae.sim.draw import stream
 from stelae.sim.masters.log import SystemLog
-from stelae.sim.masters.network import Place
-from stelae.sim.masters.steps import Step, Strike
-from stelae.sim.masters.world import CLUSTER, SETTINGS, World, master_node
-from stelae.sim.scheduler import Timer
+from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.steps import ChangeStep, Strike
+from stelae.sim.masters.world import CLUSTER, SETTINGS, MastersWorld, master_node
+from stelae.sim.scheduler import ScheduledEvent
 
 COMPARE_US = 30_000
 """How long it takes to ask the other masters whom they take for masters."""
@@ -57,14 +57,14 @@ class SimMaster:
         epoch: rises with each start.
     """
 
-    def __init__(self, world: World, log: SystemLog, position: int, seed: int, planner: Planner) -> None:
-        self.place = Place(f"m{position}")
+    def __init__(self, world: MastersWorld, log: SystemLog, position: int, seed: int, planner: Planner) -> None:
+        self.place = SimAddress(f"m{position}")
         self.position = position
         self.epoch = 0
         self.strike = Strike()
         self.send_action: SendAction = lambda master, action: None
         self.hears_all: Callable[[SimMaster], bool] = lambda master: True
-        self.on_applied: Callable[[SimMaster, Catalog, Batch | None], None] = lambda master, before, batch: None
+        self.on_applied: Callable[[SimMaster, Catalog, CatalogBatch | None], None] = lambda master, before, batch: None
         self.on_stepped: Callable[[SimMaster], None] = lambda master: None
         self.on_heard: Callable[[SimMaster, Heartbeat], None] = lambda master, heartbeat: None
         self.on_answered: Callable[[SimMaster, ReadAsked], None] = lambda master, asked: None
@@ -74,7 +74,7 @@ class SimMaster:
         self._planner = planner
         self._waiting: dict[int, Answered] = {}
         self._next_token = 0
-        self._timer: Timer | None = None
+        self._timer: ScheduledEvent | None = None
         self.core = self._new_core(Catalog.empty())
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class SimMaster:
 
         self._step(HeartbeatHeard(self._token(reply), heartbeat))
 
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         """What the core plans by now, whether it leads or not."""
         return self.core._view()
 
@@ -125,8 +125,8 @@ class SimMaster:
         node = master_node(self.position)
         return MasterCore(node, CLUSTER, SETTINGS, rng, catalog, self._now())
 
-    def _now(self) -> Tick:
-        return Tick(self._world.scheduler.now_us, self._world.wall_us)
+    def _now(self) -> MasterTick:
+        return MasterTick(self._world.scheduler.now_us, self._world.wall_us)
 
     def _token(self, answered: Answered) -> int:
         self._next_token += 1
@@ -155,10 +155,10 @@ class SimMaster:
         before = self.core.catalog
         self.core.step([self._now(), *events])
         for event in events:
-            if isinstance(event, Applied):
+            if isinstance(event, EntryApplied):
                 self.on_applied(self, before, event.batch)
                 if event.batch is not None and self.core.status().serving:
-                    self.strike.passes(Step.APPLIED)
+                    self.strike.passes(ChangeStep.APPLIED)
             elif isinstance(event, HeartbeatHeard):
                 self.on_heard(self, event.heartbeat)
         self.on_stepped(self)
@@ -174,7 +174,7 @@ class SimMaster:
         """Carry out effects in order; who stands still goes on with the rest later, and who crashed never does."""
         for place, effect in enumerate(effects):
             if isinstance(effect, Replicate):
-                self.strike.passes(Step.PLANNED)
+                self.strike.passes(ChangeStep.PLANNED)
             if epoch != self.epoch or not self.place.up:
                 return
             if self.place.paused:
@@ -186,18 +186,18 @@ class SimMaster:
         match effect:
             case Replicate():
                 self._log.propose(self.position, effect.token, effect.term, effect.batch)
-                self.strike.passes(Step.REPLICATED)
+                self.strike.passes(ChangeStep.REPLICATED)
             case Reply() | Refuse():
                 self._waiting.pop(effect.token)(effect)
                 if not (isinstance(effect, Reply) and isinstance(effect.body, HeartbeatReply)):
-                    self.strike.passes(Step.ANSWERED)
+                    self.strike.passes(ChangeStep.ANSWERED)
             case Confirm():
                 self._log.confirm(self.position, effect.token, self.core.status().term)
             case AskReadIndex():
                 self._log.read_index(self.position, effect.asked, effect.leader)
             case Send():
                 self.send_action(self, effect.action)
-                self.strike.passes(Step.ACTED)
+                self.strike.passes(ChangeStep.ACTED)
             case CompareMasters():
                 self._compare(self.epoch)
             case AskPolicy():

@@ -10,7 +10,7 @@ from stelae.protocol.actions import DeleteReplica, ServerAction
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_heartbeats import Heartbeat, ReportedDataState
 from stelae.protocol.master_messages import TableDescription
-from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
 from stelae.sim.coverage import Coverage
@@ -18,14 +18,14 @@ from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation
 from stelae.sim.masters import policy
 from stelae.sim.masters.client import Asked, SimClient
-from stelae.sim.masters.faults import SAFETY_US, Fault, FaultDriver, draw_plan
+from stelae.sim.masters.faults import SAFETY_US, MastersFault, MastersFaultDriver, draw_plan
 from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.invariants import INVARIANTS
 from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.network import Network
+from stelae.sim.masters.network import MastersNetwork
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, World
+from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.ids import NodeId, TabletId
 
@@ -38,20 +38,20 @@ STEP_US = 250_000
 EVENTS_MAX = 150_000
 
 
-class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+class MastersRunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one seed."""
 
     seed: int
     events: int
     virtual_us: int
     digest: str
-    plan: tuple[Fault, ...]
+    plan: tuple[MastersFault, ...]
     entries: int  #: Of the log.
     violation: Violation | None
     coverage: dict[str, int]
 
 
-class Simulation:
+class MastersSimulation:
     """One run.
 
     Args:
@@ -63,8 +63,8 @@ class Simulation:
         self._seed = seed
         self._scheduler = Scheduler()
         self._coverage = Coverage()
-        network = Network(self._scheduler, stream(seed, "masters/network"), self._coverage)
-        self._world = World(self._scheduler, network, self._coverage)
+        network = MastersNetwork(self._scheduler, stream(seed, "masters/network"), self._coverage)
+        self._world = MastersWorld(self._scheduler, network, self._coverage)
         self._log = SystemLog(self._world, stream(seed, "masters/log"), stream(seed, "masters/log/questions"))
         rng = stream(seed, "masters/world")
         count = between(rng, SERVERS_MIN, SERVERS_MAX)
@@ -81,7 +81,7 @@ class Simulation:
             client.changes_max = changes_max
         plan = draw_plan(seed, MASTERS, count)
         self._plan = tuple(fault for fault in plan if faults is None or fault.number in faults)
-        self._driver = FaultDriver(self._world, self._log, self._masters, self._servers)
+        self._driver = MastersFaultDriver(self._world, self._log, self._masters, self._servers)
         self._invariants = [kind(self._world, self._groups) for kind in INVARIANTS]
         self._wire()
 
@@ -103,7 +103,7 @@ class Simulation:
         self._world.on_committed = self._committed
         self._world.on_reported = self._reported
 
-    def run(self) -> RunResult:
+    def run(self) -> MastersRunResult:
         """Run to the end, or to the first violation."""
         self._log.start(self._masters)
         for master in self._masters:
@@ -118,7 +118,7 @@ class Simulation:
         if self._world.violation is None:
             self._driver.heal()
             self._rest()
-        return RunResult(
+        return MastersRunResult(
             seed=self._seed,
             events=self._scheduler.events,
             virtual_us=self._scheduler.now_us,
@@ -135,7 +135,7 @@ class Simulation:
         for invariant in self._invariants:
             invariant.on_committed(before, entry)
 
-    def _applied(self, master: SimMaster, before: Catalog, batch: Batch | None) -> None:
+    def _applied(self, master: SimMaster, before: Catalog, batch: CatalogBatch | None) -> None:
         for invariant in self._invariants:
             invariant.on_applied(master, before)
 
@@ -230,9 +230,9 @@ class Simulation:
                     yield f"{server.place.name} holds {tablet_id}, which is {record.state}"
 
 
-def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> RunResult:
-    """Run one seed; see :class:`Simulation`."""
-    return Simulation(seed, faults=faults, changes_max=changes_max).run()
+def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> MastersRunResult:
+    """Run one seed; see :class:`MastersSimulation`."""
+    return MastersSimulation(seed, faults=faults, changes_max=changes_max).run()
 
 
 def reproduce_command(seed: int, faults: Iterable[int] | None = None, changes_max: int | None = None) -> str:

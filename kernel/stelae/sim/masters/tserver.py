@@ -20,8 +20,8 @@ from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, skewed
 from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.network import Place
-from stelae.sim.masters.world import World, master_node, server_node
+from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.world import MastersWorld, master_node, server_node
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.ids import ZERO, IncarnationId, TabletId
 from stelae.spi.schema import Schema
@@ -44,8 +44,8 @@ class SimServer:
         deaf: what masters ask of it is lost.
     """
 
-    def __init__(self, world: World, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = Place(f"s{position}")
+    def __init__(self, world: MastersWorld, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+        self.place = SimAddress(f"s{position}")
         self.position = position
         self.node_id = server_node(position)
         self.disk: dict[TabletId, ModelReplica] = {}

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stelae.protocol.master_heartbeats import Heartbeat
-from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.settings import MasterSettings
 from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation
-from stelae.sim.masters.network import Network
+from stelae.sim.masters.network import MastersNetwork
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.ids import ClusterId, NodeId, OpId
 
@@ -35,7 +35,7 @@ class Committed(NamedTuple):
     """One entry of the log that a majority holds."""
 
     op_id: OpId
-    batch: Batch | None
+    batch: CatalogBatch | None
 
 
 def server_node(position: int) -> NodeId:
@@ -48,10 +48,10 @@ def master_node(position: int) -> NodeId:
     return NodeId(f"{0x3A0 + position:032x}")
 
 
-class World:
+class MastersWorld:
     """Time, network and counters; and the committed log with the catalog that it amounts to."""
 
-    def __init__(self, scheduler: Scheduler, network: Network, coverage: Coverage) -> None:
+    def __init__(self, scheduler: Scheduler, network: MastersNetwork, coverage: Coverage) -> None:
         self.scheduler = scheduler
         self.network = network
         self.coverage = coverage

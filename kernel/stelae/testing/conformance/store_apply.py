@@ -12,9 +12,18 @@ from stelae.spi.ids import OpId
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.store import ApplyEntry
 from stelae.spi.write import OpKind, RowCode
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, faults_of, insert, upsert
+from stelae.testing.conformance.store_harness import (
+    SCHEMA,
+    HarnessReplica,
+    StoreHarness,
+    delete,
+    faults_of,
+    insert,
+    upsert,
+)
 from stelae.testing.conformance.store_model import Op, Row, StoreModel
 
+HISTORIES = 8
 PRESENT, MISSING = RowCode.ALREADY_PRESENT, RowCode.NOT_FOUND
 
 
@@ -114,7 +123,7 @@ class ApplyChecks:
             assert replica.rows() == []
 
     def test_random_entries_give_the_rows_and_row_errors_of_the_model(self, harness: StoreHarness) -> None:
-        for seed in range(8):
+        for seed in range(HISTORIES):
             rng = random.Random(seed)
             replica, model = harness.replica(), StoreModel(SCHEMA)
             for index in range(1, 40):
@@ -200,7 +209,7 @@ def _damaged() -> WritePayload:
     return WritePayload(1, clients, runs, (group,))
 
 
-def _of_unknown_version(replica: Replica) -> WritePayload:
+def _of_unknown_version(replica: HarnessReplica) -> WritePayload:
     change = replica.entry(insert((9, "x", 9))).change
     replica.log.pop()
     assert isinstance(change, WritePayload)

@@ -48,7 +48,7 @@ def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
 
 
 @dataclass(slots=True)
-class Replica:
+class HarnessReplica:
     """One store with its log and what its superblock would hold."""
 
     engine: type[TabletStore]
@@ -160,10 +160,10 @@ class StoreHarness:
     engine: type[TabletStore]
     make_config: Callable[[], Any] | None = None
 
-    def replica(self, schema: Schema = SCHEMA) -> Replica:
+    def replica(self, schema: Schema = SCHEMA) -> HarnessReplica:
         """A new, empty replica."""
         config = (self.make_config or self.engine.Config)()
-        return Replica(self.engine, config, {schema.version: schema})
+        return HarnessReplica(self.engine, config, {schema.version: schema})
 
     def needs(self, capability: str) -> None:
         """Skip the check, saying why, unless the engine declares a capability."""

@@ -16,7 +16,7 @@ from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Prefix
 from stelae.spi.schema import COLUMNS_MAX, Schema
 from stelae.spi.write import OpKind, RowCode
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op, Row
 
 KEY_BYTES, CELL_BYTES = MOST.key_bytes_max, DEFAULTS.cell_bytes_max
@@ -41,7 +41,7 @@ def with_default(before: Schema, column_id: int, default: Any) -> Schema:
     return schema_from_plain(plain)
 
 
-def keep(replica: Replica) -> None:
+def keep(replica: HarnessReplica) -> None:
     """Write out what is applied and tidy up, as a node would sooner or later."""
     replica.flush()
     replica.compact()

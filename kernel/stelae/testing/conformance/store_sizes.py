@@ -15,7 +15,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_BYTES_MAX
-from stelae.testing.conformance.store_harness import Replica, StoreHarness, delete, insert
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, delete, insert
 from stelae.testing.conformance.store_model import Row
 from stelae.testing.conformance.store_shapes import KEY_BYTES, keep
 
@@ -39,7 +39,7 @@ def wide_rows() -> list[Row]:
     return [*wide, *((n, b"%d" % n, b"") for n in range(24, 60)), (60, b"\1" * most, b"\2" * most), (61, b"", None)]
 
 
-def written(harness: StoreHarness) -> Replica:
+def written(harness: StoreHarness) -> HarnessReplica:
     """A replica that was given them by several entries, no entry in the order of keys."""
     replica = harness.replica(WIDE)
     rows = wide_rows()
@@ -122,7 +122,7 @@ class SizeChecks:
             keep(replica)
 
 
-def batches(replica: Replica, spec: ScanSpec) -> Iterator[RowBatch]:
+def batches(replica: HarnessReplica, spec: ScanSpec) -> Iterator[RowBatch]:
     """The batches of a scan."""
     with replica.store.scan(spec) as cursor:
         yield from cursor

@@ -10,10 +10,10 @@ import msgspec
 
 from stelae.protocol.master_errors import StaleChange
 from stelae.protocol.master_messages import ChangeOutcome, ChangeRefused, ChangeRequest, decode_outcome, encode_outcome
-from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.housekeeping import client_lock
-from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import Mutation
 from stelae.server.master.core.records import RequestRecord
 from stelae.spi.errors import CallerError, PayloadMismatch
@@ -47,16 +47,16 @@ def identified(mutation: Mutation, request: ChangeRequest, wall_us: int) -> Muta
     """Return the mutation with its answer in its batch."""
     assert mutation.answer is not None
     record = _record(request, mutation.answer, wall_us)
-    batch = Batch(puts=(*mutation.batch.puts, record))
+    batch = CatalogBatch(puts=(*mutation.batch.puts, record))
     locks = _locks(request)
-    merged = Wanted(write=(*mutation.locks.write, *locks.write), read=(*mutation.locks.read, *locks.read))
+    merged = LockRequest(write=(*mutation.locks.write, *locks.write), read=(*mutation.locks.read, *locks.read))
     return msgspec.structs.replace(mutation, batch=batch, locks=merged)
 
 
 def refusal(request: ChangeRequest, error: CallerError, wall_us: int) -> Mutation:
     """Return the mutation that keeps a refusal, and nothing else."""
     verdict = ChangeRefused(code=error.code, detail=str(error))
-    batch = Batch(puts=(_record(request, verdict, wall_us),))
+    batch = CatalogBatch(puts=(_record(request, verdict, wall_us),))
     return Mutation(batch=batch, locks=_locks(request), answer=verdict)
 
 
@@ -70,7 +70,7 @@ def _record(request: ChangeRequest, verdict: ChangeOutcome, wall_us: int) -> Req
     )
 
 
-def _locks(request: ChangeRequest) -> Wanted:
+def _locks(request: ChangeRequest) -> LockRequest:
     """The identity is locked, lest a copy of the request be planned beside it; the client's floor must stand still."""
     identity = f"request/{request.client_id}/{request.sequence}"
-    return Wanted(write=(identity,), read=(client_lock(request.client_id),))
+    return LockRequest(write=(identity,), read=(client_lock(request.client_id),))

@@ -15,8 +15,8 @@ from stelae.partition.schema import Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.master_messages import ChangeOutcome
 from stelae.rows.limits import DEFAULTS, LimitSettings
-from stelae.server.master.core.batches import Batch
-from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.batches import CatalogBatch
+from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.states import TABLE_MOVES, TABLET_MOVES, TableCause, TabletCause
 from stelae.server.master.settings import MasterSettings
@@ -42,8 +42,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     """One logical operation."""
 
-    batch: Batch
-    locks: Wanted
+    batch: CatalogBatch
+    locks: LockRequest
     answer: ChangeOutcome | None = None  #: To whom asked for it.
 
     def check_size(self, settings: MasterSettings) -> Mutation:

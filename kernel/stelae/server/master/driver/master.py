@@ -32,10 +32,9 @@ from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, Rea
 from stelae.rows.operations import operation, runs_of
 from stelae.server.frames import only_frame
 from stelae.server.limits import limits_of
-from stelae.server.master.core.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
+from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, records_of, to_rows
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import (
-    Applied,
     AskPolicy,
     AskReadIndex,
     CaughtUp,
@@ -45,10 +44,12 @@ from stelae.server.master.core.events import (
     Confirmed,
     Decided,
     Effect,
+    EntryApplied,
     Event,
     HeartbeatHeard,
-    LeaderChanged,
+    MasterLeaderChanged,
     MastersCompared,
+    MasterTick,
     Planned,
     ReadAsked,
     ReadIndexTold,
@@ -56,11 +57,10 @@ from stelae.server.master.core.events import (
     Replicate,
     Reply,
     Send,
-    Tick,
 )
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.core.operations import Outcome
-from stelae.server.master.core.proposals import Planner, Proposal, propose
+from stelae.server.master.core.proposals import Planner, PolicyProposal, propose
 from stelae.server.master.driver.first_start import FirstStart
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role
@@ -169,7 +169,7 @@ class Master:
         if deadline is not None:
             self._timer = self._node.turns.call_at(deadline, self._schedule)
 
-    def _set_gauges(self, core: MasterCore, now: Tick) -> None:
+    def _set_gauges(self, core: MasterCore, now: MasterTick) -> None:
         """Publish the state of this master."""
         metrics, status, catalog = self._node.metrics, core.status(), core.catalog
         metrics.gauge("master_leads", float(status.serving))
@@ -286,13 +286,13 @@ class Master:
         """Tell the core of entries, and of what they decide."""
         for entry in entries:
             batch, mine = self._read(entry)
-            self._hear(Applied(entry.op_id, batch))
+            self._hear(EntryApplied(entry.op_id, batch))
             for sequence in mine:
                 token = self._proposed.pop(sequence, None)
                 if token is not None:
                     self._hear(Decided(token, Outcome.COMMITTED, entry.op_id))
 
-    def _read(self, entry: Entry) -> tuple[Batch | None, list[int]]:
+    def _read(self, entry: Entry) -> tuple[CatalogBatch | None, list[int]]:
         """The batch of an entry, if it has rows, and which sequences of ours it carries."""
         if entry.kind is not EntryKind.WRITE:
             return None, []
@@ -326,7 +326,7 @@ class Master:
             return
         status = replica.status
         led = (status.term, status.leader)
-        changed = [LeaderChanged(*led)] if led != self._led else []
+        changed = [MasterLeaderChanged(*led)] if led != self._led else []
         self._led = led
         taken, self._events = self._events, []
         now = self._now()
@@ -343,13 +343,13 @@ class Master:
         self._set_gauges(core, now)
         self._sleep(core)  # A core that is behind has a deadline that has passed: the loop's other work comes first.
 
-    def _now(self) -> Tick:
+    def _now(self) -> MasterTick:
         time = self._node.time
         try:
             stamp = time.now()
         except ClockError:
             stamp = time.last
-        return Tick(self._node.turns.now_us(), physical_us(stamp))
+        return MasterTick(self._node.turns.now_us(), physical_us(stamp))
 
     # -- effects ---------------------------------------------------------------------------------
 
@@ -445,13 +445,13 @@ class Master:
         """Have the policy plan on a thread: of a large cluster it takes seconds, and heartbeats go on meanwhile."""
         planner = self._planner()
 
-        def plan() -> Proposal:
+        def plan() -> PolicyProposal:
             return propose(effect.snapshot, planner, random.Random(effect.seed))
 
-        def planned(found: Proposal | Exception) -> None:
+        def planned(found: PolicyProposal | Exception) -> None:
             if isinstance(found, Exception):
                 log.error("the policy failed: %s", found)
-                found = Proposal()
+                found = PolicyProposal()
             self._hear(Planned(effect.token, found))
 
         self._node.scans.run("master/policy", plan, planned)

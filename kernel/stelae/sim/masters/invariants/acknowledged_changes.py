@@ -9,23 +9,23 @@ from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import RequestRecord, TableRecord
 from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, World
+from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.spi.ids import ClientId, OpId
 
 _NEVER_KEPT = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
 
 
-class AcknowledgedChanges(Invariant):
+class AcknowledgedChanges(MastersInvariant):
     """At most one entry of the log decides a change; what a client is told is what that entry says, and it says it by
     then; and every master agrees in the end."""
 
     name: ClassVar[str] = "acknowledged_changes"
     source: ClassVar[str] = "issue: no acknowledged change is lost or doubled; durability.md rules 16 and 26"
 
-    def __init__(self, world: World, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: Groups) -> None:
         super().__init__(world, groups)
         self._decided: dict[tuple[ClientId, int], tuple[OpId, ChangeOutcome]] = {}
 

@@ -13,17 +13,17 @@ from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, World
+from stelae.sim.masters.world import Committed, MastersWorld
 
 
-class Invariant:
+class MastersInvariant:
     """Base of all: hooks that do nothing, and ``fail``."""
 
     name: ClassVar[str]
     source: ClassVar[str]
     """Where the rule is from."""
 
-    def __init__(self, world: World, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: Groups) -> None:
         self.world = world
         self.groups = groups
 

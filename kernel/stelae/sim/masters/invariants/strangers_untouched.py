@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from stelae.protocol.actions import DeleteReplica, ServerAction
 from stelae.protocol.master_heartbeats import ReportedDataState
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer
 
 
-class StrangersUntouched(Invariant):
+class StrangersUntouched(MastersInvariant):
     """No action names a tablet that the committed catalog has no record of."""
 
     name: ClassVar[str] = "strangers_untouched"

@@ -1,4 +1,4 @@
-"""Collects the effects of a turn, and makes a ``Ready`` of them."""
+"""The builder of a ``Ready``: it collects the effects of a turn in the order in which they must become true."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from stelae.spi.ids import NodeId
 from stelae.spi.log import Entry
 
 
-class Outbox:
-    """Effects since the last ``Ready``. ``next_id`` is the id that they will go out under."""
+class ReadyBuilder:
+    """The effects since the last ``Ready``. ``next_id`` is the id of the ``Ready`` that will carry them."""
 
     __slots__ = (
         "_after_persist",
@@ -72,27 +72,27 @@ class Outbox:
     # -- messages --------------------------------------------------------------------------------
 
     def send(self, to: NodeId, message: msgspec.Struct, term: int) -> None:
-        """Send what depends on the term and vote only: at once, unless they are still new."""
+        """Send a message that depends on term and vote only: at once, unless this Ready changes them."""
         outbound = Outbound(to, message, term)
         (self._at_once if self.hard_state is None else self._after_persist).append(outbound)
 
     def send_durable(self, to: NodeId, message: msgspec.Struct, term: int) -> None:
-        """Send once this Ready and all before it are durable."""
+        """Send a message once this Ready and all before it are durable."""
         self._after_persist.append(Outbound(to, message, term))
 
-    def drop_replies(self) -> None:
-        """The term has passed: nobody may hear what was about to be promised in it."""
+    def drop_messages(self) -> None:
+        """Drop the messages and ranges that wait for durability, because their term has ended (durability rule 1)."""
         self._after_persist.clear()
         self.ranges.clear()
 
     # -- the log ---------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append entries after all that was appended so far."""
+        """Append entries after those that were appended before."""
         self._entries.extend(entries)
 
     def truncate(self, index: int) -> None:
-        """Void everything at or above ``index``, handed out already or not."""
+        """Remove everything at or above ``index``, also entries of earlier Readies."""
         while self._entries and self._entries[-1].op_id.index >= index:
             self._entries.pop()
         if index <= self._sent_last_index:
@@ -100,19 +100,19 @@ class Outbox:
             self._sent_last_index = index - 1
 
     def log_failed(self, last_index: int) -> None:
-        """The log was cut to ``last_index`` by a failure: what would build on it is dropped."""
+        """Note that a failed write cut the log to ``last_index``, and drop the entries that would follow it."""
         self._entries.clear()
         self._replace_from = None
         self._sent_last_index = last_index
 
     def replaces_from(self) -> int | None:
-        """Index from which this Ready replaces the log, if it does."""
+        """Return the index from which this Ready replaces the log, or ``None``."""
         return self._replace_from
 
     # -- handing out -----------------------------------------------------------------------------
 
     def take(self) -> Ready | None:
-        """Return the collected effects as the next Ready, or ``None`` if there are none."""
+        """Return the effects as the next Ready, or ``None`` if there are none."""
         if self.fatal is not None:
             ready = Ready(id=self.next_id, fatal=self.fatal)
         elif self._is_empty():

@@ -1,4 +1,4 @@
-"""Is a message possible at all? What no honest peer can send is refused before it has effects."""
+"""Checks that reject a message that no correct peer can send, before it has any effect."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from stelae_consensus_raft.messages import (
 )
 
 
-def _number(value: int) -> bool:
+def _is_number(value: int) -> bool:
     return 0 <= value <= NUMBER_MAX
 
 
-def _position(op_id: OpId) -> bool:
-    return _number(op_id.term) and _number(op_id.index) and (op_id.term == 0) == (op_id.index == 0)
+def _is_op_id(op_id: OpId) -> bool:
+    return _is_number(op_id.term) and _is_number(op_id.index) and (op_id.term == 0) == (op_id.index == 0)
 
 
-def flaw_of(message: RaftMessage, entries: Sequence[Entry]) -> str | None:
-    """Return why no honest peer sends this, or ``None``. Looks at the message alone."""
-    if not _number(message.term):
+def message_error(message: RaftMessage, entries: Sequence[Entry]) -> str | None:
+    """Return why no correct peer sends this message, or ``None``. Checks the message alone."""
+    if not _is_number(message.term):
         return "term out of range"
     match message:
         case AppendEntries():
-            return _flaw_of_append(message, entries)
+            return _append_error(message, entries)
         case AppendReply():
             numbers = (message.match, message.commit, message.round, message.rejected)
-            sound = all(map(_number, numbers)) and _position(message.hint)
+            valid = all(map(_is_number, numbers)) and _is_op_id(message.hint)
         case VoteRequest():
             last = message.last
-            sound = _number(message.attempt) and _position(last) and last.term < message.term
+            valid = _is_number(message.attempt) and _is_op_id(last) and last.term < message.term
         case TimeoutNow():
-            sound = message.term > 0
+            valid = message.term > 0
         case VoteReply():
-            sound = _number(message.campaign_term) and _number(message.attempt)
+            valid = _is_number(message.campaign_term) and _is_number(message.attempt)
         case _:
             assert_never(message)
     if entries:
-        return "entries beside a message that carries none"
-    return None if sound else "number out of range"
+        return "entries with a message that carries none"
+    return None if valid else "number out of range"
 
 
-def _flaw_of_append(message: AppendEntries, entries: Sequence[Entry]) -> str | None:
+def _append_error(message: AppendEntries, entries: Sequence[Entry]) -> str | None:
     prev = message.prev
-    if not (_position(prev) and _number(message.commit) and _number(message.round)):
+    if not (_is_op_id(prev) and _is_number(message.commit) and _is_number(message.round)):
         return "number out of range"
     if not 0 <= message.all_replicated <= message.commit:
-        return "replicated on all members beyond the commit index"
+        return "all-replicated index above the commit index"
     if message.term == 0 or prev.term > message.term:
-        return "append of a term before its own entries"
+        return "entry of a later term than the append"
     term, index = prev
     for entry in entries:
         index += 1
@@ -67,19 +67,19 @@ def _flaw_of_append(message: AppendEntries, entries: Sequence[Entry]) -> str | N
         if op_index != index:
             return "gap in entries"
         if op_term < term or op_term < 1:
-            return "terms go back within entries"
+            return "terms go back in the entries"
         if len(entry.body) > ENTRY_BYTES_MAX:
             return "entry too large"
-        if entry.kind is EntryKind.CONFIG and config_of(entry) is None:
-            return "config entry that is no config"
+        if entry.kind is EntryKind.CONFIG and config_of_entry(entry) is None:
+            return "config entry without a usable config"
         term = op_term
     if term > message.term or index > NUMBER_MAX:
-        return "entries of a term after the leader's"
+        return "entries of a later term than the leader's"
     return None
 
 
-def config_of(entry: Entry) -> TabletConfig | None:
-    """The config that a ``CONFIG`` entry carries, or ``None`` if it carries no usable one."""
+def config_of_entry(entry: Entry) -> TabletConfig | None:
+    """Return the config in a ``CONFIG`` entry, or ``None`` if the entry holds no usable one."""
     try:
         config = decode_config(entry)
     except Corrupt:

@@ -1,17 +1,18 @@
-"""Sizes of recent entries, so that windows can be kept in bytes without keeping entries."""
+"""Sizes of recent entries: they limit the bytes in flight, without the entries in memory."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
 ENTRIES_KEPT_MAX = 65_536
-"""Entries whose sizes are remembered: bounds the memory that a dead peer could cost."""
+"""Minimum number of newest entries whose sizes are remembered; up to twice as many are. Bounds the memory of a log."""
 
 
-class SizeLog:
-    """Cumulated sizes of the newest entries; older ones are estimated.
+class EntrySizes:
+    """Cumulative sizes of the newest entries, in bytes. The sizes of older entries are estimated.
 
-    ``_sums[i]`` is the total size of the entries appended up to index ``_first - 1 + i``."""
+    ``_first`` is the index of the oldest entry whose size is known. ``_sums[i]`` is the total size of the known entries
+    up to index ``_first - 1 + i``, plus a constant."""
 
     __slots__ = ("_estimate", "_first", "_sums")
 
@@ -21,21 +22,21 @@ class SizeLog:
         self._sums = [0]
 
     def append(self, size_bytes: int) -> None:
-        """Note the size of the next entry."""
+        """Add the size of the next entry."""
         self._sums.append(self._sums[-1] + size_bytes)
         if len(self._sums) > 2 * ENTRIES_KEPT_MAX:
             del self._sums[:ENTRIES_KEPT_MAX]
             self._first += ENTRIES_KEPT_MAX
 
     def cut(self, index: int) -> None:
-        """Forget every entry at or above ``index``."""
+        """Remove every entry at or above ``index``."""
         if index < self._first:
             self._first, self._sums = index, [0]
         else:
             del self._sums[index - self._first + 1 :]
 
     def between(self, after: int, last: int) -> int:
-        """Size in bytes of the entries from ``after + 1`` to ``last``, estimated where unknown."""
+        """Return the size in bytes of the entries from ``after + 1`` to ``last``, estimated where unknown."""
         unknown = max(0, min(last, self._first - 1) - after)
         known_from = max(after, self._first - 1)
         known = (
@@ -44,7 +45,7 @@ class SizeLog:
         return unknown * self._estimate + known
 
     def last_within(self, after: int, last: int, bytes_max: int) -> int:
-        """The last index up to which the entries after ``after`` fit; at least one entry."""
+        """Return the last index up to which the entries after ``after`` fit; at least ``after + 1``."""
         if self.between(after, last) <= bytes_max:
             return last
         unknown = max(0, self._first - 1 - after)

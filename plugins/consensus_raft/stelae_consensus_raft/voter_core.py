@@ -1,4 +1,4 @@
-"""The core of a replica without a log: a tombstone, or a copy under way. It votes, and no more."""
+"""The core of a replica without a log: a tombstone, or a copy that is under way. It only votes (durability rule 19)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from stelae.spi.consensus import (
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.message_checks import message_error
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal, AppendReply, VoteReply, VoteRequest
-from stelae_consensus_raft.outbox import Outbox
-from stelae_consensus_raft.sound import flaw_of
-from stelae_consensus_raft.voting import Ballot, judge, moves_term
+from stelae_consensus_raft.ready_builder import ReadyBuilder
+from stelae_consensus_raft.vote_rules import VoterState, decide_vote, moves_to_term
 
 
 class VoterCore(ConsensusCore):
-    """Votes with the last op id of the log that it once had; ``None`` is unknown: never votes."""
+    """A core that votes with the last op id of the log that it had. If that is unknown (``None``), it never votes."""
 
     def __init__(
         self, *, node_id: NodeId, hard_state: HardState, last: OpId | None, settings: Config, now_us: int
@@ -43,11 +43,11 @@ class VoterCore(ConsensusCore):
         self._timeout_us = settings.election_timeout_ms * 1000
         self._now_us = now_us
         self._leader_heard_at_us: int | None = None
-        self._outbox = Outbox(0)
+        self._ready = ReadyBuilder(0)
         self._refused: Counter[str] = Counter()
 
     def step(self, events: Sequence[Event]) -> None:
-        """Answer votes; tell leaders that nothing is hosted here; ignore what needs a log."""
+        """Answer vote requests, refuse appends as NOT_HOSTED, and ignore events that need a log."""
         for event in events:
             match event:
                 case Tick():
@@ -66,14 +66,14 @@ class VoterCore(ConsensusCore):
                     continue
 
     def _reject(self, token: int) -> None:
-        self._outbox.rejections.append(Rejection(token, RejectReason.NOT_LEADER))
+        self._ready.rejections.append(Rejection(token, RejectReason.NOT_LEADER))
 
     def _on_received(self, event: Received) -> None:
         message = event.message
         if event.sender == self._node_id or not isinstance(message, (VoteRequest, AppendEntries)):
-            self._refused["message that a voter does not take"] += 1
+            self._refused["message that a replica without a log does not accept"] += 1
             return
-        flaw = flaw_of(message, event.entries)
+        flaw = message_error(message, event.entries)
         if flaw is not None:
             self._refused[flaw] += 1
         elif isinstance(message, VoteRequest):
@@ -84,14 +84,14 @@ class VoterCore(ConsensusCore):
     def _on_vote_request(self, candidate: NodeId, request: VoteRequest) -> None:
         heard = self._leader_heard_at_us
         alive = heard is not None and self._now_us - heard < self._timeout_us
-        state = self._hard_state
-        ballot = Ballot(term=state.term, voted_for=state.voted_for, last=self._last, leader_alive=alive)
-        refusal = judge(request, candidate, ballot)
+        durable = self._hard_state
+        voter = VoterState(term=durable.term, voted_for=durable.voted_for, last=self._last, leader_alive=alive)
+        refusal = decide_vote(request, candidate, voter)
         if not request.pre:
-            if request.term > state.term and moves_term(refusal):
-                self._become(HardState(request.term, None))
+            if request.term > durable.term and moves_to_term(refusal):
+                self._set_hard_state(HardState(request.term, None))
             if refusal is None:
-                self._become(HardState(request.term, candidate))
+                self._set_hard_state(HardState(request.term, candidate))
         reply = VoteReply(
             term=self._hard_state.term,
             campaign_term=request.term,
@@ -99,7 +99,7 @@ class VoterCore(ConsensusCore):
             pre=request.pre,
             refusal=refusal,
         )
-        self._outbox.send(candidate, reply, self._hard_state.term)
+        self._ready.send(candidate, reply, self._hard_state.term)
 
     def _on_append(self, leader: NodeId, message: AppendEntries) -> None:
         if message.term < self._hard_state.term:
@@ -108,31 +108,31 @@ class VoterCore(ConsensusCore):
             refusal = AppendRefusal.NOT_HOSTED
             self._leader_heard_at_us = self._now_us
             if message.term > self._hard_state.term:
-                self._become(HardState(message.term, None))
+                self._set_hard_state(HardState(message.term, None))
         reply = AppendReply(
             term=self._hard_state.term, round=message.round, refusal=refusal, rejected=message.prev.index
         )
-        self._outbox.send(leader, reply, self._hard_state.term)
+        self._ready.send(leader, reply, self._hard_state.term)
 
-    def _become(self, hard_state: HardState) -> None:
+    def _set_hard_state(self, hard_state: HardState) -> None:
         if hard_state == self._hard_state:
             return
         if hard_state.term > self._hard_state.term:
-            self._outbox.drop_replies()
+            self._ready.drop_messages()
         self._hard_state = hard_state
-        self._outbox.hard_state = hard_state
+        self._ready.hard_state = hard_state
 
     def take_ready(self) -> Ready | None:
-        """Return the effects since the last call, or ``None``."""
-        return self._outbox.take()
+        """Return the effects since the last call, or ``None`` if there are none."""
+        return self._ready.take()
 
     def next_deadline(self) -> int | None:
-        """A voter never acts on its own."""
+        """Return ``None``: this core never acts by itself."""
         return None
 
     def status(self) -> Status:
-        """A snapshot; an unknown last op id shows as 0.0."""
-        nothing = TabletConfig(op_id=ZERO, members=())
+        """Return a snapshot of the state. An unknown last op id is shown as 0.0."""
+        no_config = TabletConfig(op_id=ZERO, members=())
         last = self._last or ZERO
         return Status(
             node_id=self._node_id,
@@ -145,16 +145,20 @@ class VoterCore(ConsensusCore):
             commit=0,
             applied=0,
             serving=False,
-            config=nothing,
-            committed_config=nothing,
+            config=no_config,
+            committed_config=no_config,
         )
 
     def validate_state(self) -> None:
-        """Check every invariant; raises ``AssertionError``."""
+        """Check every invariant.
+
+        Raises:
+            AssertionError: one does not hold.
+        """
         assert self._hard_state.term >= 0
         assert self._last is None or self._last.term <= self._hard_state.term
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Peer messages that no honest peer sends, by what was wrong with them."""
+        """The number of messages that no correct peer sends, by what was wrong with them."""
         return MappingProxyType(self._refused)
