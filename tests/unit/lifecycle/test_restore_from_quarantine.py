@@ -165,7 +165,7 @@ def test_parts_that_are_gone_and_a_disk_without_space_are_refused() -> None:
     refused(node, StorageError, "no superblock in quarantine")
     purged = deleted()
     purge(purged.disk, LAYOUT, [NAME])
-    refused(purged, StorageError, "is gone")
+    refused(purged, StorageError, "there is no")
 
 
 def test_without_space_for_a_copy_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
