@@ -78,7 +78,7 @@ class _LogQueue:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogWriter:
-    """CommitGroup commit for every log of a node."""
+    """Group commit for every log of a node."""
 
     lock: AbstractContextManager[object]  #: Guards the queues.
     wake: Callable[[], None]  #: Notifies the driver that ``take_work`` may have work.

@@ -30,9 +30,8 @@ class CreateReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     schema: bytes
     partition: Partition
     consensus: str
-    scheme: bytes = (
-        b""  #: The part of the table's partition schema that the tablet needs (``stelae.partition.bounds``).
-    )
+    #: The part of the table's partition schema that the tablet needs (``stelae.partition.tablet_partition``).
+    scheme: bytes = b""
 
 
 class Terminal(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -106,7 +106,7 @@ class RowBatch:
         """Decode the bytes of :meth:`to_ipc`, without copying.
 
         Safe for bytes of any origin, except that a compressed message may become large when it is decoded
-        (``stelae.rows.declared``). With ``allow_nulls``, columns that are not nullable may have nulls; the caller
+        (``stelae.rows.declared_size``). With ``allow_nulls``, columns that are not nullable may have nulls; the caller
         checks them. Raises ``Corrupt`` if the bytes are not a record batch of the layout."""
         import pyarrow as pa
 

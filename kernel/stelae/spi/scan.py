@@ -1,8 +1,8 @@
 """The specification of a scan: columns, predicates, key range and order.
 
 A client sends a ``ScanSpec`` to a tablet, which passes it to its store unchanged. Every engine matches rows as
-``stelae.rows.matching`` does, so that null, NaN and prefixes mean the same everywhere. ``stelae.rows.keys`` encodes
-keys."""
+``stelae.rows.predicate_filter`` does, so that null, NaN and prefixes mean the same everywhere. ``stelae.rows.keys``
+encodes keys."""
 
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
