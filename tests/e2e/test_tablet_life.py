@@ -128,7 +128,7 @@ def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tm
                 await delete(client, gone, wrong)
             seen = OpId(7, 7)
             why = await refusal(lambda manager, done: manager.delete(SECOND, "", done, seen=seen), cluster.nodes[gone])
-            assert why.startswith("FenceMismatch") and "committed config 1.1 here, not 7.7" in why
+            assert why.startswith("FenceMismatch") and "is 1.1, not 7.7" in why
             await delete(client, gone, Evicted(config_op_id=OpId(9, 9), seen=committed_config(cluster, gone)))
             await delete(client, gone, wrong)  # it is gone, whatever was seen
             block = SuperblockFile(cluster.nodes[gone].files, cluster.nodes[gone].layout, SECOND).load()
