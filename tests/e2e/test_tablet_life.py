@@ -165,7 +165,9 @@ def test_the_table_that_is_gone_takes_its_replicas_with_it_and_no_other(tmp_path
             await delete(client, cluster.ids[0], GONE, TabletId("third"))  # never here: there is nothing to delete
             node = cluster.nodes[cluster.ids[0]]
             third = TabletId("third")
-            assert "never on this node" in await refusal(lambda manager, done: manager.delete(third, "", done, seen=None), node)
+            assert "never on this node" in await refusal(
+                lambda manager, done: manager.delete(third, "", done, seen=None), node
+            )
             assert not node.files.exists(node.layout.superblock_of(TabletId("third")))
 
     asyncio.run(run())
