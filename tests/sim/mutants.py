@@ -372,7 +372,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retention: more of the log is collected than is flushed",
         rule="durability 4",
-        target="stelae.host.log_retention:LogRetention.collectable",
+        target="stelae.host.log_retention:LogRetentionLimit.collectable",
         replacement=mutations.collect_what_is_not_flushed,
         invariant="log_base",
         seed=3,

@@ -23,7 +23,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retention: after a start all that is flushed may go",
         rule="durability 4",
-        target="stelae.host.log_retention:LogRetention.__init__",
+        target="stelae.host.log_retention:LogRetentionLimit.__init__",
         replacement=mutations.start_without_holding,
         invariant="log_retention",
     ),

@@ -82,7 +82,7 @@ class World:
 def test_a_fault_of_no_row_fails_the_replica_and_nothing_counts_as_applied(inline: bool) -> None:
     world = World((RowFault(3, RowCode.NOT_FOUND),), inline=inline)
     (reason,) = world.failures
-    assert "at fault" in reason
+    assert "not a row of the entry" in reason
     assert world.applier.applied == ZERO
     world.answered.assert_not_called()
 

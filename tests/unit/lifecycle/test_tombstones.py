@@ -96,7 +96,7 @@ class World:
 
     def ask(self, tablet: str, sender: NodeId, message: Any) -> None:
         guard = PeerMessageHeader(TabletId(tablet), 1, ZERO, ZERO)
-        self.peers._to_voter(sender, PeerMessage(guard=guard, kind="vote", message=message, entries=()))
+        self.peers._to_voter(sender, PeerMessage(header=guard, kind="vote", message=message, entries=()))
 
     def answers(self) -> list[VoteReply]:
         found = [out.message for _, out in self.sent]
