@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stelae.host.superblock import PartitionBounds
 from stelae.partition.schema import Partition
 from stelae.partition.tablet_partition import TabletPartition
-from stelae.rows.batcher import Batcher, Outside
+from stelae.rows.batcher import Batcher, OutsideCheck
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.spi.schema import Schema
 
@@ -25,7 +25,7 @@ def stored_bounds(schema: Schema, partition: Partition, scheme: bytes) -> Partit
     )
 
 
-def check_of(partition: PartitionBounds) -> Callable[[Schema], Outside] | None:
+def check_of(partition: PartitionBounds) -> Callable[[Schema], OutsideCheck] | None:
     """Return a function that makes, for a schema, the check which rows lie outside the partition.
 
     ``None``: the superblock has no partition scheme, so the replica accepts every row."""

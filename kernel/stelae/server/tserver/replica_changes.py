@@ -81,7 +81,7 @@ class ReplicaChanges:
 
         It says whether the replica lost its last op id, because such a replica can never vote again."""
         source = self._node.tablets
-        lost = isinstance(source, TabletLoader) and tablet_id in source.lost
+        lost = isinstance(source, TabletLoader) and tablet_id in source.unknown_op_ids
         return ReplicaStatus(tablet_id=tablet_id, data_state=data_state, op_id_lost=lost)
 
     def _status_of(self, replica: Replica) -> ReplicaStatus:
