@@ -55,7 +55,7 @@ def test_a_master_that_answers_and_has_no_system_tablet_yet_is_not_up(tmp_path: 
             found = await unhealthy_nodes(as_local(cluster))
         finally:
             await cluster.stop(cluster.masters[0])
-        assert found["master-1"] == "its system tablet is not up yet"
+        assert found["master-1"] == "its system tablet does not run yet"
         assert all(found[name].startswith("does not answer") for name in ("master-2", "master-3"))
 
     asyncio.run(run())

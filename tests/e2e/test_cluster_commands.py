@@ -365,7 +365,7 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
         (["table", "drop", "nope"], "no table 'nope'; there are: none"),
         (["table", "create", "x", "--column", "id", "--key", "id"], "--column is NAME:TYPE"),
         (["table", "create", "x", "--column", "id:int", "--key", "id"], "unknown column type 'int'"),
-        (["table", "create", "x", "--column", "id:int64", "--key", "ident"], "is no column; there are: id"),
+        (["table", "create", "x", "--column", "id:int64", "--key", "ident"], "is not a column; the columns are: id"),
         (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "5"], "5"),
         (
             ["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "0"],
@@ -380,7 +380,7 @@ def test_what_cannot_be_is_refused_in_one_message(cluster: str, words: list[str]
 
 def test_a_folder_without_a_cluster_is_named_with_the_next_step(tmp_path: Path) -> None:
     done = stelae("cluster", "status", str(tmp_path), expect=2)
-    assert "make one with: stelae cluster up" in done.stderr
+    assert "create one with: stelae cluster up" in done.stderr
     (tmp_path / "something").touch()
     done = stelae("cluster", "up", str(tmp_path), expect=2)
     assert "is not empty" in done.stderr

@@ -340,7 +340,7 @@ def read_arrow(path: Path) -> pa.Table:
         (["scan", "--columns", "minut"], "the tablet has: sensor, minute, celsius, note; did you mean 'minute'"),
         (["scan", "--table", "nowhere"], "no table 'nowhere'; there are: readings"),
         (["scan", "--since", "5m", "--where", "minute > 1"], "leave it out, and filter what comes"),
-        (["scan", "--since", "2026-06-02T00:00", "--at", "2026-06-01T00:00"], "a diff goes from a time to a later one"),
+        (["scan", "--since", "2026-06-02T00:00", "--at", "2026-06-01T00:00"], "since must not be after until"),
         (["scan", "readings"], "'readings' stands alone: a table is named with --table readings"),
         (["get", "readings", "-5", "1"], "'readings' is a table, which is named with --table readings"),
         (["export", "-", "--format", "csv"], "'-' names none; to print rows: stelae scan --format csv"),

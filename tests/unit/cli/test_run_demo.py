@@ -49,7 +49,7 @@ def test_a_demo_that_holds_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("ending", [EXIT_FAILED, Unavailable("no leader took the write in time")])
+@pytest.mark.parametrize("ending", [EXIT_FAILED, Unavailable("no leader accepted the write in time")])
 def test_one_that_does_not_keeps_what_its_nodes_logged(
     ending: int | Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -189,7 +189,7 @@ def test_failures_are_kept_up_to_a_limit_and_counted_beyond() -> None:
 
 def test_rows_that_nobody_answers_in_time_are_failures_too() -> None:
     async def work(memory: MemoryTable, session: AsyncSession) -> None:
-        memory.tablets[0].error = DeadlineExceeded("no leader took the write in time")
+        memory.tablets[0].error = DeadlineExceeded("no leader accepted the write in time")
         await session.insert([(1, 1), (2, 2)])
         await session.flush()
         assert [f.code for f in session.failures] == ["UNKNOWN_OUTCOME"] * 2

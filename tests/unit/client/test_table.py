@@ -104,7 +104,7 @@ def test_a_row_in_a_gap_fails_alone_and_a_key_in_a_gap_is_refused() -> None:
 
 def test_a_write_that_nobody_answers_in_time_has_an_unknown_outcome() -> None:
     async def work(memory: MemoryTable) -> None:
-        memory.tablets[0].error = DeadlineExceeded("no leader took the write in time")
+        memory.tablets[0].error = DeadlineExceeded("no leader accepted the write in time")
         result = await memory.table.insert(rows(3), errors="return")
         assert [f.code for f in result.failures] == ["UNKNOWN_OUTCOME"] * 3
         assert result.written == 0 and result.timestamp == 0
