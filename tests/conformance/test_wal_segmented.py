@@ -18,6 +18,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import ZERO
 from stelae.spi.services import Buffer
+from stelae.spi.wal import WalEngine
 from stelae.testing.begun import by_begun
 from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
 from stelae.testing.conformance.wal_collected import GROUPS, go_on
@@ -95,7 +96,7 @@ class Bug:
     replacement: Callable[..., Any]
     check: Callable[[WalConformance, VirtualHarness], None]
     beside: Sequence[tuple[Any, str, Callable[..., Any]]] = ()
-    engine: type[SegmentedWal] = SegmentedWal
+    engine: type[WalEngine] = SegmentedWal
 
 
 _pwritev = VirtualFile.pwritev

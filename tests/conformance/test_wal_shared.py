@@ -19,6 +19,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import OpId
 from stelae.spi.services import Buffer
+from stelae.spi.wal import WalEngine
 from stelae.testing.begun import by_begun
 from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
@@ -91,7 +92,7 @@ class Bug:
     planted: Sequence[tuple[Any, str, Callable[..., Any]]]
     check: Callable[[WalConformance, VirtualHarness], None]
     config: SharedConfig = SMALL
-    engine: type[SharedWal] = SharedWal
+    engine: type[WalEngine] = SharedWal
 
 
 _pwritev = VirtualFile.pwritev

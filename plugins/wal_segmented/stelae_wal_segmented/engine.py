@@ -27,7 +27,7 @@ from stelae_wal_segmented.space import SegmentSpace, Setting, SpaceOfLog
 from stelae_wal_segmented.startup import recover_all
 
 
-class SegmentedWal(WalEngine):
+class SegmentedEngine(WalEngine):
     """One directory of segments per tablet. Created by ``open`` only."""
 
     name: ClassVar[str] = "segmented"
@@ -43,13 +43,6 @@ class SegmentedWal(WalEngine):
         self._fan_out = FanOut(setting.workers, setting.config.sync_threads_max)
         self._groups = 0
         self._entries = 0
-
-    @classmethod
-    def fast(cls) -> type[WalEngine]:
-        """The engine of ``[log] fast = true``; it is not imported before."""
-        from stelae_wal_segmented.fast import FastSegmentedWal
-
-        return FastSegmentedWal
 
     @classmethod
     def _space(cls) -> SpaceOfLog:

@@ -27,6 +27,7 @@ from crc32c import crc32c
 
 from stelae.spi.errors import Corrupt
 from stelae.spi.services import File
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
     GROUP_HEADER_BYTES,
@@ -35,7 +36,7 @@ from stelae_wal_segmented.format import (
     footer_mark_of,
     salt_of,
 )
-from stelae_wal_segmented.index import LEADS, PAGE_ENTRIES, SegmentIndex, Summary, TermRuns
+from stelae_wal_segmented.index import LEADS, PAGE_ENTRIES, SegmentIndex, Summary
 
 _HEAD = struct.Struct("<QQ")
 _TRAILER = struct.Struct("<QQQQQQQI")

@@ -7,58 +7,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stelae_shared.log_files.term_runs import TermRuns
+
 LEADS = 1 << 63
 """Added to the offset of an entry that is the first of its group."""
 
 PAGE_ENTRIES = 512
 """Offsets that are looked up at once, and that share a checksum in a footer."""
-
-
-class TermRuns:
-    """The term of every index of a log as runs of equal terms. Lookup is O(log runs)."""
-
-    __slots__ = ("_firsts", "_terms")
-
-    def __init__(self, runs: list[tuple[int, int]] | None = None) -> None:
-        self._firsts = [first for first, _ in runs or ()]
-        self._terms = [term for _, term in runs or ()]
-
-    def __iter__(self) -> zip[tuple[int, int]]:
-        return zip(self._firsts, self._terms, strict=True)
-
-    def __len__(self) -> int:
-        return len(self._firsts)
-
-    def add(self, index: int, term: int) -> None:
-        """Record the term of the entry at ``index``, which is the next one."""
-        if not self._terms or self._terms[-1] != term:
-            self._firsts.append(index)
-            self._terms.append(term)
-
-    def extend(self, runs: TermRuns) -> None:
-        """Record the runs of the segment that follows."""
-        for first, term in runs:
-            self.add(first, term)
-
-    def cut(self, from_index: int) -> None:
-        """Forget every index at or above ``from_index``."""
-        while self._firsts and self._firsts[-1] >= from_index:
-            self._firsts.pop()
-            self._terms.pop()
-
-    def forget_below(self, index: int) -> None:
-        """Forget runs that end before ``index``."""
-        keep = max(0, bisect_right(self._firsts, index) - 1)
-        del self._firsts[:keep]
-        del self._terms[:keep]
-
-    def term_at(self, index: int) -> int:
-        """Return the term at an index that is known to be covered."""
-        return self._terms[bisect_right(self._firsts, index) - 1]
-
-    def copy(self) -> TermRuns:
-        """An independent copy."""
-        return TermRuns(list(self))
 
 
 @dataclass(frozen=True, slots=True)

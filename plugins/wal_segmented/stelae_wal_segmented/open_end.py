@@ -22,8 +22,9 @@ from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import File
 from stelae_shared.log_files.spare import Spare, discard, make_file
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_segmented.format import NEW_SPACE, SegmentHeader
-from stelae_wal_segmented.index import SegmentIndex, TermRuns
+from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.names import segment_name, unborn_name
 from stelae_wal_segmented.sectors import UsedSpace
 from stelae_wal_segmented.segment import Chain, Segment, load_footer

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.services import File
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_segmented.footer import decode_footer
 from stelae_wal_segmented.format import SegmentHeader
-from stelae_wal_segmented.index import SegmentIndex, Summary, TermRuns
+from stelae_wal_segmented.index import SegmentIndex, Summary
 
 
 class Segment:

@@ -31,7 +31,7 @@ ASIDE_BATCH_BYTES = 4 << 20
 """Bytes of entries that reading a log back holds at a time."""
 
 
-class SharedWal(WalEngine):
+class SharedEngine(WalEngine):
     """One log for the node. Created by ``open`` only."""
 
     name: ClassVar[str] = "shared"
@@ -58,13 +58,6 @@ class SharedWal(WalEngine):
         self._tail = self._tail_type(self._book, config, services.workers, marker)
         self._committer = self._committer_type(self._book, self._tail)
         self._upkeep = SegmentUpkeep(self._book, config, self._tail, self._committer)
-
-    @classmethod
-    def fast(cls) -> type[WalEngine]:
-        """The engine of ``[log] fast = true``; it is not imported before."""
-        from stelae_wal_shared.fast import FastSharedWal
-
-        return FastSharedWal
 
     @classmethod
     def open(cls, directory: str, config: SharedConfig, services: EngineServices) -> Self:
@@ -144,7 +137,7 @@ class SharedWal(WalEngine):
         known = self._book.logs.get(log)
         if known is None:
             return
-        target = SharedWal(directory, self._config, self._services, beside_others=True)
+        target = SharedEngine(directory, self._config, self._services, beside_others=True)
         try:
             export_log(self._book, known, target, directory)
         finally:
@@ -159,7 +152,7 @@ class SharedWal(WalEngine):
         """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
 
         ``StorageError``: it is not there, or cannot be read."""
-        aside = SharedWal(directory, config, services, beside_others=True)
+        aside = SharedEngine(directory, config, services, beside_others=True)
         try:
             state = aside.logs().get(log)
             if state is None:

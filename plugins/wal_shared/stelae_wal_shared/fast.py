@@ -13,7 +13,7 @@ from stelae.spi.wal import Append, Begun, Outcome, Write
 from stelae_shared.log_files.buffers import joined
 from stelae_shared.log_files.whole_blocks import WholeBlocks
 from stelae_wal_shared.commit import Committer, group_of
-from stelae_wal_shared.engine import SharedWal
+from stelae_wal_shared.engine import SharedEngine
 from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tail import Tail
 from stelae_wal_shared.writer import SharedWriter
@@ -109,8 +109,8 @@ class FastCommitter(Committer):
         return Begun((write,), finish)
 
 
-class FastSharedWal(SharedWal):
-    """``SharedWal`` with begun commits. The files are of the same format."""
+class FastSharedWal(SharedEngine):
+    """``SharedEngine`` with begun commits. The files are of the same format."""
 
     _tail_type: ClassVar[type[Tail]] = FastTail
     _committer_type: ClassVar[type[Committer]] = FastCommitter

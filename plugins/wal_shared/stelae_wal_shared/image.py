@@ -14,8 +14,8 @@ import msgspec
 from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.wal import Damage
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_shared.decisions import SharedFinding
-from stelae_wal_shared.runs import TermRuns
 from stelae_wal_shared.segment import SharedSegment, segment_path
 from stelae_wal_shared.tablet_log import Extent, SharedTabletLog
 
@@ -126,7 +126,7 @@ def _image_of(directory: str, log: SharedTabletLog) -> LogImage:
         order=log.order,
         base=log.base,
         commit_hint=log.commit_hint,
-        runs=log.runs.pairs(),
+        runs=list(log.runs),
         extents=[(extent.first, extent.end, extent.segment.number) for extent in log.extents],
         damage=_damage_of(directory, log),
     )

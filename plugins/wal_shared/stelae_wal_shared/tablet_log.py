@@ -15,7 +15,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Damage, Failed, LogState
-from stelae_wal_shared.runs import TermRuns
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_shared.segment import SharedSegment
 
 
@@ -132,7 +132,7 @@ class SharedTabletLog:
             extent.first = kept
             gone += extent.first == extent.end
         del self.extents[:gone]
-        self.runs.forget_to(base.index)
+        self.runs.forget_below(base.index + 1)
         self.base = base
         if self.durable.index < base.index:
             self.durable = base

@@ -30,7 +30,7 @@ from stelae_wal_segmented.format import (
     decode_segment_header,
 )
 from stelae_wal_segmented.group import decode_entry, encode_group
-from stelae_wal_segmented.index import LEADS, SegmentIndex, TermRuns
+from stelae_wal_segmented.index import LEADS, SegmentIndex
 from stelae_wal_segmented.names import FileKind, base_name, parse, segment_name, unborn_name
 from stelae_wal_segmented.scan import scan_segment
 
@@ -134,22 +134,6 @@ def test_a_footer_gives_back_the_index(first: int, steps: list[int], nonce: int)
     assert decode_head(data, nonce) == len(data)
     assert decode_footer(data[:-1], nonce) is None
     assert decode_footer(data, nonce ^ 1) is None
-
-
-@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 20)), max_size=12))
-def test_terms_by_runs_are_terms_by_index(replacements: list[tuple[int, int]]) -> None:
-    runs, expected = TermRuns(), dict[int, int]()
-    for term, (start, count) in enumerate(replacements, start=1):
-        first = min(start, len(expected) + 1)
-        runs.cut(first)
-        expected = {index: known for index, known in expected.items() if index < first}
-        for index in range(first, first + count):
-            runs.add(index, term)
-            expected[index] = term
-        assert {index: runs.term_at(index) for index in expected} == expected
-    below = len(expected) // 2
-    runs.forget_below(below + 1)
-    assert all(runs.term_at(i) == known for i, known in expected.items() if i > below)
 
 
 def test_the_newer_slot_of_a_base_file_counts_and_a_torn_one_does_not() -> None:

@@ -19,7 +19,7 @@ SMALL = SharedConfig(segment_bytes_first=32 << 10, segment_bytes_max=32 << 10)
 PLACE = "/node/wals"
 
 
-def harness_of(config: SharedConfig = SMALL, *, engine_type: type[SharedWal] = SharedWal) -> VirtualHarness:
+def harness_of(config: SharedConfig = SMALL, *, engine_type: type[WalEngine] = SharedWal) -> VirtualHarness:
     return VirtualHarness(engine_type, config)
 
 

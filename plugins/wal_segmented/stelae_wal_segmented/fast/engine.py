@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 from stelae.spi.errors import CallerError, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.wal import Append, Begun, Outcome, Write
-from stelae_wal_segmented.engine import SegmentedWal
+from stelae_wal_segmented.engine import SegmentedEngine
 from stelae_wal_segmented.fast.noted import NotedPool
 from stelae_wal_segmented.fast.reuse import ReusedSegments
 from stelae_wal_segmented.fast.writer import SegmentedBlockWriter
@@ -67,8 +67,8 @@ class FastTabletLog(TabletLog):
         return writer
 
 
-class FastSegmentedWal(SegmentedWal):
-    """``SegmentedWal`` with re-used segments and begun commits. The files are of the same format."""
+class FastSegmentedWal(SegmentedEngine):
+    """``SegmentedEngine`` with re-used segments and begun commits. The files are of the same format."""
 
     _log_type: ClassVar[type[TabletLog]] = FastTabletLog
 
@@ -98,8 +98,10 @@ class FastSegmentedWal(SegmentedWal):
         return Begun([begun.write for begun in appends], finish, meanwhile) if appends else None
 
     def stats(self) -> dict[str, float]:
-        """As of ``SegmentedWal``, with the files of collected segments that are kept, and how many segments were begun
-        in such a file since the log was opened."""
+        """Return the figures of ``SegmentedEngine`` and two more.
+
+        ``segments_kept`` counts the files of collected segments that are kept, and ``segments_reused`` the segments
+        that were begun in such a file since the log was opened."""
         figures = super().stats()
         found = [log.end.space.figures() for log in list(self._logs.values())]
         return figures | {name: sum(one[name] for one in found) for name in ("segments_kept", "segments_reused")}
