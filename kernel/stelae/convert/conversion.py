@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import msgspec
 
 from stelae.convert.copying import compare_logs, copy_logs
-from stelae.convert.offline import SILENT, Meter
-from stelae.convert.reading import LogReport, check_logs, said_of
+from stelae.convert.log_check import LogReport, check_logs, problem_counts
+from stelae.convert.offline import SILENT, ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, save
@@ -70,7 +70,12 @@ def building(layout: DirectoryLayout) -> str:
 
 
 def convert(
-    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter = SILENT, *, dry_run: bool = False
+    place: ConversionPaths,
+    source: ChosenEngine,
+    target: ChosenEngine,
+    meter: ProgressMeter = SILENT,
+    *,
+    dry_run: bool = False,
 ) -> ConversionPlan:
     """Give every log to ``target``, after settling what was left unfinished. With ``dry_run`` only step 1 is done.
 
@@ -136,13 +141,13 @@ def check_source(reports: list[LogReport]) -> None:
     bad = [f"{report.log}: {report.problem}" for report in reports if report.problem is not None]
     if any(report.problem is not None and report.problem.damage for report in reports):
         advice = "replace these replicas from their peers while the node runs on its present engine, then convert"
-        raise Corrupt(f"{said_of(reports)}; {advice}\n" + "\n".join(bad))
+        raise Corrupt(f"{problem_counts(reports)}; {advice}\n" + "\n".join(bad))
     if bad:
-        raise StorageError(f"{said_of(reports)}; see to the disk and try again\n" + "\n".join(bad))
+        raise StorageError(f"{problem_counts(reports)}; see to the disk and try again\n" + "\n".join(bad))
 
 
 def _build(
-    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter, dry_run: bool
+    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: ProgressMeter, dry_run: bool
 ) -> ConversionPlan:
     """Steps 1 to 3."""
     files, layout = place.services.files, place.layout

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from stelae.convert.offline import SILENT, Meter
-from stelae.convert.reading import batches, entry_count
+from stelae.convert.log_check import batches, entry_count
+from stelae.convert.offline import SILENT, ProgressMeter
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Append, Failed, LogState, WalEngine
 
 
-def copy_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) -> None:
+def copy_logs(source: WalEngine, target: WalEngine, meter: ProgressMeter = SILENT) -> None:
     """Make every log of ``source`` in ``target``, which has none: base, entries, commit hint. Durable on return.
 
     An empty log takes no hint along: it could only be at or below the base, where everything is committed.
@@ -27,7 +27,7 @@ def copy_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) -> No
         target.cool(log)
 
 
-def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState, meter: Meter) -> None:
+def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState, meter: ProgressMeter) -> None:
     target.create(log, state.base)
     for batch in batches(source, log, state.base.index + 1, state.last.index + 1):
         append = Append(entries=tuple(batch), commit_hint=state.commit_hint)
@@ -39,7 +39,7 @@ def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState,
         meter.add(len(batch), sum(len(entry.body) for entry in batch))
 
 
-def compare_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) -> None:
+def compare_logs(source: WalEngine, target: WalEngine, meter: ProgressMeter = SILENT) -> None:
     """See that both hold the same logs: bases, op ids, kinds, timestamps and bodies, byte for byte.
 
     Raises:

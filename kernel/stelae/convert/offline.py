@@ -21,7 +21,7 @@ class InlineWorkers:
             done(result)
 
 
-class Meter:
+class ProgressMeter:
     """Is told how far long work has come; this one is silent, a command has one that prints."""
 
     def begin(self, phase: str, entries: int) -> None:
@@ -31,4 +31,4 @@ class Meter:
         """So many more entries are done, with so many bytes of bodies."""
 
 
-SILENT = Meter()
+SILENT = ProgressMeter()

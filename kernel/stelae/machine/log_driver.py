@@ -10,7 +10,7 @@ from functools import partial
 
 from stelae.host.log_writer import CommitGroup, Completion, LogWriter, Work
 from stelae.host.ports import BlockingPool
-from stelae.machine.loop import LoopTurns
+from stelae.machine.loop_turns import LoopTurns
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from stelae.host.machine import Pool
 from stelae.host.settings import LogSettings
 from stelae.machine.log_driver import EngineDriver
-from stelae.machine.loop import LoopTurns
+from stelae.machine.loop_turns import LoopTurns
 from stelae.spi.services import Clock, Metrics
 from stelae.spi.wal import WalEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainLog:
+class PlainLogPath:
     """The plain way: the engine's own class, whose commits run on a thread.
 
     Args:

@@ -13,8 +13,8 @@ from stelae.host.machine import FaultSeam, LogPath, NodeTurns
 from stelae.host.settings import LogSettings
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
-from stelae.machine.log_path import PlainLog
-from stelae.machine.loop import LagProbe, LoopTurns
+from stelae.machine.log_path import PlainLogPath
+from stelae.machine.loop_turns import LagProbe, LoopTurns
 from stelae.machine.metrics import NodeMetrics
 from stelae.machine.system_clock import SystemClock
 from stelae.machine.workers import WorkerPool
@@ -70,7 +70,7 @@ class RealMachine:
 
     def log_path(self, settings: LogSettings) -> LogPath:
         """Choose how the log is written. Without ``[log] fast`` nothing of the fast way is even imported."""
-        plain = PlainLog(
+        plain = PlainLogPath(
             settings=settings, turns=self._turns, clock=self.clock, metrics=self.metrics, on_crash=self._on_defect
         )
         self.metrics.gauge("log_fast", 0)

@@ -14,7 +14,7 @@ from stelae_wal_lmdb.walk import walk
 
 
 class EnvironmentFinding(msgspec.Struct, frozen=True):
-    """A log that is not what its record says; as ``walk.Flaw``."""
+    """A log that is not what its record says; as ``walk.LogFlaw``."""
 
     number: int
     last_good: tuple[int, int]

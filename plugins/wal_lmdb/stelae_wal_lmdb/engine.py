@@ -15,7 +15,7 @@ from stelae_shared.lmdb_files.library import EXTRA, MODULE
 from stelae_shared.lmdb_files.marker import Left
 from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_lmdb import reader
-from stelae_wal_lmdb.append import Fit, append_all, examine
+from stelae_wal_lmdb.append import AcceptedAppend, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.environment import LogEnvironment
 from stelae_wal_lmdb.export import ExportSnapshot, read_export, read_record, write_export
@@ -23,7 +23,7 @@ from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, LogRecord, encode_head
 from stelae_wal_lmdb.log import EnvironmentLog
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
 from stelae_wal_lmdb.spools import remove_spools, spool_path
-from stelae_wal_lmdb.startup import LOCK_NAME, LogDirectory, Opened, fresh, open_all
+from stelae_wal_lmdb.startup import LOCK_NAME, LogDirectory, OpenedEnvironment, fresh, open_all
 
 
 class LmdbWal(WalEngine):
@@ -35,12 +35,12 @@ class LmdbWal(WalEngine):
     optional_modules: ClassVar[dict[str, str]] = {MODULE: EXTRA}
 
     _env: LogEnvironment | None
-    _condemned: StorageError | None
+    _refusal: StorageError | None
     _logs: dict[LogId, EnvironmentLog]
     _leftovers: list[EnvironmentLog]
     _next_number: int
 
-    def __init__(self, place: LogDirectory, opened: Opened, lock: FileLock) -> None:
+    def __init__(self, place: LogDirectory, opened: OpenedEnvironment, lock: FileLock) -> None:
         self._place = place
         self._lock: FileLock | None = lock
         self._groups = 0
@@ -104,19 +104,19 @@ class LmdbWal(WalEngine):
 
         LMDB can leave out the sync for an environment only, and a crash may then destroy all of it."""
         outcomes: dict[LogId, Outcome] = {}
-        fits: list[Fit] = []
+        accepted: list[AcceptedAppend] = []
         for name, append in group.items():
             log = self._logs.get(name)
             if log is None:
                 outcomes[name] = Failed(self._unknown(name), ZERO)
                 continue
             found = self._examine(log, append)
-            if isinstance(found, Fit):
-                fits.append(found)
+            if isinstance(found, AcceptedAppend):
+                accepted.append(found)
             else:
                 outcomes[name] = Failed(found, log.last)
-        if fits:
-            outcomes.update(self._append(fits))
+        if accepted:
+            outcomes.update(self._append(accepted))
         self._groups += 1
         return outcomes
 
@@ -174,7 +174,7 @@ class LmdbWal(WalEngine):
             return
         self._remove(found)
         self._logs.pop(log, None)
-        if self._condemned is not None and not self._logs:
+        if self._refusal is not None and not self._logs:
             self._begin_anew()
 
     def set_aside(self, log: LogId, directory: str) -> None:
@@ -248,7 +248,7 @@ class LmdbWal(WalEngine):
         try:
             if self._env is not None:
                 self._env.close()
-                if self._condemned is None:
+                if self._refusal is None:
                     self._place.marker.write(Left.CLEAN)
         finally:
             lock.release()
@@ -264,35 +264,35 @@ class LmdbWal(WalEngine):
                 if not env.grow():
                     raise
 
-    def _take_over(self, opened: Opened) -> None:
+    def _take_over(self, opened: OpenedEnvironment) -> None:
         self._env = opened.env
-        self._condemned = opened.condemned
+        self._refusal = opened.refusal
         self._logs = opened.logs
         self._leftovers = opened.leftovers
         self._next_number = opened.next_number
 
-    def _examine(self, log: EnvironmentLog, append: Append) -> Fit | StelaeError:
-        if self._env is None or self._condemned is not None:
-            return log.corrupt() or self._condemned or Corrupt("there is no environment")
+    def _examine(self, log: EnvironmentLog, append: Append) -> AcceptedAppend | StelaeError:
+        if self._env is None or self._refusal is not None:
+            return log.corrupt() or self._refusal or Corrupt("there is no environment")
         return examine(self._env, log, append)
 
-    def _append(self, fits: Sequence[Fit]) -> dict[LogId, Outcome]:
+    def _append(self, accepted: Sequence[AcceptedAppend]) -> dict[LogId, Outcome]:
         """Append all at once; if that does not fit, each by itself, so that only what does not fit fails."""
         env = self._writable()
         try:
-            append_all(env, fits)
+            append_all(env, accepted)
         except Full as error:
-            if len(fits) > 1:
-                return {name: outcome for fit in fits for name, outcome in self._append([fit]).items()}
-            log = fits[0].log
+            if len(accepted) > 1:
+                return {name: outcome for fit in accepted for name, outcome in self._append([fit]).items()}
+            log = accepted[0].log
             log.failed = Failed(error, log.last)
-            log.refused_bytes = fits[0].size_bytes
+            log.refused_bytes = accepted[0].size_bytes
             return {log.name: log.failed}
         except StorageError as error:
-            condemned = self._condemn(error)
-            return {fit.log.name: Failed(condemned, fit.log.last) for fit in fits}
-        self._entries += sum(len(fit.append.entries) for fit in fits)
-        return {fit.log.name: Durable(fit.record.last) for fit in fits}
+            refusal = self._refuse_writes(error)
+            return {fit.log.name: Failed(refusal, fit.log.last) for fit in accepted}
+        self._entries += sum(len(fit.append.entries) for fit in accepted)
+        return {fit.log.name: Durable(fit.record.last) for fit in accepted}
 
     def _export(self, log: EnvironmentLog, file: File, first: int) -> None:
         """Write a log from ``first`` on to a file, as one transaction sees it."""
@@ -311,7 +311,7 @@ class LmdbWal(WalEngine):
 
     def _remove(self, log: EnvironmentLog) -> None:
         """Remove a log, its name included; in a condemned environment, the name alone."""
-        if self._env is not None and self._condemned is None:
+        if self._env is not None and self._refusal is None:
             try:
                 mark_dropping(self._env, log)
             except StorageError as error:
@@ -326,7 +326,7 @@ class LmdbWal(WalEngine):
 
     def _purge_leftovers(self) -> None:
         """Finish removals, the name before the record; what cannot be removed now is tried again."""
-        while self._leftovers and self._env is not None and self._condemned is None:
+        while self._leftovers and self._env is not None and self._refusal is None:
             log = self._leftovers[-1]
             try:
                 self._place.names.remove(log.number, log.name)
@@ -350,24 +350,24 @@ class LmdbWal(WalEngine):
     def _judge(self, error: StorageError) -> None:
         """Condemn the environment for an error of a transaction that is not want of space."""
         if not isinstance(error, Full):
-            self._condemn(error)
+            self._refuse_writes(error)
 
-    def _condemn(self, error: StorageError) -> StorageError:
+    def _refuse_writes(self, error: StorageError) -> StorageError:
         """Write nothing more, now or after a restart (durability rule 7); return why."""
-        if self._condemned is None:
-            self._condemned = error
+        if self._refusal is None:
+            self._refusal = error
             with suppress(StorageError, OSError):
                 self._place.marker.write(Left.DISTRUSTED)
-        return self._condemned
+        return self._refusal
 
     def _writable(self) -> LogEnvironment:
-        if self._env is None or self._condemned is not None:
-            raise self._condemned or StorageError("the engine is closed", path=self._place.directory)
+        if self._env is None or self._refusal is not None:
+            raise self._refusal or StorageError("the engine is closed", path=self._place.directory)
         return self._env
 
     def _readable(self, log: EnvironmentLog) -> LogEnvironment:
         if self._env is None:
-            raise log.corrupt() or self._condemned or StorageError("there is no environment")
+            raise log.corrupt() or self._refusal or StorageError("there is no environment")
         return self._env
 
     def _known(self, name: LogId) -> EnvironmentLog:

@@ -86,7 +86,7 @@ def decode_header(data: Buffer, path: str) -> int:
     return int(next_number)
 
 
-class Use(IntEnum):
+class RecordUse(IntEnum):
     """What may be done with a log. Stored; numbers are never reused."""
 
     LIVE = 0
@@ -97,13 +97,13 @@ class Use(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """What the environment says of one log: as ``LogState``, without damage. See ``Use``."""
+    """What the environment says of one log: as ``LogState``, without damage. See ``RecordUse``."""
 
     log: LogId
     base: OpId
     last: OpId
     commit_hint: int = 0
-    use: Use = Use.LIVE
+    use: RecordUse = RecordUse.LIVE
 
 
 def encode_record(number: int, record: LogRecord) -> bytes:
@@ -125,7 +125,7 @@ def decode_record(number: int, data: Buffer) -> LogRecord | None:
         return None
     log = LogId(tablet, generation)
     base, last = OpId(base_term, base_index), OpId(term, index)
-    return LogRecord(log=log, base=base, last=last, commit_hint=hint, use=Use(use))
+    return LogRecord(log=log, base=base, last=last, commit_hint=hint, use=RecordUse(use))
 
 
 def decode_bounds(number: int, data: Buffer) -> tuple[OpId, OpId] | None:
@@ -144,7 +144,7 @@ def encode_entry(at: bytes, entry: Entry) -> bytes:
     return b"".join((head, _CRC.pack(crc32c(head, salt)), entry.body))
 
 
-class LogHead(NamedTuple):
+class EntryHead(NamedTuple):
     """What the head of an entry says."""
 
     term: int
@@ -153,11 +153,11 @@ class LogHead(NamedTuple):
     kind: int
 
 
-def decode_head(at: Buffer, data: Buffer) -> LogHead | None:
+def decode_head(at: Buffer, data: Buffer) -> EntryHead | None:
     """The head of the entry under a key; ``None`` if it fails its checksum."""
     if len(data) < HEAD_BYTES or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size], crc32c(at)):
         return None
-    return LogHead(*_HEAD.unpack_from(data))
+    return EntryHead(*_HEAD.unpack_from(data))
 
 
 def decode_entry(at: Buffer, data: Buffer) -> Entry | None:

@@ -84,7 +84,7 @@ class EnvironmentLog:
         return self.corrupt() or CallerError(f"log {self.name} ends at {last}: there is no entry {index}")
 
 
-def lost(number: int, log: LogId, path: str, detail: str) -> EnvironmentLog:
+def lost_log(number: int, log: LogId, path: str, detail: str) -> EnvironmentLog:
     """A log of which nothing is known but its name: it ends at 0.0, and is damaged there."""
     damage = Damage(path=path, offset=0, last_good=ZERO, detail=detail)
     return EnvironmentLog(number, LogRecord(log=log, base=ZERO, last=ZERO), damage)

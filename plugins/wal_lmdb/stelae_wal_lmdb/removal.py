@@ -12,7 +12,7 @@ from stelae.spi.errors import Full
 from stelae.spi.ids import OpId
 from stelae.spi.wal import Damage
 from stelae_wal_lmdb.environment import LogEnvironment
-from stelae_wal_lmdb.format import NAMESPACE, LogRecord, Use, decode_head, encode_record, key, split_key
+from stelae_wal_lmdb.format import NAMESPACE, LogRecord, RecordUse, decode_head, encode_record, key, split_key
 from stelae_wal_lmdb.log import EnvironmentLog
 
 _FREED_BYTES_MAX = 64 << 20
@@ -39,7 +39,7 @@ def mark_dropping(env: LogEnvironment, log: EnvironmentLog) -> None:
         StorageError: it is not.
     """
     old = log.record
-    record = LogRecord(log=old.log, base=old.base, last=old.last, commit_hint=old.commit_hint, use=Use.DROPPING)
+    record = LogRecord(log=old.log, base=old.base, last=old.last, commit_hint=old.commit_hint, use=RecordUse.DROPPING)
 
     def mark() -> None:
         with env.write() as txn:

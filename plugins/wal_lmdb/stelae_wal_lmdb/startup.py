@@ -16,10 +16,10 @@ from stelae_wal_lmdb.check import EnvironmentReport
 from stelae_wal_lmdb.child import check_in_child
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.environment import LogEnvironment
-from stelae_wal_lmdb.format import HEADER_KEY, Use, decode_header, encode_header
-from stelae_wal_lmdb.log import EnvironmentLog, lost
+from stelae_wal_lmdb.format import HEADER_KEY, RecordUse, decode_header, encode_header
+from stelae_wal_lmdb.log import EnvironmentLog, lost_log
 from stelae_wal_lmdb.names import LogNames
-from stelae_wal_lmdb.walk import Flaw, WalkResult, walk
+from stelae_wal_lmdb.walk import LogFlaw, WalkResult, walk
 
 ENV_NAME = "env"
 NAMES_NAME = "names"
@@ -57,7 +57,7 @@ class LogDirectory:
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedEnvironment:
     """What opening found.
 
     Attributes:
@@ -70,14 +70,14 @@ class Opened:
     """
 
     env: LogEnvironment | None
-    condemned: StorageError | None = None
+    refusal: StorageError | None = None
     logs: dict[LogId, EnvironmentLog] = field(default_factory=dict)
     leftovers: list[EnvironmentLog] = field(default_factory=list)
     unnamed: list[EnvironmentLog] = field(default_factory=list)
     next_number: int = 1
 
 
-def open_all(place: LogDirectory, left: Left) -> Opened:
+def open_all(place: LogDirectory, left: Left) -> OpenedEnvironment:
     """Open the environment, which was left like that, and judge every log in it.
 
     Raises:
@@ -86,7 +86,7 @@ def open_all(place: LogDirectory, left: Left) -> Opened:
     """
     names = place.names.all()
     if not place.files.exists(place.data_path):  # A, B
-        return condemned_all(place, names, "the environment is gone") if names else fresh(place)
+        return damage_all_logs(place, names, "the environment is gone") if names else fresh(place)
     place.files.open(place.data_path).close()  # A directory in its place is no environment to be checked.
     report = EnvironmentReport()
     if left is not Left.CLEAN or place.config.check == "always":  # C
@@ -98,13 +98,13 @@ def open_all(place: LogDirectory, left: Left) -> Opened:
     if (report.broken or left is Left.DISTRUSTED) and not names:  # A
         return fresh(place)
     if report.broken:  # E
-        return condemned_all(place, names, report.broken)
+        return damage_all_logs(place, names, report.broken)
     try:
         opened = _load(place, names, report)
     except Corrupt as error:
-        return condemned_all(place, names, error.fact)
+        return damage_all_logs(place, names, error.fact)
     except (struct.error, ValueError) as error:
-        return condemned_all(place, names, f"it holds keys that nothing of ours wrote: {error}")
+        return damage_all_logs(place, names, f"it holds keys that nothing of ours wrote: {error}")
     if left is Left.DISTRUSTED:  # F
         _distrust(place, opened)
         return opened
@@ -115,7 +115,7 @@ def open_all(place: LogDirectory, left: Left) -> Opened:
     return opened
 
 
-def fresh(place: LogDirectory) -> Opened:
+def fresh(place: LogDirectory) -> OpenedEnvironment:
     """Begin with a new environment in place of whatever is there.
 
     Raises:
@@ -129,14 +129,14 @@ def fresh(place: LogDirectory) -> Opened:
     return _load(place, {}, EnvironmentReport())
 
 
-def condemned_all(place: LogDirectory, names: dict[int, LogId], fact: str) -> Opened:
+def damage_all_logs(place: LogDirectory, names: dict[int, LogId], fact: str) -> OpenedEnvironment:
     """Every log that has a name is damaged; the environment is not touched."""
-    condemned = Corrupt(fact, path=place.data_path, offset=0)
-    logs = {log: lost(number, log, place.data_path, fact) for number, log in names.items()}
-    return Opened(None, condemned, logs)
+    refusal = Corrupt(fact, path=place.data_path, offset=0)
+    logs = {log: lost_log(number, log, place.data_path, fact) for number, log in names.items()}
+    return OpenedEnvironment(None, refusal, logs)
 
 
-def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentReport) -> Opened:
+def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentReport) -> OpenedEnvironment:
     env = LogEnvironment.open(place.files, place.env_directory, place.config)
     try:
         with env.read() as txn:
@@ -152,15 +152,17 @@ def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentRepor
     except BaseException:
         env.close()
         raise
-    opened = Opened(env, next_number=max([next_number, *(number + 1 for number in (*names, *found.records))]))
-    flaws = {one.number: Flaw(one.number, OpId(*one.last_good), one.offset, one.detail) for one in report.findings}
+    opened = OpenedEnvironment(
+        env, next_number=max([next_number, *(number + 1 for number in (*names, *found.records))])
+    )
+    flaws = {one.number: LogFlaw(one.number, OpId(*one.last_good), one.offset, one.detail) for one in report.findings}
     opened.logs = {
         name: _log(place, number, name, found, flaws)
         for number, name in names.items()
         if not _is_dropping(found, number)
     }
     for number, record in found.records.items():
-        if record is not None and record.use is Use.DROPPING:  # I
+        if record is not None and record.use is RecordUse.DROPPING:  # I
             opened.leftovers.append(EnvironmentLog(number, record))
         elif record is not None and number not in names:
             opened.unnamed.append(_log(place, number, record.log, found, flaws))
@@ -169,14 +171,14 @@ def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentRepor
 
 def _is_dropping(found: WalkResult, number: int) -> bool:
     record = found.records.get(number)
-    return record is not None and record.use is Use.DROPPING
+    return record is not None and record.use is RecordUse.DROPPING
 
 
-def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws: dict[int, Flaw]) -> EnvironmentLog:
+def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws: dict[int, LogFlaw]) -> EnvironmentLog:
     """One named log: whole, or damaged at the earlier of what the child and the keys say."""
     record = found.records.get(number)
     if record is None or record.log != name:  # G
-        return lost(number, name, place.data_path, f"the record of log {name} is missing or damaged")
+        return lost_log(number, name, place.data_path, f"the record of log {name} is missing or damaged")
     # D, J: what the child found, and what the keys say
     both = [flaw for flaw in (flaws.get(number), found.flaws.get(number)) if flaw is not None]
     if not both:
@@ -186,10 +188,10 @@ def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws
     return EnvironmentLog(number, record, damage)
 
 
-def _distrust(place: LogDirectory, opened: Opened) -> None:
+def _distrust(place: LogDirectory, opened: OpenedEnvironment) -> None:
     """Every log ends where it does, and takes nothing more (durability rule 7)."""
     fact = "a sync of the environment failed once; replace the replicas of this node"
-    opened.condemned = Corrupt(fact, path=place.data_path, offset=0)
+    opened.refusal = Corrupt(fact, path=place.data_path, offset=0)
     opened.leftovers = []
     for log in opened.logs.values():
         if log.damage is None:

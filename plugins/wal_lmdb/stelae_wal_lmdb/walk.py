@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.spi.ids import OpId
-from stelae_wal_lmdb.format import NAMESPACE, LogRecord, Use, decode_entry, decode_record, key, split_key
+from stelae_wal_lmdb.format import NAMESPACE, LogRecord, RecordUse, decode_entry, decode_record, key, split_key
 from stelae_wal_lmdb.reader import last_good_before
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class LogFlaw:
     """Where a log is not what its record says: the place, and the last op id before it."""
 
     number: int
@@ -35,7 +35,7 @@ class WalkResult:
     """
 
     records: dict[int, LogRecord | None] = field(default_factory=dict)
-    flaws: dict[int, Flaw] = field(default_factory=dict)
+    flaws: dict[int, LogFlaw] = field(default_factory=dict)
 
 
 def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> WalkResult:
@@ -48,7 +48,7 @@ def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> W
         found.records[number] = decode_record(number, cursor.value())
         more = cursor.next()
     for number, record in found.records.items():
-        if record is not None and record.use is Use.LIVE:
+        if record is not None and record.use is RecordUse.LIVE:
             flaw = _flaw(txn, number, record, offset_of, bodies)
             if flaw is not None:
                 found.flaws[number] = flaw
@@ -57,7 +57,7 @@ def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> W
 
 def _flaw(
     txn: Any, number: int, record: LogRecord, offset_of: Callable[[memoryview], int], bodies: bool
-) -> Flaw | None:
+) -> LogFlaw | None:
     expected, before = record.base.index + 1, record.base
     cursor = txn.cursor()
     cursor.set_range(key(number, 0))
@@ -74,18 +74,18 @@ def _flaw(
         entry = decode_entry(at, value)
         if entry is None or entry.op_id.term < before.term:
             fact = "fails its checksum" if entry is None else f"goes back from {before}"
-            return Flaw(number, before, offset_of(value), f"entry {index} of log {record.log} {fact}")
+            return LogFlaw(number, before, offset_of(value), f"entry {index} of log {record.log} {fact}")
         before = entry.op_id
     if expected != record.last.index + 1:
         return _gap(txn, number, record, expected, f"the log ends before {expected}; its last entry is {record.last}")
     if bodies and before != record.last:
-        return Flaw(number, before, 0, f"log {record.log} ends at {before}; its record says {record.last}")
+        return LogFlaw(number, before, 0, f"log {record.log} ends at {before}; its record says {record.last}")
     return None
 
 
-def _gap(txn: Any, number: int, record: LogRecord, expected: int, fact: str) -> Flaw:
+def _gap(txn: Any, number: int, record: LogRecord, expected: int, fact: str) -> LogFlaw:
     last_good = last_good_before(txn, number, record.base, min(expected, record.last.index + 1))
-    return Flaw(number, last_good, 0, f"log {record.log}: {fact}")
+    return LogFlaw(number, last_good, 0, f"log {record.log}: {fact}")
 
 
 def _pairs(cursor: Any, bodies: bool) -> Iterator[tuple[memoryview, memoryview]]:

@@ -1,4 +1,4 @@
-"""Where entries are: terms by runs, and per segment the offset of each entry."""
+"""The index of a segment: the offset and the term of each of its entries."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 from stelae_shared.log_files.term_runs import TermRuns
 
-LEADS = 1 << 63
-"""Added to the offset of an entry that is the first of its group."""
+FIRST_OF_GROUP = 1 << 63
+"""A flag that is added to the offset of an entry which is the first of its group."""
 
 PAGE_ENTRIES = 512
-"""Offsets that are looked up at once, and that share a checksum in a footer."""
+"""Number of offsets that are looked up together and share a checksum in a footer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What stays in memory of a segment's index while its offsets are left in the footer.
+class IndexSummary:
+    """What remains in memory of a segment's index while its offsets are only in the footer.
 
     Attributes:
-        first: index of the first entry, or of the next one while there are none.
-        count: how many entries there are.
+        first: index of the first entry, or of the next entry if the segment has none.
+        count: number of entries.
         end: offset behind the last group.
         commit_hint: the highest commit index that was recorded up to there.
         runs: terms of the entries.
@@ -36,7 +36,7 @@ class Summary:
 
     @property
     def next(self) -> int:
-        """Index that the next entry has."""
+        """Index of the next entry."""
         return self.first + self.count
 
 
@@ -44,10 +44,10 @@ class SegmentIndex:
     """The entries of one segment that no later group of the same segment has replaced.
 
     Attributes:
-        first: index of the first of them, or of the next one while there are none.
-        offsets: where the header of each begins, and whether a group header stands before it (see
-            ``LEADS``); 8 bytes an entry.
-        runs: their terms.
+        first: index of the first entry, or of the next entry if there are none.
+        offsets: where the header of each entry begins. The flag ``FIRST_OF_GROUP`` says that a group header is before
+            it. 8 bytes for each entry.
+        runs: terms of the entries.
         end: offset behind the last group.
         commit_hint: the highest commit index that was recorded up to here.
     """
@@ -63,11 +63,11 @@ class SegmentIndex:
 
     @property
     def next(self) -> int:
-        """Index that the next entry has."""
+        """Index of the next entry."""
         return self.first + len(self.offsets)
 
     def replace(self, from_index: int) -> None:
-        """Void every entry at or above ``from_index``, in this segment and in those before it."""
+        """Void every entry at or above ``from_index``, in this segment and in earlier segments."""
         if from_index <= self.first:
             self.first = from_index
             del self.offsets[:]
@@ -85,13 +85,14 @@ class SegmentIndex:
         self.runs.add(self.first + len(self.offsets), term)
         self.offsets.extend(offsets)
 
-    def summary(self) -> Summary:
-        """What there is to know without the offsets."""
-        return Summary(self.first, len(self.offsets), self.end, self.commit_hint, self.runs)
+    def summary(self) -> IndexSummary:
+        """Return the index without the offsets."""
+        return IndexSummary(self.first, len(self.offsets), self.end, self.commit_hint, self.runs)
 
     def window(self, index: int, stop: int) -> list[int]:
-        """Offsets of the entries from ``index`` on, below ``stop`` and not more than a page of
-        them; then where the last of them ends."""
+        """Return the offsets of the entries from ``index`` on, and then the end of the last of these entries.
+
+        The range ends before ``stop`` and has at most ``PAGE_ENTRIES`` entries."""
         position = index - self.first
         behind = min(stop - self.first, position + PAGE_ENTRIES)
         offsets = self.offsets[position : behind + 1].tolist()
@@ -100,10 +101,11 @@ class SegmentIndex:
         return offsets
 
 
-def fitting(offsets: list[int], bytes_max: int) -> int:
-    """How many entries, at least one, take not more than ``bytes_max`` together.
+def count_within(offsets: list[int], bytes_max: int) -> int:
+    """Return how many entries, at least one, take at most ``bytes_max`` bytes together.
 
     Args:
-        offsets: of the entries, and where the last of them ends."""
-    limit = (offsets[0] & ~LEADS) + bytes_max
-    return max(1, bisect_right(offsets, limit, 1, key=lambda marked: marked & ~LEADS) - 1)
+        offsets: offsets of the entries, and then the end of the last entry.
+        bytes_max: in bytes."""
+    limit = (offsets[0] & ~FIRST_OF_GROUP) + bytes_max
+    return max(1, bisect_right(offsets, limit, 1, key=lambda marked: marked & ~FIRST_OF_GROUP) - 1)

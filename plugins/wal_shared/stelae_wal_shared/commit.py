@@ -20,11 +20,11 @@ from stelae.spi.errors import CallerError, Full, StelaeError, StorageError, Sync
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.spi.wal import Append, Durable, Failed, Outcome
-from stelae_wal_shared.book import Book, past_the_end, unknown
+from stelae_wal_shared.engine_state import EngineState, past_the_end, unknown_log
 from stelae_wal_shared.format import RECORD_BYTES, RecordKind
 from stelae_wal_shared.group import RecordGroup
 from stelae_wal_shared.tablet_log import SharedTabletLog
-from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.tail import LogTail
 from stelae_wal_shared.writer import SharedWriter
 
 Outcomes: TypeAlias = dict[LogId, Outcome]
@@ -42,8 +42,8 @@ class Committer:
         groups, entries, entry_bytes: how much was committed since the start; bytes with their records.
     """
 
-    def __init__(self, book: Book, tail: Tail) -> None:
-        self._book = book
+    def __init__(self, state: EngineState, tail: LogTail) -> None:
+        self._state = state
         self._tail = tail
         self.groups = 0
         self.entries = 0
@@ -62,20 +62,20 @@ class Committer:
 
     def fail_all(self, error: StorageError | OSError, logs: list[SharedTabletLog]) -> SyncFailed:
         """After a failed write or sync: let these logs and every un-synced one fail for good."""
-        book = self._book
+        state = self._state
         if not isinstance(error, SyncFailed):
-            error = SyncFailed(f"a write failed: {error}", path=book.directory)
-        self._tail.distrust()
-        with book.lock:
-            for log in [*logs, *book.dirty.values()]:
-                log.fall_back(Failed(error, log.durable))
-            book.dirty.clear()
+            error = SyncFailed(f"a write failed: {error}", path=state.directory)
+        self._tail.abandon_segment()
+        with state.lock:
+            for log in [*logs, *state.dirty.values()]:
+                log.fail_at_durable(Failed(error, log.durable))
+            state.dirty.clear()
         with suppress(StorageError, OSError):
             # Remembered at once if the disk lets us, else with the next segment.
-            self._tail.fresh()
+            self._tail.begin_segment()
         return error
 
-    def settle_full(self, logs: list[SharedTabletLog]) -> SyncFailed | None:
+    def close_full_segment(self, logs: list[SharedTabletLog]) -> SyncFailed | None:
         """After a write found no space: close the open segment without it.
 
         Returns what failed these logs for good, if what was written before could not be synced."""
@@ -91,11 +91,11 @@ class Committer:
     def _accept(self, group: Mapping[LogId, Append], outcomes: Outcomes) -> tuple[list[Accepted], int]:
         """What of a group fits its logs, and its length; ``outcomes`` gets the rest."""
         accepted: list[Accepted] = []
-        logs, size = self._book.logs, 0
+        logs, size = self._state.logs, 0
         for name, append in group.items():
             log, entries = logs.get(name), append.entries
             sizes = [len(entries[0].body)] if len(entries) == 1 else [len(entry.body) for entry in entries]
-            refusal = unknown(name) if log is None else _refusal(log, append, sizes)
+            refusal = unknown_log(name) if log is None else _refusal(log, append, sizes)
             if log is None or refusal is not None:
                 assert refusal is not None
                 outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
@@ -123,18 +123,18 @@ class Committer:
         sync: bool,
         outcomes: Outcomes,
     ) -> None:
-        with self._book.lock:
+        with self._state.lock:
             self._publish(writer, accepted, records.offsets, sync, outcomes)
         self.entry_bytes += size
-        if sync and self._book.dirty:
-            self._book.settle()
+        if sync and self._state.dirty:
+            self._state.mark_all_durable()
 
     def _fail(self, accepted: list[Accepted], error: StorageError | OSError, outcomes: Outcomes) -> None:
         """After a full disk: settle without the group, and refuse its logs until repair. Else they fail for good."""
         logs = [log for log, _, _ in accepted]
         failed: StorageError
         if isinstance(error, Full):
-            failed = self.settle_full(logs) or error
+            failed = self.close_full_segment(logs) or error
             for log in logs:
                 log.failed = Failed(failed, log.durable)
         else:
@@ -146,7 +146,7 @@ class Committer:
         self, writer: SharedWriter, accepted: list[Accepted], offsets: list[int], sync: bool, outcomes: Outcomes
     ) -> None:
         """Let readers see a group; the caller holds the lock."""
-        segment, dirty = writer.segment, self._book.dirty
+        segment, dirty = writer.segment, self._state.dirty
         index = segment.index
         assert index is not None
         at = 0
@@ -179,7 +179,7 @@ class Committer:
         segment.end = writer.end
 
     def _sync(self) -> Outcomes:
-        waiting = list(self._book.dirty.values())
+        waiting = list(self._state.dirty.values())
         try:
             self._tail.sync()
         except (StorageError, OSError) as error:

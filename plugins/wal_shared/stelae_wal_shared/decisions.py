@@ -37,7 +37,7 @@ class SharedRow(NamedTuple):
 class SharedFinding(Enum):
     """The situations, as rows of the table."""
 
-    UNBORN = SharedRow("A", "a file in the making that was never renamed", SharedVerdict.REMOVE)
+    NEVER_RENAMED = SharedRow("A", "a file in the making that was never renamed", SharedVerdict.REMOVE)
     COLLECTED = SharedRow("B", "a segment in which no log has an entry", SharedVerdict.REMOVE)
     GONE = SharedRow(
         "C", "the marker knows of segments, and there is none, or none with a valid head", SharedVerdict.REFUSE

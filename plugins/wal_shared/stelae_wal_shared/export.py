@@ -9,7 +9,7 @@ from __future__ import annotations
 from stelae.spi.errors import StorageError
 from stelae.spi.services import Files
 from stelae.spi.wal import Append, Failed, WalEngine
-from stelae_wal_shared.book import Book
+from stelae_wal_shared.engine_state import EngineState
 from stelae_wal_shared.reader import read
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
@@ -17,7 +17,7 @@ BATCH_BYTES = 4 << 20
 DAMAGE_NAME = "damage.txt"
 
 
-def export_log(book: Book, log: SharedTabletLog, target: WalEngine, directory: str) -> None:
+def export_log(state: EngineState, log: SharedTabletLog, target: WalEngine, directory: str) -> None:
     """Write a log into an open engine, durably. May be repeated after a crash: it begins anew.
 
     Raises:
@@ -29,7 +29,7 @@ def export_log(book: Book, log: SharedTabletLog, target: WalEngine, directory: s
     first = log.base.index + 1
     while first <= log.last.index:
         try:
-            entries = read(book, log, first, log.last.index + 1, BATCH_BYTES)
+            entries = read(state, log, first, log.last.index + 1, BATCH_BYTES)
         except StorageError:
             if log.damage is None:
                 raise
@@ -40,7 +40,7 @@ def export_log(book: Book, log: SharedTabletLog, target: WalEngine, directory: s
             raise outcome.error
         first = entries[-1].op_id.index + 1
     if log.damage is not None:
-        _note_damage(book.files, log, directory)
+        _note_damage(state.files, log, directory)
 
 
 def _note_damage(files: Files, log: SharedTabletLog, directory: str) -> None:

@@ -15,7 +15,7 @@ from stelae_shared.log_files.whole_blocks import WholeBlocks
 from stelae_wal_shared.commit import Committer, group_of
 from stelae_wal_shared.engine import SharedEngine
 from stelae_wal_shared.segment import SharedSegment
-from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.tail import LogTail
 from stelae_wal_shared.writer import SharedWriter
 
 
@@ -60,8 +60,8 @@ class SharedBlockWriter(SharedWriter):
         self.end = end
 
 
-class FastTail(Tail):
-    """As ``Tail``, with writers of whole blocks, and a look at the open segment that needs no disk access."""
+class FastLogTail(LogTail):
+    """As ``LogTail``, with writers of whole blocks, and a look at the open segment that needs no disk access."""
 
     def hot_writer(self, size: int) -> SharedBlockWriter | None:
         """Return what ``writer_for`` would, if that needs no disk access; all in it is durable then."""
@@ -89,7 +89,7 @@ class FastCommitter(Committer):
         outcomes: dict[LogId, Outcome] = {}
         accepted, size = self._accept(group, outcomes)
         tail = self._tail
-        assert isinstance(tail, FastTail), "the engine makes no other"
+        assert isinstance(tail, FastLogTail), "the engine makes no other"
         writer = tail.hot_writer(size) if accepted and not outcomes else None
         if writer is None:
             return None
@@ -112,7 +112,7 @@ class FastCommitter(Committer):
 class FastSharedWal(SharedEngine):
     """``SharedEngine`` with begun commits. The files are of the same format."""
 
-    _tail_type: ClassVar[type[Tail]] = FastTail
+    _tail_type: ClassVar[type[LogTail]] = FastLogTail
     _committer_type: ClassVar[type[Committer]] = FastCommitter
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:

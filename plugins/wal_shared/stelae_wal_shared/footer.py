@@ -21,7 +21,7 @@ from crc32c import crc32c
 
 from stelae.spi.services import File, Files
 from stelae_wal_shared.format import footer_mark_of, salt_of
-from stelae_wal_shared.index import LogRuns, SharedSegmentIndex
+from stelae_wal_shared.index import EntryRun, SharedSegmentIndex
 
 _LEAD = struct.Struct("<QQ")
 _TRAIL = struct.Struct("<QQQI")
@@ -31,8 +31,8 @@ LEAD_BYTES = _LEAD.size + _CRC.size
 TRAIL_BYTES = _TRAIL.size + _CRC.size
 
 
-class PartImage(msgspec.Struct, frozen=True, array_like=True):
-    """A ``LogRuns``: 8 bytes an offset, 4 bytes a size, little-endian."""
+class EntryRunImage(msgspec.Struct, frozen=True, array_like=True):
+    """A ``EntryRun``: 8 bytes an offset, 4 bytes a size, little-endian."""
 
     log: int
     first: int
@@ -44,7 +44,7 @@ class FooterContents(msgspec.Struct, frozen=True, array_like=True):
     """What a footer holds; ``image`` is empty unless the engine was closed here."""
 
     entries: int
-    parts: list[PartImage]
+    parts: list[EntryRunImage]
     image: bytes = b""
 
 
@@ -52,7 +52,7 @@ def encode_footer(index: SharedSegmentIndex, entries: int, end: int, nonce: int,
     """Return the footer of a segment whose data end at ``end``, where it belongs."""
     mark, salt = footer_mark_of(nonce), salt_of(nonce)
     parts = [
-        PartImage(log, part.first, _packed(part.offsets), _packed(part.sizes))
+        EntryRunImage(log, part.first, _packed(part.offsets), _packed(part.sizes))
         for log, found in index.parts.items()
         for part in found
     ]
@@ -99,7 +99,7 @@ def index_of(contents: FooterContents) -> SharedSegmentIndex:
     """The index in a footer."""
     index = SharedSegmentIndex()
     for image in contents.parts:
-        part = LogRuns(image.first)
+        part = EntryRun(image.first)
         part.offsets = _unpacked("Q", image.offsets)
         part.sizes = _unpacked("I", image.sizes)
         index.parts.setdefault(image.log, []).append(part)

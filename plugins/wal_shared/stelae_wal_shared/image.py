@@ -80,7 +80,7 @@ def read_image(data: bytes) -> NodeImage:
 _DECODER = msgspec.msgpack.Decoder(NodeImage)
 
 
-class Restored:
+class RestoredState:
     """The engine's state as an image tells it.
 
     Args:

@@ -11,14 +11,14 @@ from typing import NamedTuple
 from stelae.spi.log import ENTRY_OVERHEAD_BYTES
 
 
-class Places(NamedTuple):
+class RecordSpans(NamedTuple):
     """Where the records of consecutive entries begin, and how long the bodies in them are; in bytes."""
 
     offsets: array[int]
     sizes: array[int]
 
 
-class LogRuns:
+class EntryRun:
     """Consecutive entries of one log in one segment, from index ``first`` on."""
 
     __slots__ = ("first", "offsets", "sizes")
@@ -43,7 +43,7 @@ class SharedSegmentIndex:
     __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self.parts: dict[int, list[LogRuns]] = {}
+        self.parts: dict[int, list[EntryRun]] = {}
 
     def add(self, log: int, index: int, offset: int, size: int) -> None:
         """Add the entry of an index."""
@@ -51,7 +51,7 @@ class SharedSegmentIndex:
         if parts is None:
             parts = self.parts[log] = []
         if not parts or index != (part := parts[-1]).first + len(part.offsets):
-            parts.append(part := LogRuns(index))
+            parts.append(part := EntryRun(index))
         part.offsets.append(offset)
         part.sizes.append(size)
 
@@ -59,7 +59,7 @@ class SharedSegmentIndex:
         """Add the entries of consecutive indexes from ``first`` on."""
         parts = self.parts.setdefault(log, [])
         if not parts or first != parts[-1].next:
-            parts.append(LogRuns(first))
+            parts.append(EntryRun(first))
         parts[-1].offsets.fromlist(offsets)
         parts[-1].sizes.fromlist(sizes)
 
@@ -86,7 +86,7 @@ class SharedSegmentIndex:
         """Forget a log that was dropped."""
         self.parts.pop(log, None)
 
-    def places(self, log: int, first: int, end: int, bytes_max: int, least: int = 1) -> Places | None:
+    def spans(self, log: int, first: int, end: int, bytes_max: int, least: int = 1) -> RecordSpans | None:
         """Places of consecutive entries from ``first`` on, not all for sure; ``None`` if that one is not here.
 
         Of an index, only as much is looked at as is asked for: a part may have a million entries.
@@ -99,7 +99,7 @@ class SharedSegmentIndex:
                 at = first - part.first
                 stop = min(end - part.first, len(part.sizes), at + least + bytes_max // ENTRY_OVERHEAD_BYTES)
                 stop = at + max(least, _fitting(part.sizes[at:stop], bytes_max))
-                return Places(part.offsets[at:stop], part.sizes[at:stop])
+                return RecordSpans(part.offsets[at:stop], part.sizes[at:stop])
         return None
 
 

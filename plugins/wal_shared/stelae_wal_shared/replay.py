@@ -11,7 +11,7 @@ from stelae.spi.ids import LogId, OpId, TabletId
 from stelae_wal_shared.decisions import SharedFinding
 from stelae_wal_shared.format import RecordKind, SharedRecord
 from stelae_wal_shared.index import SharedSegmentIndex
-from stelae_wal_shared.scan import Invalid, SharedScanStop, Valid, note_place, scan
+from stelae_wal_shared.scan import InvalidBytes, SharedScanStop, ValidRecord, index_record, scan
 from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
@@ -51,7 +51,7 @@ class RecordReplay:
     Attributes:
         found: which rows of the table applied.
         next_log: as above, at the end of the segment.
-        stop, synced: as in ``scan.End``.
+        stop, synced: as in ``scan.ScanEnd``.
     """
 
     def __init__(self, logs: dict[LogId, SharedTabletLog], next_log: int, segment: SharedSegment) -> None:
@@ -59,7 +59,7 @@ class RecordReplay:
         self._by_number = {log.number: log for log in logs.values()}
         self._segment = segment
         self._suspects: set[int] = set()
-        self._first_bad: Invalid | None = None
+        self._first_bad: InvalidBytes | None = None
         segment.index = self._index = SharedSegmentIndex()
         self.next_log = next_log
         self.found: list[SharedFinding] = []
@@ -70,9 +70,9 @@ class RecordReplay:
         """Replay ``data``, everything from the segment's first record on, which once was durable up to ``synced``."""
         segment = self._segment
         for found in scan(data, segment.start, segment.nonce, synced):
-            if isinstance(found, Valid):
+            if isinstance(found, ValidRecord):
                 self._record(found)
-            elif isinstance(found, Invalid):
+            elif isinstance(found, InvalidBytes):
                 self._invalid(found)
             else:
                 segment.end, self.stop, self.synced = found
@@ -83,7 +83,7 @@ class RecordReplay:
 
     # -- damage ----------------------------------------------------------------------------------
 
-    def _invalid(self, bad: Invalid) -> None:
+    def _invalid(self, bad: InvalidBytes) -> None:
         record = bad.record
         if record is None:
             self.found.append(SharedFinding.BAD_RECORD)
@@ -98,7 +98,7 @@ class RecordReplay:
 
     # -- records ---------------------------------------------------------------------------------
 
-    def _record(self, found: Valid) -> None:
+    def _record(self, found: ValidRecord) -> None:
         record = found.record
         log = self._by_number.get(record.log)
         if record.kind == RecordKind.CREATE:
@@ -112,34 +112,34 @@ class RecordReplay:
             if record.kind == RecordKind.DROP or (record.kind == RecordKind.BASE and _fits(record, log)):
                 self._apply(log, record)
             elif record.kind in (RecordKind.ENTRY, RecordKind.VOID):
-                _hide(log, record.index)
+                _end_before(log, record.index)
             return
         if record.order != log.order + 1:
-            self._missed(log, record, found.offset)
+            self._records_missing(log, record, found.offset)
         elif not _fits(record, log):
             self.found.append(SharedFinding.UNFIT)
             fact = f"record {record.term}.{record.index} does not fit a log from {log.base} to {log.last}"
             damage_log(log, SharedFinding.UNFIT, self._segment.path, found.offset, fact)
         else:
             self._apply(log, record)
-            note_place(self._index, found)
+            index_record(self._index, found)
         self._suspects.discard(record.log)
 
-    def _create(self, found: Valid) -> None:
+    def _create(self, found: ValidRecord) -> None:
         record = found.record
         log = SharedTabletLog(decode_name(found.body), record.log, OpId(record.term, record.index))
         log.order = record.order
         self._logs[log.name] = self._by_number[log.number] = log
         self.next_log = record.log + 1
 
-    def _missed(self, log: SharedTabletLog, record: SharedRecord, offset: int) -> None:
+    def _records_missing(self, log: SharedTabletLog, record: SharedRecord, offset: int) -> None:
         """Some records of a log are missing before this one; so many entries before it they may have replaced."""
         self.found.append(SharedFinding.MISSED)
         bad = self._first_bad
         where, why = (offset, "records before it are missing") if bad is None else (bad.offset, bad.detail)
         damage_log(log, SharedFinding.MISSED, self._segment.path, where, why)
         if record.kind in (RecordKind.ENTRY, RecordKind.VOID):
-            _hide(log, record.index - max(0, record.order - log.order - 1))
+            _end_before(log, record.index - max(0, record.order - log.order - 1))
 
     def _apply(self, log: SharedTabletLog, record: SharedRecord) -> None:
         segment, index = self._segment, record.index
@@ -163,7 +163,7 @@ class RecordReplay:
         log.durable = log.last
 
 
-def _hide(log: SharedTabletLog, first: int) -> None:
+def _end_before(log: SharedTabletLog, first: int) -> None:
     """Let a damaged log end before ``first``: what it has there was replaced behind the damage."""
     damage = log.damage
     assert damage is not None

@@ -41,7 +41,7 @@ class SharedScanStop(Enum):
     LOST = auto()  #: Damage, with no valid group behind it.
 
 
-class Valid(NamedTuple):
+class ValidRecord(NamedTuple):
     """A record that is as it was written, at an offset of the file; with its body."""
 
     offset: int
@@ -49,7 +49,7 @@ class Valid(NamedTuple):
     body: bytes
 
 
-class Invalid(NamedTuple):
+class InvalidBytes(NamedTuple):
     """Damage at an offset of the file.
 
     ``record`` is the record's fixed part if at least that is valid: then the damage is of that log
@@ -60,7 +60,7 @@ class Invalid(NamedTuple):
     detail: str
 
 
-class End(NamedTuple):
+class ScanEnd(NamedTuple):
     """Where the valid records end. ``synced`` is the highest synced offset that a group records."""
 
     offset: int
@@ -68,11 +68,11 @@ class End(NamedTuple):
     synced: int
 
 
-Found: TypeAlias = Valid | Invalid | End
+ScanItem: TypeAlias = ValidRecord | InvalidBytes | ScanEnd
 
 
-def scan(data: bytes, start: int, nonce: int, synced: int = 0) -> Iterator[Found]:
-    """Yield the records of a segment, damage included; the last one is the ``End``.
+def scan(data: bytes, start: int, nonce: int, synced: int = 0) -> Iterator[ScanItem]:
+    """Yield the records of a segment, damage included; the last one is the ``ScanEnd``.
 
     Args:
         data: of the segment, from offset ``start`` of the file on, where its records begin.
@@ -94,7 +94,7 @@ class _SharedScan:
         self.written = len(data.rstrip(b"\0"))
         self.synced = max(start, synced)
 
-    def run(self) -> Iterator[Found]:
+    def run(self) -> Iterator[ScanItem]:
         at = 0
         while True:
             group = decode_group_header(self.data, at, self.nonce)
@@ -103,22 +103,22 @@ class _SharedScan:
                 end = at + group.size
                 torn_at = yield from self._records(at, group.records, end)
                 if torn_at is not None:
-                    yield End(self.start + torn_at, SharedScanStop.TORN, self.synced)
+                    yield ScanEnd(self.start + torn_at, SharedScanStop.TORN, self.synced)
                     return
                 at = end
                 continue
             stop = self._stop_at(at)
             if stop is not None:
-                yield End(self.start + at, stop, self.synced)
+                yield ScanEnd(self.start + at, stop, self.synced)
                 return
-            yield Invalid(self.start + at, None, "the header of a group is missing or fails its checksum")
+            yield InvalidBytes(self.start + at, None, "the header of a group is missing or fails its checksum")
             behind = self._next_group(at + 1)
             if behind is None:
-                yield End(self.start + at, SharedScanStop.LOST, self.synced)
+                yield ScanEnd(self.start + at, SharedScanStop.LOST, self.synced)
                 return
             at = behind
 
-    def _records(self, begin: int, count: int, end: int) -> Generator[Valid | Invalid, None, int | None]:
+    def _records(self, begin: int, count: int, end: int) -> Generator[ValidRecord | InvalidBytes, None, int | None]:
         """Yield the records of one group; return where a tail begins, if one does."""
         at = begin + GROUP_BYTES
         for _ in range(count):
@@ -126,14 +126,14 @@ class _SharedScan:
             if record is not None:
                 body = self.data[at + RECORD_BYTES : at + RECORD_BYTES + record.size]
                 if len(body) == record.size and crc32c(body, self.salt) == record.body_crc:
-                    yield Valid(self.start + at, record, body)
+                    yield ValidRecord(self.start + at, record, body)
                     at += RECORD_BYTES + record.size
                     continue
             behind = at + RECORD_BYTES + (0 if record is None else record.size)
             if not self._was_whole(at, min(behind, end), begin, end):
                 return at
             what = "a record" if record is None else f"the body of {record.term}.{record.index}"
-            yield Invalid(self.start + at, record, f"{what} fails its checksum")
+            yield InvalidBytes(self.start + at, record, f"{what} fails its checksum")
             if record is None:
                 return None
             at += RECORD_BYTES + record.size
@@ -142,7 +142,7 @@ class _SharedScan:
 
     def _stop_at(self, at: int) -> SharedScanStop | None:
         """Say why records end where no group begins; ``None`` if that is damage."""
-        self._look_behind(at)
+        self._find_synced(at)
         if self.start + at < self.synced:
             return None
         if at >= self.written:
@@ -166,7 +166,7 @@ class _SharedScan:
 
         Args:
             begin, end: where the group begins and ends that they are part of."""
-        self._look_behind(at)
+        self._find_synced(at)
         if self.start + at < self.synced:
             return True
         was_ended = end <= len(self.data) and self.data[end - END_MARK_BYTES : end] == self.end_mark
@@ -178,7 +178,7 @@ class _SharedScan:
         sectors = range(first, stop, SECTOR_BYTES)
         return any(not self.data[max(one, begin) : min(one + SECTOR_BYTES, end)].strip(b"\0") for one in sectors)
 
-    def _look_behind(self, at: int) -> None:
+    def _find_synced(self, at: int) -> None:
         """Learn how far the segment was durable from every group behind a place, and from a footer."""
         found = self._next_group(at + 1)
         while found is not None:
@@ -207,12 +207,12 @@ def index_by_scan(data: bytes, start: int, nonce: int) -> SharedSegmentIndex:
     What is damaged is left out: whoever looks for it does not find it."""
     index = SharedSegmentIndex()
     for found in scan(data, start, nonce):
-        if isinstance(found, Valid):
-            note_place(index, found)
+        if isinstance(found, ValidRecord):
+            index_record(index, found)
     return index
 
 
-def note_place(index: SharedSegmentIndex, found: Valid) -> None:
+def index_record(index: SharedSegmentIndex, found: ValidRecord) -> None:
     """Bring an index up to date with the next record of its segment."""
     record = found.record
     if record.kind == RecordKind.ENTRY:

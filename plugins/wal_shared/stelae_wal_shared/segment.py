@@ -5,7 +5,7 @@ from __future__ import annotations
 from stelae_wal_shared.index import SharedSegmentIndex
 
 SEGMENT_SUFFIX = ".seg"
-UNBORN_SUFFIX = ".new"
+NEW_SEGMENT_SUFFIX = ".new"
 
 
 class SharedSegment:
@@ -41,9 +41,9 @@ def segment_path(directory: str, number: int) -> str:
     return f"{directory}/{number:012d}{SEGMENT_SUFFIX}"
 
 
-def unborn_path(directory: str, nonce: int) -> str:
+def new_segment_path(directory: str, nonce: int) -> str:
     """Path of a segment in the making. Never used twice: a worker may still be busy with an earlier one."""
-    return f"{directory}/{nonce:016x}{UNBORN_SUFFIX}"
+    return f"{directory}/{nonce:016x}{NEW_SEGMENT_SUFFIX}"
 
 
 def number_of(name: str) -> int | None:

@@ -157,7 +157,7 @@ class SharedTabletLog:
             extent.segment.live -= extent.end - extent.first
         self.extents = []
 
-    def fall_back(self, failed: Failed) -> None:
+    def fail_at_durable(self, failed: Failed) -> None:
         """Take no more appends, and show only what is durable."""
         self.void(self.durable.index + 1)
         self.failed = Failed(failed.error, self.durable)

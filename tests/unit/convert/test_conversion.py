@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from stelae.convert.conversion import building, convert, settle
-from stelae.convert.offline import Meter
+from stelae.convert.offline import ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile, WrongDirectory, format_directory
 from stelae.host.metadata_files import CrashPoints, load, save
@@ -43,7 +43,7 @@ ROOT = "/srv/node"
 PAIRS = [(ENGINES[one], ENGINES[other]) for one, other in permutations(ENGINES, 2)]
 
 
-class Recorded(Meter):
+class Recorded(ProgressMeter):
     """Notes how many entries each phase announced and did."""
 
     def __init__(self) -> None:

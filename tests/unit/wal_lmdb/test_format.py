@@ -14,7 +14,7 @@ from stelae.testing.wal_model import LOG, entries, entry
 from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
 from stelae_wal_lmdb import format
 from stelae_wal_lmdb.export import read_export, write_export
-from stelae_wal_lmdb.format import LogRecord, Use, decode_entry, decode_head, decode_record, encode_record, key
+from stelae_wal_lmdb.format import LogRecord, RecordUse, decode_entry, decode_head, decode_record, encode_record, key
 from stelae_wal_lmdb.startup import OWNER
 from tests.unit.wal_files import of_slot_version
 
@@ -52,7 +52,9 @@ def test_an_entry_cut_anywhere_is_noticed() -> None:
 
 def test_a_record_comes_back_and_any_flipped_bit_of_it_is_noticed() -> None:
     log = LogId(TabletId("t" * 64), (1 << 63) - 1)
-    record = LogRecord(log=log, base=OpId(1, 2), last=OpId(1 << 60, 1 << 61), commit_hint=1 << 40, use=Use.DROPPING)
+    record = LogRecord(
+        log=log, base=OpId(1, 2), last=OpId(1 << 60, 1 << 61), commit_hint=1 << 40, use=RecordUse.DROPPING
+    )
     data = encode_record(7, record)
     assert len(data) == format.RECORD_BYTES
     assert decode_record(7, data) == record

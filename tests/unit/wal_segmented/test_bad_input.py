@@ -19,7 +19,7 @@ from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
 from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.base import BASE_VERSION, read_base
+from stelae_wal_segmented.base_file import BASE_VERSION, read_base
 from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,

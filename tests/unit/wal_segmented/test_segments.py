@@ -132,7 +132,7 @@ def test_a_segment_that_is_ready_early_waits_until_the_old_one_is_full() -> None
     append_up_to(engine, 1, 7)
     assert list(segments(harness.disk)) == [1]
     (spare,) = unborn(harness)
-    assert parse(spare) == (FileKind.UNBORN, 1, 0)
+    assert parse(spare) == (FileKind.NEW_SEGMENT, 1, 0)
     append_up_to(engine, 8, 10)
     assert harness.disk.listdir(PLACE) == [
         "g1-000000000001.seg", "g1-000000000002.seg", "g1.base",

@@ -131,8 +131,8 @@ def test_no_single_page_hides_that_a_log_exists(filling: bytes) -> None:
         scenes.extend(engine, logs)
     harness.crash(engine, Survival.LOST)
     (path,) = scenes.segments(harness.disk)
-    book, _ = scenes.recovered(harness)
-    pages = range(start_of(harness, path) // PAGE_BYTES, -(-book.segments[1].end // PAGE_BYTES))
+    state, _ = scenes.recovered(harness)
+    pages = range(start_of(harness, path) // PAGE_BYTES, -(-state.segments[1].end // PAGE_BYTES))
     assert len(pages) > 5
     for page in pages:
         twin = harness.fork(page)

@@ -90,7 +90,7 @@ class _Descriptor:
                 os.close(self.number)
 
 
-class Lent(NamedTuple):
+class ArenaRange(NamedTuple):
     """A range of bytes in an arena."""
 
     address: int
@@ -120,7 +120,7 @@ class Arena:
         self._next = self._oldest = 0  # Positions that are not reduced by the size.
         self._lent = 0
 
-    def lend(self, data: bytes) -> Lent | None:
+    def lend(self, data: bytes) -> ArenaRange | None:
         """Copy whole blocks into it; ``None`` if there is no room in one piece."""
         begin, left = self._next, self._size - self._next % self._size
         if left < len(data):
@@ -134,7 +134,7 @@ class Arena:
         self._memory[place : place + len(data)] = data
         self._next = end
         self._lent += 1
-        return Lent(self._address + place, len(data), self)
+        return ArenaRange(self._address + place, len(data), self)
 
     def give_back(self) -> None:
         """One lent range is over; when all are, the whole arena is free again."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from stelae.machine.fast_log.direct_io import Lent, never_waits
+from stelae.machine.fast_log.direct_io import ArenaRange, never_waits
 
 SETUP: Final = 425
 ENTER: Final = 426
@@ -65,7 +65,7 @@ class IoUring:
         params = ctypes.create_string_buffer(_PARAMS.size)
         self._fd = _system(SETUP, entries, ctypes.addressof(params), 0, 0)
         # What is written has to stay where it is until the system says so.
-        self._under_way: dict[int, bytes | Lent] = {}
+        self._under_way: dict[int, bytes | ArenaRange] = {}
         try:
             self._map(_PARAMS.unpack(params.raw))
         except BaseException:
@@ -96,7 +96,7 @@ class IoUring:
         """How many writes have no answer yet."""
         return len(self._under_way)
 
-    def write(self, writes: Sequence[tuple[int, int, bytes | Lent, int]]) -> int:
+    def write(self, writes: Sequence[tuple[int, int, bytes | ArenaRange, int]]) -> int:
         """Begin durable writes: for each a token that none under way has, the file descriptor, bytes and offset.
 
         Bytes that an arena has lent are written directly, through a descriptor for direct I/O (``DIRECT``).
@@ -106,7 +106,7 @@ class IoUring:
         words, tail = self._words, self._words[self._sent_tail]
         for number, (token, fd, data, offset) in enumerate(writes):
             at = ((tail + number) & self._sent_mask) * _WRITE.size
-            if isinstance(data, Lent):
+            if isinstance(data, ArenaRange):
                 flags, size, address = DIRECT, data.size, data.address
             else:
                 flags, size, address = ASYNC, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0

@@ -10,7 +10,7 @@ from stelae.machine.fast_log.ring_driver import RingDriver
 from stelae.machine.fast_log.ring_writes import ENTRIES, RingWrites
 from stelae.machine.faulty_files import DiskFaultSeam
 from stelae.machine.log_driver import EngineDriver
-from stelae.machine.log_path import PlainLog
+from stelae.machine.log_path import PlainLogPath
 from stelae.spi.wal import WalEngine
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class FastLogPath:
         plain: the plain way, and what both need.
         faults: the fault seam of the disk, if this node has one."""
 
-    def __init__(self, plain: PlainLog, faults: DiskFaultSeam | None = None) -> None:
+    def __init__(self, plain: PlainLogPath, faults: DiskFaultSeam | None = None) -> None:
         self._plain = plain
         self._faults = faults
         self._ring = _open_ring()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from stelae.host.ports import BlockingPool
-from stelae.machine.fast_log.direct_io import Arena, DirectDescriptors, Lent
+from stelae.machine.fast_log.direct_io import Arena, ArenaRange, DirectDescriptors
 from stelae.machine.fast_log.io_uring import IoUring
 from stelae.machine.files import RealFile, write_error
 from stelae.spi.errors import StorageError
@@ -33,7 +33,7 @@ ARENA_BYTES = 16 << 20
 WAIT_S = 0.001
 """Between two looks at what is under way, when a node stops."""
 
-_ONCE_MORE = {errno.EAGAIN, errno.EINTR, errno.ECANCELED, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOMEM, errno.ENOBUFS}
+_RETRYABLE = {errno.EAGAIN, errno.EINTR, errno.ECANCELED, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOMEM, errno.ENOBUFS}
 """Answers that say of the call, and not of the disk, that it did not happen."""
 
 Failures: TypeAlias = Sequence[StorageError | None]
@@ -62,12 +62,14 @@ class RingWrites:
         self._arena = Arena(ARENA_BYTES)
         self._direct = DirectDescriptors()
         self._tokens = itertools.count(1)
-        self._waiting: dict[int, _Waiting] = {}
-        self._untold: set[_Batch] = set()
-        self._again: set[object] = set()
-        self._undone: list[tuple[_Batch, int]] = []
-        self._over = False
-        self._turn = threading.Lock()  # Held while answers are dealt with, for ``wait`` to come before or behind.
+        self._waiting: dict[int, _PendingWrite] = {}
+        self._unreported: set[_WriteBatch] = set()
+        self._retrying: set[object] = set()
+        self._unmade: list[tuple[_WriteBatch, int]] = []
+        self._closing = False
+        self._answers_lock = (
+            threading.Lock()
+        )  # Held while answers are dealt with, for ``wait`` to come before or behind.
         loop.add_reader(ring.fileno(), self._answered)
 
     def begin(self, writes: Sequence[Write], done: Callable[[Failures], None]) -> bool:
@@ -85,29 +87,29 @@ class RingWrites:
             files.append(write.file)
         calls = [(next(self._tokens), *self._call(*one)) for one in zip(writes, files, strict=True)]
         begun = self._ring.write(calls)
-        batch = _Batch(writes, sizes, self._telling(done)) if begun else None
+        batch = _WriteBatch(writes, sizes, self._reporter(done)) if begun else None
         if batch is not None:
-            self._untold.add(batch)
+            self._unreported.add(batch)
         for at, (token, _, data, _) in enumerate(calls):
             if batch is not None and at < begun:
-                self._waiting[token] = _Waiting(batch, at, files[at], data)
+                self._waiting[token] = _PendingWrite(batch, at, files[at], data)
                 continue
-            if isinstance(data, Lent):
+            if isinstance(data, ArenaRange):
                 data.arena.give_back()
             if batch is not None:
-                self._make_again(batch, at)
+                self._retry(batch, at)
         return batch is not None
 
-    def _call(self, write: Write, file: RealFile) -> tuple[int, bytes | Lent, int]:
+    def _call(self, write: Write, file: RealFile) -> tuple[int, bytes | ArenaRange, int]:
         """How a write is made: directly if it may be and can be, else through the cache."""
         data = b"".join(write.buffers)
         fd = self._direct.of(file) if write.whole_blocks else -1
         lent = self._arena.lend(data) if fd >= 0 else None
         return (file.fileno(), data, write.offset) if lent is None else (fd, lent, write.offset)
 
-    def _telling(self, done: Callable[[Failures], None]) -> "Callable[[_Batch], None]":
-        def tell(batch: _Batch) -> None:
-            self._untold.discard(batch)
+    def _reporter(self, done: Callable[[Failures], None]) -> "Callable[[_WriteBatch], None]":
+        def tell(batch: _WriteBatch) -> None:
+            self._unreported.discard(batch)
             done(batch.failures)
 
         return tell
@@ -118,21 +120,21 @@ class RingWrites:
 
         Returns:
             for each ``done`` that was not called, what became of its writes."""
-        with self._turn:
-            self._over = True
-        while self._again or not self._ring.is_over():
+        with self._answers_lock:
+            self._closing = True
+        while self._retrying or not self._ring.is_over():
             time.sleep(WAIT_S)
-        with self._turn:
+        with self._answers_lock:
             for token, result in self._ring.answers():
                 batch, at, _, _ = self._waiting.pop(token)
-                if result < 0 and -result not in _ONCE_MORE:
+                if result < 0 and -result not in _RETRYABLE:
                     batch.failures[at] = batch.failure(at, result)
                 elif result != batch.sizes[at]:
-                    self._undone.append((batch, at))
-            for batch, at in self._undone:
+                    self._unmade.append((batch, at))
+            for batch, at in self._unmade:
                 batch.failures[at] = batch.writes[at].failure()
-            self._undone.clear()
-            return [tuple(batch.failures) for batch in self._untold]
+            self._unmade.clear()
+            return [tuple(batch.failures) for batch in self._unreported]
 
     def close(self) -> None:
         """Stop; on the loop. ``done`` is called no more."""
@@ -142,7 +144,7 @@ class RingWrites:
 
     def _answered(self) -> None:
         try:
-            with self._turn:
+            with self._answers_lock:
                 self._take()
         except Exception as error:
             log.exception("an answer of io_uring could not be dealt with")
@@ -151,24 +153,24 @@ class RingWrites:
     def _take(self) -> None:
         for token, result in self._ring.answers():
             batch, at, file, data = self._waiting.pop(token)
-            if isinstance(data, Lent):
+            if isinstance(data, ArenaRange):
                 data.arena.give_back()
                 if result in (-errno.EINVAL, -errno.EOPNOTSUPP):  # Its sectors are larger, or it has no such writes.
                     self._direct.give_up(file)
             if result == batch.sizes[at]:
                 batch.settle(at, None)
-            elif result >= 0 or -result in _ONCE_MORE:
-                self._make_again(batch, at)
+            elif result >= 0 or -result in _RETRYABLE:
+                self._retry(batch, at)
             else:
                 batch.settle(at, batch.failure(at, result))
 
-    def _make_again(self, batch: "_Batch", at: int) -> None:
+    def _retry(self, batch: "_WriteBatch", at: int) -> None:
         """Make a write off the loop, as without a ring: the same bytes in the same place."""
-        if self._over:
-            self._undone.append((batch, at))
+        if self._closing:
+            self._unmade.append((batch, at))
             return
         this = object()
-        self._again.add(this)
+        self._retrying.add(this)
 
         def make() -> StorageError | None:
             try:
@@ -176,32 +178,32 @@ class RingWrites:
                 failure = batch.failures[at] = batch.writes[at].failure()
                 return failure
             finally:
-                self._again.discard(this)
+                self._retrying.discard(this)
 
         try:
             self._pool.run("ring", make, lambda failure: self._settle(batch, at, failure))
         except BaseException:
-            self._again.discard(this)
+            self._retrying.discard(this)
             raise
 
-    def _settle(self, batch: "_Batch", at: int, failure: StorageError | None) -> None:
-        with self._turn:
+    def _settle(self, batch: "_WriteBatch", at: int, failure: StorageError | None) -> None:
+        with self._answers_lock:
             batch.settle(at, failure)
 
 
-class _Waiting(NamedTuple):
+class _PendingWrite(NamedTuple):
     """A write without an answer: which one of a batch, its file, and the bytes as the system has them."""
 
-    batch: "_Batch"
+    batch: "_WriteBatch"
     at: int
     file: RealFile
-    data: bytes | Lent
+    data: bytes | ArenaRange
 
 
-class _Batch:
+class _WriteBatch:
     """Writes that were begun together; ``tell`` is called when all are over."""
 
-    def __init__(self, writes: Sequence[Write], sizes: list[int], tell: "Callable[[_Batch], None]") -> None:
+    def __init__(self, writes: Sequence[Write], sizes: list[int], tell: "Callable[[_WriteBatch], None]") -> None:
         self.writes = writes
         self.sizes = sizes
         self.failures: list[StorageError | None] = [None] * len(writes)

@@ -1,8 +1,8 @@
 """One LMDB environment: transactions, and the space for them.
 
 Space
-    1. The map is large from the start. It changes only while no read is under way (``Gate``): while the disk is full
-       it is cut to what the file has, and LMDB then uses the free pages of the file and nothing else.
+    1. The map is large from the start. It changes only while no read is under way (``ReaderGate``): while the disk is
+       full it is cut to what the file has, and LMDB then uses the free pages of the file and nothing else.
     2. The file is extended here, ahead of a transaction, and not by LMDB inside one: LMDB reports a
        short write as ``EIO``, which could not be told from a failing disk.
 
@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import File, Files
-from stelae_shared.lmdb_files.gate import Gate
+from stelae_shared.lmdb_files.gate import ReaderGate
 from stelae_shared.lmdb_files.library import library, map_refused, of_the_system, typed
 
 DATA_NAME = "data.mdb"
@@ -47,7 +47,7 @@ class BaseEnvironment(Generic[S]):
         self._lmdb = lmdb
         self._env = env
         self._settings = settings
-        self._gate = Gate(settings.readers_max)
+        self._gate = ReaderGate(settings.readers_max)
         self._process = os.getpid()
         self._file: File = files.open(path, writable=True)
         self._file_bytes = self._file.size()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Gate:
+class ReaderGate:
     """At most ``readers_max`` readers, or one holder of the whole. Any thread."""
 
     def __init__(self, readers_max: int) -> None:

@@ -10,8 +10,8 @@ from stelae.spi.errors import CallerError, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.wal import Append, Begun, Outcome, Write
 from stelae_wal_segmented.engine import SegmentedEngine
-from stelae_wal_segmented.fast.noted import NotedPool
-from stelae_wal_segmented.fast.reuse import ReusedSegments
+from stelae_wal_segmented.fast.reused_segments import ReusedSegments
+from stelae_wal_segmented.fast.write_digests import DigestPool
 from stelae_wal_segmented.fast.writer import SegmentedBlockWriter
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.space import SpaceOfLog
@@ -60,8 +60,8 @@ class FastTabletLog(TabletLog):
 
     def _hot_writer(self) -> SegmentedBlockWriter | None:
         """Return the open segment's writer, if it takes the next group without other disk access and all is durable."""
-        writer = self.end.writer
-        if writer is None or writer.synced < writer.end or self.end.due(writer) is not None:
+        writer = self.active.writer
+        if writer is None or writer.synced < writer.end or self.active.due(writer) is not None:
             return None
         assert isinstance(writer, SegmentedBlockWriter), "the space of this log makes no other"
         return writer
@@ -74,7 +74,7 @@ class FastSegmentedWal(SegmentedEngine):
 
     @classmethod
     def _space(cls) -> SpaceOfLog:
-        return partial(ReusedSegments, NotedPool(NOTED_BYTES_MAX))
+        return partial(ReusedSegments, DigestPool(NOTED_BYTES_MAX))
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
         """Begin a commit, one write for each log, if every log has an open segment and none has to roll."""
@@ -103,5 +103,5 @@ class FastSegmentedWal(SegmentedEngine):
         ``segments_kept`` counts the files of collected segments that are kept, and ``segments_reused`` the segments
         that were begun in such a file since the log was opened."""
         figures = super().stats()
-        found = [log.end.space.figures() for log in list(self._logs.values())]
+        found = [log.active.space.figures() for log in list(self._logs.values())]
         return figures | {name: sum(one[name] for one in found) for name in ("segments_kept", "segments_reused")}

@@ -5,8 +5,8 @@ A synchronous write over data costs half of one into space that is only reserved
 1. The base file says durably that the segment is collected. No reader has it open, and no reader can find it.
 2. Its file is renamed to a name that means nothing (``names.kept_name``).
 3. A worker renames it to the name of a segment in the making, writes the digest of each sector (see ``sectors``) behind
-   the place of the header, and syncs. Most digests were noted when the data were written (``Noted``); the worker reads
-   the others from the file.
+   the place of the header, and syncs. Most digests were noted when the data were written (``WriteDigests``); the worker
+   reads the others from the file.
 4. The log adopts it as its next segment: header, sync, rename, like any other segment.
 
 A crash before 4 leaves a file whose name means nothing; the next start removes it. A crash after 4 leaves a segment
@@ -23,21 +23,21 @@ from crc32c import crc32c
 
 from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files
-from stelae_wal_segmented.fast.noted import Noted
+from stelae_wal_segmented.fast.write_digests import WriteDigests
 from stelae_wal_segmented.format import NEW_SPACE, SEGMENT_HEADER_BYTES
 from stelae_wal_segmented.names import kept_name
-from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, UsedSpace, digests_of, space_within
+from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, ReusedSpace, digests_of, space_within
 from stelae_wal_segmented.segment import Segment
 
 PIECE_BYTES = 512 << 10
 """So much of a file is read and digested at once."""
 
 
-class Kept(NamedTuple):
+class KeptFile(NamedTuple):
     """A file that is kept, and the digests of its contents as far as they were noted."""
 
     path: str
-    noted: Noted | None
+    noted: WriteDigests | None
 
 
 class KeptFiles:
@@ -51,12 +51,12 @@ class KeptFiles:
         self._files = files
         self._directory = directory
         self._count_max = count_max
-        self._kept: list[Kept] = []
+        self._kept: list[KeptFile] = []
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, segment: Segment, noted: Noted | None) -> bool:
+    def keep(self, segment: Segment, noted: WriteDigests | None) -> bool:
         """Keep the file of a collected segment; false if there are enough, or it cannot be renamed."""
         if len(self._kept) >= self._count_max:
             return False
@@ -65,10 +65,10 @@ class KeptFiles:
             self._files.rename(segment.path, path)
         except (OSError, StorageError):
             return False
-        self._kept.append(Kept(path, noted))
+        self._kept.append(KeptFile(path, noted))
         return True
 
-    def take(self) -> Kept | None:
+    def take(self) -> KeptFile | None:
         """Take the file that was kept last, which is most likely in the system's cache."""
         return self._kept.pop() if self._kept else None
 
@@ -79,7 +79,7 @@ class KeptFiles:
                 self._files.remove(self._kept.pop().path)
 
 
-class UsedFile:
+class ReusedFile:
     """A kept file that becomes the file of a segment. It has one of two names until it has a header.
 
     Args:
@@ -91,12 +91,12 @@ class UsedFile:
         space: for the segment's header, once it is made.
     """
 
-    def __init__(self, files: Files, kept: Kept, path: str, size: int) -> None:
+    def __init__(self, files: Files, kept: KeptFile, path: str, size: int) -> None:
         self._files = files
         self._kept = kept
         self._path = path
         self._size = size
-        self.space: UsedSpace = NEW_SPACE
+        self.space: ReusedSpace = NEW_SPACE
 
     def make(self, wanted: Callable[[], bool]) -> File:
         """Write the table of digests durably, as long as the file is ``wanted``; return it, open. On a worker.
@@ -138,4 +138,4 @@ class UsedFile:
         digests = b"".join(pieces)
         file.pwritev([bytes(SEGMENT_HEADER_BYTES), digests], 0)
         file.sync()
-        self.space = UsedSpace(sectors, crc32c(digests), start)
+        self.space = ReusedSpace(sectors, crc32c(digests), start)

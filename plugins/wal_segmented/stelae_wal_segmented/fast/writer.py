@@ -6,7 +6,7 @@ from stelae.spi.services import File
 from stelae.spi.wal import Write
 from stelae_shared.log_files.buffers import joined
 from stelae_shared.log_files.whole_blocks import WholeBlocks
-from stelae_wal_segmented.fast.noted import Noted
+from stelae_wal_segmented.fast.write_digests import WriteDigests
 from stelae_wal_segmented.group import EncodedGroup
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.sectors import SECTOR_BYTES
@@ -39,7 +39,7 @@ class SegmentedBlockWriter(SegmentWriter):
         prepare_from: int,
         *,
         prewritten: bool,
-        noted: Noted | None,
+        noted: WriteDigests | None,
     ) -> None:
         self._used = segment.header.space.sectors > 0
         unit = SECTOR_BYTES if self._used else 1

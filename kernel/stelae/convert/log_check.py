@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stelae.convert.offline import SILENT, Meter
+from stelae.convert.offline import SILENT, ProgressMeter
 from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
@@ -19,7 +19,7 @@ BATCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class LogProblem:
     """Where a log is not whole. ``path`` and ``offset`` are empty where the engine does not name them. Without
     ``damage`` nothing is known to be wrong with it: the disk did not give back its bytes now."""
 
@@ -42,7 +42,7 @@ class LogReport:
     state: LogState
     entries: int
     body_bytes: int
-    problem: Problem | None
+    problem: LogProblem | None
 
 
 def entry_count(state: LogState) -> int:
@@ -69,25 +69,25 @@ def batches(engine: WalEngine, log: LogId, first: int, end: int) -> Iterator[lis
         first += len(found)
 
 
-def check_logs(engine: WalEngine, meter: Meter = SILENT, phase: str = "checking") -> list[LogReport]:
+def check_logs(engine: WalEngine, meter: ProgressMeter = SILENT, phase: str = "checking") -> list[LogReport]:
     """Read every log of an engine to its end; one report each, by log id. A bad log does not hide the others."""
     logs = engine.logs()
     meter.begin(phase, sum(entry_count(state) for state in logs.values()))
     return [check_log(engine, log, logs[log], meter) for log in sorted(logs)]
 
 
-def check_log(engine: WalEngine, log: LogId, state: LogState, meter: Meter = SILENT) -> LogReport:
+def check_log(engine: WalEngine, log: LogId, state: LogState, meter: ProgressMeter = SILENT) -> LogReport:
     """Read one log to its end."""
-    walk = _Walk(state.base)
+    walk = _LogPass(state.base)
     problem = _walk(engine, log, state, walk, meter)
     if problem is None and state.damage is not None:
         found = state.damage
         damage, good = not found.unread, found.last_good
-        problem = Problem(path=found.path, offset=found.offset, last_good=good, detail=found.detail, damage=damage)
+        problem = LogProblem(path=found.path, offset=found.offset, last_good=good, detail=found.detail, damage=damage)
     return LogReport(log=log, state=state, entries=walk.entries, body_bytes=walk.body_bytes, problem=problem)
 
 
-class _Walk:
+class _LogPass:
     """How far a pass has come: what the next entry must continue."""
 
     def __init__(self, base: OpId) -> None:
@@ -108,25 +108,25 @@ class _Walk:
         return None
 
 
-def _walk(engine: WalEngine, log: LogId, state: LogState, walk: _Walk, meter: Meter) -> Problem | None:
+def _walk(engine: WalEngine, log: LogId, state: LogState, walk: _LogPass, meter: ProgressMeter) -> LogProblem | None:
     try:
         for batch in batches(engine, log, state.base.index + 1, state.last.index + 1):
             before = walk.body_bytes
             for entry in batch:
                 if (reason := walk.misfit(entry)) is not None:
-                    return Problem(path="", offset=None, last_good=walk.last, detail=reason)
+                    return LogProblem(path="", offset=None, last_good=walk.last, detail=reason)
             meter.add(len(batch), walk.body_bytes - before)
         if walk.last != state.last or engine.op_id_at(log, state.base.index) != state.base:
             detail = f"it says it holds {state.base} to {state.last} but ends at {walk.last}"
-            return Problem(path="", offset=None, last_good=walk.last, detail=detail)
+            return LogProblem(path="", offset=None, last_good=walk.last, detail=detail)
     except StorageError as error:
         offset, detail = error.offset, getattr(error, "fact", str(error))
         damage = isinstance(error, Corrupt)
-        return Problem(path=error.path, offset=offset, last_good=walk.last, detail=detail, damage=damage)
+        return LogProblem(path=error.path, offset=offset, last_good=walk.last, detail=detail, damage=damage)
     return None
 
 
-def said_of(reports: Sequence[LogReport]) -> str:
+def problem_counts(reports: Sequence[LogReport]) -> str:
     """How many logs are damaged, and how many cannot be read now, in words; empty if all are whole."""
     bad = [report.problem for report in reports if report.problem is not None]
     damaged = sum(problem.damage for problem in bad)

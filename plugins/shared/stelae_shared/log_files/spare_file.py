@@ -15,7 +15,7 @@ Wanted: TypeAlias = Callable[[], bool]
 _ZEROS = bytes(1 << 20)
 
 
-class Spare:
+class SpareFile:
     """One reserved file without contents or meaning yet.
 
     The log asks for it, takes it or gives it up; a worker makes it. Whichever of worker and giving up comes last

@@ -21,7 +21,7 @@ from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
 
-class Book:
+class EngineState:
     """See the module.
 
     Attributes:
@@ -30,7 +30,7 @@ class Book:
         newest: the highest number that was drawn for a segment, made or not.
         next_log: number of the log that is created next.
         dirty: logs with entries that are not durable yet.
-        kept: while a log is damaged, segments up to this number stay; none that came later has anything of it.
+        retained_max: while a log is damaged, segments up to this number stay; none that came later has anything of it.
     """
 
     def __init__(self, files: Files, directory: str, indexes_max: int) -> None:
@@ -42,7 +42,7 @@ class Book:
         self.newest = 0
         self.next_log = 1
         self.dirty: dict[LogId, SharedTabletLog] = {}
-        self.kept = 0
+        self.retained_max = 0
         self._indexes_max = indexes_max
         self._loaded: OrderedDict[int, SharedSegment] = OrderedDict()
 
@@ -59,7 +59,7 @@ class Book:
         """
         log = self.logs.get(name)
         if log is None:
-            raise unknown(name)
+            raise unknown_log(name)
         return log
 
     def image(self, *, without: SharedSegment | None = None) -> bytes:
@@ -68,7 +68,7 @@ class Book:
             segments = [one for one in self.segments.values() if one is not without]
             return take_image(self.directory, self.next_log, segments, self.logs.values())
 
-    def settle(self) -> None:
+    def mark_all_durable(self) -> None:
         """Note that everything written is durable."""
         with self.lock:
             for log in self.dirty.values():
@@ -80,7 +80,7 @@ class Book:
         with self.lock:
             self.segments[segment.number] = segment
 
-    def sealed(self, segment: SharedSegment) -> None:
+    def mark_sealed(self, segment: SharedSegment) -> None:
         """Note that a footer has the segment's index."""
         with self.lock:
             segment.footer = True
@@ -116,10 +116,10 @@ class Book:
 
         What stands behind the damage may be all that is left of what was acknowledged. A damaged log takes no more, so
         it has nothing in a segment that was begun afterwards."""
-        kept = self.kept if any(log.damage is not None for log in self.logs.values()) else 0
-        return [one for one in self.segments.values() if one.number > kept and one.number != self.last]
+        retained_max = self.retained_max if any(log.damage is not None for log in self.logs.values()) else 0
+        return [one for one in self.segments.values() if one.number > retained_max and one.number != self.last]
 
-    def used(self, segment: SharedSegment) -> None:
+    def touch_index(self, segment: SharedSegment) -> None:
         """Keep an index longer than others; the caller holds the lock."""
         if segment.number in self._loaded:
             self._loaded.move_to_end(segment.number)
@@ -135,12 +135,12 @@ class Book:
             if log.base.index < index <= log.last.index:
                 last_good = log.op_id_at(index - 1)
                 log.note_damage(error.path, error.offset or 0, error.fact, last_good)
-                self.kept = self.newest
+                self.retained_max = self.newest
                 self.dirty.pop(log.name, None)
             return log.corrupt() or past_the_end(log, index)
 
 
-def unknown(name: LogId) -> CallerError:
+def unknown_log(name: LogId) -> CallerError:
     """The error for a log that does not exist."""
     return CallerError(f"log {name} does not exist; it has to be created first")
 

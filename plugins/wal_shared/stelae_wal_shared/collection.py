@@ -18,26 +18,26 @@ from typing import NamedTuple
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry
-from stelae_wal_shared.book import Book
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
-from stelae_wal_shared.control import write_control
+from stelae_wal_shared.control_records import write_control
+from stelae_wal_shared.engine_state import EngineState
 from stelae_wal_shared.format import RECORD_BYTES, RecordKind
 from stelae_wal_shared.group import RecordGroup
 from stelae_wal_shared.reader import read_from
 from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
-from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.tail import LogTail
 
 
-class LogShare(NamedTuple):
+class EntriesToMove(NamedTuple):
     """Consecutive entries of one log that are moved."""
 
     log: SharedTabletLog
     entries: list[Entry]
 
 
-class SegmentUpkeep:
+class SegmentCollector:
     """One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
@@ -45,8 +45,8 @@ class SegmentUpkeep:
         removed: segments removed since the start.
     """
 
-    def __init__(self, book: Book, config: SharedConfig, tail: Tail, committer: Committer) -> None:
-        self._book = book
+    def __init__(self, state: EngineState, config: SharedConfig, tail: LogTail, committer: Committer) -> None:
+        self._state = state
         self._config = config
         self._tail = tail
         self._committer = committer
@@ -63,8 +63,8 @@ class SegmentUpkeep:
         upto = min(upto, log.last.index)
         if upto > log.base.index:
             base = log.op_id_at(upto)
-            write_control(self._book, self._tail, self._committer, log, RecordKind.BASE, base)
-            with self._book.lock:
+            write_control(self._state, self._tail, self._committer, log, RecordKind.BASE, base)
+            with self._state.lock:
                 if base.index <= log.last.index:  # A reader may have met damage meanwhile.
                     log.collect(base)
         self.sweep()
@@ -77,19 +77,19 @@ class SegmentUpkeep:
         Raises:
             StorageError: it is still there.
         """
-        write_control(self._book, self._tail, self._committer, log, RecordKind.DROP, log.last)
-        with self._book.lock:
+        write_control(self._state, self._tail, self._committer, log, RecordKind.DROP, log.last)
+        with self._state.lock:
             log.release()
-            del self._book.logs[log.name]
-            for segment in self._book.segments.values():
+            del self._state.logs[log.name]
+            for segment in self._state.segments.values():
                 if segment.index is not None:
                     segment.index.forget(log.number)
         self.sweep()
 
     def sweep(self) -> None:
         """Remove the segments that no log needs."""
-        book = self._book
-        dead = [one for one in book.expendable() if not one.live]
+        state = self._state
+        dead = [one for one in state.expendable() if not one.live]
         if not dead:
             return
         try:
@@ -98,11 +98,11 @@ class SegmentUpkeep:
             self._committer.fail_all(error, [])
             return
         for segment in dead:
-            book.remove(segment)
+            state.remove(segment)
             self.removed += 1
             # Whatever is left over goes at the next start.
             with suppress(OSError, StorageError):
-                book.files.remove(segment.path)
+                state.files.remove(segment.path)
 
     # -- moving ----------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class SegmentUpkeep:
         writer = self._tail.writer
         sparse = [
             one
-            for one in self._book.expendable()
+            for one in self._state.expendable()
             if (writer is None or one is not writer.segment) and one.live and 100 * one.live <= percent * one.entries
         ]
         for segment in sorted(sparse, key=lambda one: one.live / one.entries):
@@ -131,13 +131,13 @@ class SegmentUpkeep:
 
         Returns the bytes: none if nothing of it can be read now, or is small enough ever to be moved; the budget if
         that is too little, or moving failed."""
-        batch: list[LogShare] = []
+        batch: list[EntriesToMove] = []
         spent, stuck = 0, budget >= self._config.move_bytes_max
-        for log in list(self._book.logs.values()):
+        for log in list(self._state.logs.values()):
             for extent in [one for one in log.extents if one.segment is segment]:
                 try:
                     for entries in self._within_budget(log, extent.first, extent.end, budget - spent):
-                        batch.append(LogShare(log, entries))
+                        batch.append(EntriesToMove(log, entries))
                         spent += _bytes_of(entries)
                 except (StorageError, OSError):
                     # If it is damage, the log has noted it by now, and no longer holds the rest.
@@ -153,14 +153,14 @@ class SegmentUpkeep:
             StorageError, OSError: it cannot be read, or not any more.
         """
         while first < end:
-            entries = _within(read_from(self._book, log, first, end, budget), budget)
+            entries = _within(read_from(self._state, log, first, end, budget), budget)
             if not entries:
                 return
             yield entries
             budget -= _bytes_of(entries)
             first += len(entries)
 
-    def _move(self, batch: list[LogShare], size: int) -> bool:
+    def _move(self, batch: list[EntriesToMove], size: int) -> bool:
         """Write entries once more with one sync, and note their new places; false if that failed."""
         try:
             writer = self._tail.writer_for(size)
@@ -173,28 +173,28 @@ class SegmentUpkeep:
             writer.write(group.buffers(), group.size, sync=True)
         except Full:
             # No log fails for it: nothing of theirs was taken away.
-            self._committer.settle_full([])
+            self._committer.close_full_segment([])
             return False
         except (StorageError, OSError) as error:
             self._committer.fail_all(error, [])
             return False
-        with self._book.lock:
+        with self._state.lock:
             at = 0
             for log, entries in batch:
                 _publish(writer.segment, log, entries, group.offsets[at : at + len(entries)])
                 at += len(entries)
             writer.segment.end = writer.end
-        self._book.settle()
+        self._state.mark_all_durable()
         self.moved_bytes += size
         self.moved_entries += sum(len(entries) for _, entries in batch)
         return True
 
 
-def _publish(segment: SharedSegment, log: SharedTabletLog, entries: list[Entry], places: list[int]) -> None:
+def _publish(segment: SharedSegment, log: SharedTabletLog, entries: list[Entry], offsets: list[int]) -> None:
     """Let readers see where entries stand now; the caller holds the lock."""
     assert segment.index is not None
     first = entries[0].op_id.index
-    for entry, offset in zip(entries, places, strict=True):
+    for entry, offset in zip(entries, offsets, strict=True):
         segment.index.add(log.number, entry.op_id.index, offset, len(entry.body))
     log.move(first, first + len(entries), segment)
     log.order += len(entries)

@@ -12,7 +12,7 @@ from stelae.spi.services import Buffer
 from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, digests_of, factors
 
 
-class Noted:
+class WriteDigests:
     """Digests of what is written to a file, taken while that is at hand: nobody need read it for them later.
 
     Without a gap; what stands behind one is not noted.
@@ -58,8 +58,8 @@ class Noted:
         return bytes(self._digests[first:stop])
 
 
-class NotedPool:
-    """Makes ``Noted`` for all logs of an engine, as long as what they take in memory together is within a bound.
+class DigestPool:
+    """Makes ``WriteDigests`` for all logs of an engine, as long as what they take in memory together is within a bound.
 
     Args:
         bytes_max: the bound.
@@ -67,13 +67,13 @@ class NotedPool:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._made: WeakSet[Noted] = WeakSet()
+        self._made: WeakSet[WriteDigests] = WeakSet()
         self._lock = threading.Lock()
 
-    def make(self, data_start: int, size: int) -> Noted | None:
+    def make(self, data_start: int, size: int) -> WriteDigests | None:
         """One for a file of that size whose data begin there; ``None`` if there is no more memory for it."""
         factors()  # It may have to import: here a thread waits for that, and where it is noted the event loop would.
-        noted = Noted(data_start, size)
+        noted = WriteDigests(data_start, size)
         with self._lock:
             if sum([one.bytes_max for one in self._made]) + noted.bytes_max > self._bytes_max:
                 return None

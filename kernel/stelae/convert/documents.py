@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from stelae.convert.reading import LogReport
+from stelae.convert.log_check import LogReport
 from stelae.spi.consensus import decode_config
 from stelae.spi.errors import StelaeError
 from stelae.spi.log import Entry, EntryKind

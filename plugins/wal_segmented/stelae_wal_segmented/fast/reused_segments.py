@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from stelae.spi.services import File
-from stelae_shared.log_files.spare import Spare, Wanted
-from stelae_wal_segmented.fast.kept_files import KeptFiles, UsedFile
-from stelae_wal_segmented.fast.noted import Noted, NotedPool
+from stelae_shared.log_files.spare_file import SpareFile, Wanted
+from stelae_wal_segmented.fast.kept_files import KeptFiles, ReusedFile
+from stelae_wal_segmented.fast.write_digests import DigestPool, WriteDigests
 from stelae_wal_segmented.fast.writer import SegmentedBlockWriter
 from stelae_wal_segmented.format import NEW_SPACE
 from stelae_wal_segmented.index import SegmentIndex
-from stelae_wal_segmented.sectors import SECTOR_BYTES, UsedSpace
+from stelae_wal_segmented.sectors import SECTOR_BYTES, ReusedSpace
 from stelae_wal_segmented.segment import Segment
-from stelae_wal_segmented.space import SegmentSpace, Setting
+from stelae_wal_segmented.space import SegmentedContext, SegmentSpace
 from stelae_wal_segmented.writer import SegmentWriter
 
 KEPT_MAX = 2
 """Files of collected segments that a log keeps: one becomes the next segment while another one is filled. They take
 space on the disk, 128 MiB with the default sizes."""
 
-NOTED_MAX = 4
+DIGESTED_SEGMENTS_MAX = 4
 """Digests are kept of so many newest segments of a log, half a megabyte for 64 MiB. A log that is collected as it grows
 has no more segments; the file of an older one is read before it is used again."""
 
@@ -37,21 +37,21 @@ class ReusedSegments(SegmentSpace):
         reused: how many segments were begun in such a file.
     """
 
-    def __init__(self, pool: NotedPool, setting: Setting, directory: str) -> None:
-        super().__init__(setting, directory)
+    def __init__(self, pool: DigestPool, context: SegmentedContext, directory: str) -> None:
+        super().__init__(context, directory)
         self._pool = pool
-        self._used: UsedFile | None = None
-        self._noted: dict[Segment, Noted | None] = {}
-        self.kept = KeptFiles(setting.files, directory, KEPT_MAX)
+        self._used: ReusedFile | None = None
+        self._noted: dict[Segment, WriteDigests | None] = {}
+        self.kept = KeptFiles(context.files, directory, KEPT_MAX)
         self.reused = 0
 
-    def prepare(self, path: str, size: int, writer: SegmentWriter) -> Spare:
+    def prepare(self, path: str, size: int, writer: SegmentWriter) -> SpareFile:
         """A kept file if there is one, else a new one."""
         kept = None if _is_lazy(writer) else self.kept.take()
         if kept is None:
             return super().prepare(path, size, writer)
-        self._used = UsedFile(self._setting.files, kept, path, size)
-        return _SpareOf(self._used, self._setting, path, size)
+        self._used = ReusedFile(self._context.files, kept, path, size)
+        return _ReusedSpare(self._used, self._context, path, size)
 
     def give_up(self) -> None:
         """Remove the kept file that was being prepared: its worker may never have begun."""
@@ -59,7 +59,7 @@ class ReusedSegments(SegmentSpace):
         if used is not None:
             used.remove()
 
-    def adopt(self, spare: Spare) -> UsedSpace:
+    def adopt(self, spare: SpareFile) -> ReusedSpace:
         """The table of a re-used file, or new space."""
         used, self._used = self._used, None
         if used is None:
@@ -82,7 +82,7 @@ class ReusedSegments(SegmentSpace):
         is_new = segment.end == segment.header.data_start
         if is_new and (prewritten or segment.header.space.sectors):
             noted = self._noted[segment] = self._pool.make(segment.header.data_start, target)
-            for old in list(self._noted)[:-NOTED_MAX]:
+            for old in list(self._noted)[:-DIGESTED_SEGMENTS_MAX]:
                 del self._noted[old]
         return SegmentedBlockWriter(file, segment, index, target, prepare_from, prewritten=prewritten, noted=noted)
 
@@ -94,7 +94,7 @@ class ReusedSegments(SegmentSpace):
         """Keep the file of a segment if the next segment could be made in it."""
         noted = self._noted.pop(segment, None)
         long_enough = segment.end >= size - size % SECTOR_BYTES
-        if _is_lazy(writer) or not long_enough or not self._setting.config.prewritten(size):
+        if _is_lazy(writer) or not long_enough or not self._context.config.prewritten(size):
             return False
         return self.kept.keep(segment, noted)
 
@@ -108,15 +108,15 @@ class ReusedSegments(SegmentSpace):
         return {"segments_kept": len(self.kept), "segments_reused": self.reused}
 
 
-class _SpareOf(Spare):
+class _ReusedSpare(SpareFile):
     """A spare that a worker makes of a kept file."""
 
-    def __init__(self, used: UsedFile, setting: Setting, path: str, size: int) -> None:
-        super().__init__(setting.files, path, size, prewritten=False)
+    def __init__(self, used: ReusedFile, context: SegmentedContext, path: str, size: int) -> None:
+        super().__init__(context.files, path, size, prewritten=False)
         self._used = used
 
     def make_file(self, wanted: Wanted) -> File:
-        """Note durably what is in the file; see ``UsedFile.make``."""
+        """Note durably what is in the file; see ``ReusedFile.make``."""
         return self._used.make(wanted)
 
 
