@@ -183,10 +183,10 @@ class DieAt(CrashPoints):
     def hit(self, point):
         if point == sys.argv[2]:
             os._exit(9)
-place = conversion.Place
-wal_offline.Place = lambda layout, services: place(layout, services, DieAt())
+paths = conversion.ConversionPaths
+wal_offline.ConversionPaths = lambda layout, services: paths(layout, services, DieAt())
 with wal_offline.OfflineNode.opened(None, sys.argv[1]) as node:
-    node.convert("lmdb", wal_offline.Meter(), dry_run=False)
+    node.convert("lmdb", wal_offline.ProgressMeter(), dry_run=False)
 """
 
 

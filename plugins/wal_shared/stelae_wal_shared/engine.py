@@ -28,11 +28,11 @@ from stelae_wal_shared.tablet_log import SharedTabletLog
 from stelae_wal_shared.tail import LogTail
 
 ASIDE_BATCH_BYTES = 4 << 20
-"""Bytes of entries that reading a log back holds at a time."""
+"""Bytes of entries that are in memory at a time while a log that was set aside is read."""
 
 
 class SharedEngine(WalEngine):
-    """One log for the node. Created by ``open`` only."""
+    """What the plain and the fast class have in common: one log file sequence for the node."""
 
     name: ClassVar[str] = "shared"
     Config: ClassVar[type[SharedConfig]] = SharedConfig
@@ -66,7 +66,7 @@ class SharedEngine(WalEngine):
             return cls(directory, config, services, beside_others=False)
 
     def logs(self) -> Mapping[LogId, LogState]:
-        """A snapshot of every log of the node, damaged ones included."""
+        """Return the state of every log of the node, damaged logs included."""
         with self._state.lock:
             return {name: log.state() for name, log in self._state.logs.items()}
 
@@ -85,15 +85,15 @@ class SharedEngine(WalEngine):
             state.logs[log] = made
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Append to many logs with one write; with an empty group and ``sync``, sync what was not."""
+        """Append to many logs with one write. With an empty group and ``sync``, sync all earlier commits."""
         return self._committer.commit(group, sync=sync)
 
     def repair(self, log: LogId) -> OpId:
-        """Resume a log after a full disk, in a fresh segment.
+        """Resume a log after a full disk, in a new segment.
 
         Raises:
             Full: there is still no space.
-            StorageError: a sync failed, or the log is damaged: it does not resume.
+            StorageError: a sync failed, or the log is damaged. It cannot resume.
         """
         known = self._state.known(log)
         corrupt = known.corrupt()
@@ -123,7 +123,7 @@ class SharedEngine(WalEngine):
         return read(self._state, self._state.known(log), first, end, bytes_max)
 
     def collect(self, log: LogId, upto: int) -> OpId:
-        """Let every entry up to ``upto`` go, and with them the segments that nobody needs any more."""
+        """Collect every entry up to ``upto``, and remove the segments that no log needs."""
         return self._collector.collect(self._state.known(log), upto)
 
     def drop(self, log: LogId) -> None:
@@ -133,7 +133,7 @@ class SharedEngine(WalEngine):
             self._collector.drop(known)
 
     def set_aside(self, log: LogId, directory: str) -> None:
-        """Write a log into ``directory``, which this engine can open, then remove it here; durably."""
+        """Write a log into ``directory``, which this engine can open, then remove it here. Durable on return."""
         known = self._state.logs.get(log)
         if known is None:
             return
@@ -149,9 +149,9 @@ class SharedEngine(WalEngine):
     def opened_aside(
         cls, directory: str, log: LogId, config: SharedConfig, services: EngineServices
     ) -> Iterator[tuple[LogState, Iterator[Entry]]]:
-        """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
+        """Open a log that was set aside; yield its state and its entries, checksums verified.
 
-        ``StorageError``: it is not there, or cannot be read."""
+        ``StorageError``: the directory has no such log, or it cannot be read."""
         aside = SharedEngine(directory, config, services, beside_others=True)
         try:
             state = aside.logs().get(log)
@@ -162,7 +162,7 @@ class SharedEngine(WalEngine):
             aside.close()
 
     def _entries_behind(self, log: LogId, state: LogState) -> Iterator[Entry]:
-        """Every entry of a log behind its base."""
+        """Yield every entry of a log."""
         first = state.base.index + 1
         while first <= state.last.index:
             found = self.read(log, first, state.last.index + 1, ASIDE_BATCH_BYTES)
@@ -170,17 +170,17 @@ class SharedEngine(WalEngine):
             first += len(found)
 
     def cool(self, log: LogId) -> None:
-        """Make durable what was not synced. A log has no handle or space of its own to give back."""
+        """Sync the log's earlier appends. A log has no handle or space of its own that could be released."""
         known = self._state.known(log)
         if known.name in self._state.dirty:
             self._sync()
 
     def snapshot(self, log: LogId, first: int) -> WalSnapshot:
-        """An immutable view of the entries from ``first`` to the present last one."""
+        """Return an immutable view of the entries from ``first`` to the present last one."""
         return take_snapshot(self._state, self._state.known(log), first)
 
     def stats(self) -> dict[str, float]:
-        """How much there is, and what was committed, moved and removed since the start."""
+        """Return how many logs, segments and entries there are, and what was committed, moved and removed."""
         state, committer, collector = self._state, self._committer, self._collector
         with state.lock:
             figures: dict[str, float] = {
@@ -204,7 +204,7 @@ class SharedEngine(WalEngine):
         """Close the open segment and release the lock.
 
         Raises:
-            StorageError: what was not synced could not be; what was acknowledged as durable is.
+            StorageError: earlier unsynced commits could not be synced. What was acknowledged as durable is durable.
         """
         if not self._open:
             return

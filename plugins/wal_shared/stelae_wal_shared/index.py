@@ -1,7 +1,7 @@
-"""Where the records of one segment stand: per log, runs of consecutive indexes.
+"""The index of a segment: for each log, the offsets of its records in runs of consecutive indexes.
 
-While a segment takes records its index is in memory; once it is closed the footer has it. Twelve
-bytes an entry."""
+While a segment takes records, its index is in memory. Once it is closed, the index is in the footer. It takes 12 bytes
+for each entry."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stelae.spi.log import ENTRY_OVERHEAD_BYTES
 
 
 class RecordSpans(NamedTuple):
-    """Where the records of consecutive entries begin, and how long the bodies in them are; in bytes."""
+    """The positions of the records of consecutive entries."""
 
-    offsets: array[int]
-    sizes: array[int]
+    offsets: array[int]  #: Where each record begins in the file.
+    sizes: array[int]  #: Length of each body in bytes.
 
 
 class EntryRun:
@@ -30,15 +30,15 @@ class EntryRun:
 
     @property
     def next(self) -> int:
-        """Index that would continue the part."""
+        """Index that would continue the run."""
         return self.first + len(self.offsets)
 
 
 class SharedSegmentIndex:
-    """Places of the entries of a segment, by number of the log.
+    """The records of a segment's entries, by the number of their log.
 
-    An index may stand twice, if an entry was replaced or moved within the segment; the place that
-    was added last is the one that counts."""
+    An index may occur twice, if its entry was replaced or moved within the segment. The record that was added last is
+    valid."""
 
     __slots__ = ("parts",)
 
@@ -46,7 +46,7 @@ class SharedSegmentIndex:
         self.parts: dict[int, list[EntryRun]] = {}
 
     def add(self, log: int, index: int, offset: int, size: int) -> None:
-        """Add the entry of an index."""
+        """Add the record of an entry."""
         parts = self.parts.get(log)
         if parts is None:
             parts = self.parts[log] = []
@@ -56,7 +56,7 @@ class SharedSegmentIndex:
         part.sizes.append(size)
 
     def extend(self, log: int, first: int, offsets: list[int], sizes: list[int]) -> None:
-        """Add the entries of consecutive indexes from ``first`` on."""
+        """Add the records of entries with consecutive indexes from ``first`` on."""
         parts = self.parts.setdefault(log, [])
         if not parts or first != parts[-1].next:
             parts.append(EntryRun(first))
@@ -64,7 +64,7 @@ class SharedSegmentIndex:
         parts[-1].sizes.fromlist(sizes)
 
     def replace(self, log: int, index: int) -> None:
-        """Forget what the entry of an index, which is added next, makes void."""
+        """Forget the entries that the entry at ``index``, which is added next, makes void."""
         parts = self.parts.get(log)
         if parts and index != parts[-1].next:
             self.cut(log, index)
@@ -87,12 +87,16 @@ class SharedSegmentIndex:
         self.parts.pop(log, None)
 
     def spans(self, log: int, first: int, end: int, bytes_max: int, least: int = 1) -> RecordSpans | None:
-        """Places of consecutive entries from ``first`` on, not all for sure; ``None`` if that one is not here.
+        """Return the records of consecutive entries from ``first`` on, or ``None`` if the index lacks ``first``.
 
-        Of an index, only as much is looked at as is asked for: a part may have a million entries.
+        The result may end before ``end``. The time depends on the length of the result and not on that of the run,
+        which may have a million entries.
 
         Args:
-            bytes_max: what they may be charged together, but ``least`` entries are told whatever they are charged.
+            log: number of the log.
+            first, end: the range of indexes, ``end`` excluded.
+            bytes_max: bound on the sizes of the entries, as they are charged to a reader.
+            least: number of entries that are returned even above that bound.
         """
         for part in reversed(self.parts.get(log, ())):
             if part.first <= first < part.next:
@@ -104,7 +108,7 @@ class SharedSegmentIndex:
 
 
 def _fitting(sizes: array[int], bytes_max: int) -> int:
-    """How many of the entries, from the first on, are charged no more than ``bytes_max`` together."""
+    """Return how many of the entries, from the first on, are charged at most ``bytes_max`` together."""
     for count, size in enumerate(sizes):
         bytes_max -= size + ENTRY_OVERHEAD_BYTES
         if bytes_max < 0:

@@ -1,4 +1,4 @@
-"""Segments in the files of collected segments: which files a log keeps, and how one becomes the next segment."""
+"""Makes segments in the files of collected segments, and decides which files a log keeps for that."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from stelae_wal_segmented.space import SegmentedContext, SegmentSpace
 from stelae_wal_segmented.writer import SegmentWriter
 
 KEPT_MAX = 2
-"""Files of collected segments that a log keeps: one becomes the next segment while another one is filled. They take
-space on the disk, 128 MiB with the default sizes."""
+"""Number of files of collected segments that a log keeps: one becomes the next segment while another is filled. They
+take 128 MiB of the disk with the default sizes."""
 
 DIGESTED_SEGMENTS_MAX = 4
-"""Digests are kept of so many newest segments of a log, half a megabyte for 64 MiB. A log that is collected as it grows
-has no more segments; the file of an older one is read before it is used again."""
+"""Number of newest segments of a log whose digests stay in memory, half a megabyte for 64 MiB. A log that is collected
+as it grows has no more segments. The file of an older segment is read before it is used again."""
 
 
 class ReusedSegments(SegmentSpace):
-    """As ``SegmentSpace``; the next segment gets the file of a collected one where that is possible.
+    """A ``SegmentSpace`` whose next segment gets the file of a collected one where that is possible.
 
-    Only large files (``prewrite_bytes_min``), as long as the next segment, which no reader has open, and only in a log
-    that syncs each group.
+    A file is used again if it is large (``prewrite_bytes_min``), at least as long as the next segment, and no reader
+    has it open. The log must sync each group.
 
     Args:
         pool: bounds the memory for digests.
+        context: what all logs of the engine share.
+        directory: of the log.
 
     Attributes:
-        kept: the files that are kept.
-        reused: how many segments were begun in such a file.
+        kept: the kept files.
+        reused: number of segments that were begun in such a file.
     """
 
     def __init__(self, pool: DigestPool, context: SegmentedContext, directory: str) -> None:
@@ -46,7 +48,7 @@ class ReusedSegments(SegmentSpace):
         self.reused = 0
 
     def prepare(self, path: str, size: int, writer: SegmentWriter) -> SpareFile:
-        """A kept file if there is one, else a new one."""
+        """Return a kept file if there is one, else a new file."""
         kept = None if _is_lazy(writer) else self.kept.take()
         if kept is None:
             return super().prepare(path, size, writer)
@@ -54,13 +56,13 @@ class ReusedSegments(SegmentSpace):
         return _ReusedSpare(self._used, self._context, path, size)
 
     def give_up(self) -> None:
-        """Remove the kept file that was being prepared: its worker may never have begun."""
+        """Remove the kept file that was being prepared, because its worker may never begin."""
         used, self._used = self._used, None
         if used is not None:
             used.remove()
 
     def adopt(self, spare: SpareFile) -> ReusedSpace:
-        """The table of a re-used file, or new space."""
+        """Return the space of a re-used file with its table, or new space."""
         used, self._used = self._used, None
         if used is None:
             return NEW_SPACE
@@ -77,7 +79,7 @@ class ReusedSegments(SegmentSpace):
         *,
         prewritten: bool = False,
     ) -> SegmentWriter:
-        """A writer of whole blocks, which notes what it writes into a new segment."""
+        """Return a writer of whole blocks, which computes the digests of what it writes to a new segment."""
         noted = None
         is_new = segment.end == segment.header.data_start
         if is_new and (prewritten or segment.header.space.sectors):
@@ -87,11 +89,11 @@ class ReusedSegments(SegmentSpace):
         return SegmentedBlockWriter(file, segment, index, target, prepare_from, prewritten=prewritten, noted=noted)
 
     def continues(self, segment: Segment) -> bool:
-        """Any segment can be continued."""
+        """Return true: this engine can append to any segment."""
         return True
 
     def keep(self, segment: Segment, writer: SegmentWriter, size: int) -> bool:
-        """Keep the file of a segment if the next segment could be made in it."""
+        """Keep the file of a segment if the next segment can be made in it."""
         noted = self._noted.pop(segment, None)
         long_enough = segment.end >= size - size % SECTOR_BYTES
         if _is_lazy(writer) or not long_enough or not self._context.config.prewritten(size):
@@ -99,27 +101,27 @@ class ReusedSegments(SegmentSpace):
         return self.kept.keep(segment, noted)
 
     def drop(self) -> None:
-        """Remove all files that are kept, and forget all digests."""
+        """Remove all kept files and forget all digests."""
         self.kept.drop()
         self._noted.clear()
 
     def figures(self) -> dict[str, float]:
-        """How many files are kept, and how many segments were begun in one."""
+        """Return how many files are kept, and how many segments were begun in one."""
         return {"segments_kept": len(self.kept), "segments_reused": self.reused}
 
 
 class _ReusedSpare(SpareFile):
-    """A spare that a worker makes of a kept file."""
+    """A spare file that a worker makes from a kept file."""
 
     def __init__(self, used: ReusedFile, context: SegmentedContext, path: str, size: int) -> None:
         super().__init__(context.files, path, size, prewritten=False)
         self._used = used
 
     def make_file(self, wanted: Wanted) -> File:
-        """Note durably what is in the file; see ``ReusedFile.make``."""
+        """Write the digests of the file's sectors durably; see ``ReusedFile.make``."""
         return self._used.make(wanted)
 
 
 def _is_lazy(writer: SegmentWriter) -> bool:
-    assert isinstance(writer, SegmentedBlockWriter), "this space makes no other"
+    assert isinstance(writer, SegmentedBlockWriter), "ReusedSegments makes no other writers"
     return writer.lazy
