@@ -1,13 +1,12 @@
-"""Letting go of segments: collection, removal, and moving the few live entries of sparse ones.
+"""Collects entries, drops logs, and removes segments; moves the live entries out of sparse segments.
 
-A segment can go once no log has an entry in it. What made it so, a base, a removal, a replacement or
-a move, is durable before the file is removed (durability rule 4). The last segment never goes: its
-head tells about all logs. A number may have been drawn for one behind it that could not be made.
+A segment can be removed once no log has an entry in it. The record that made it so (a base, a drop, a replacement or a
+move) is durable before the file is removed (durability rule 4). The last segment is never removed, because its head has
+the state of all logs. A higher number may have been drawn for a segment that could not be made.
 
-A few entries of an idle log would pin a whole segment. So entries of closed segments that are mostly
-dead are written once more at the tail, as records that void nothing: where they stand is all that
-changes. Bytes moved since the start are at most ``move_percent_max`` of those appended, and one call
-moves ``move_bytes_max`` at most."""
+A few entries of an idle log would pin a whole segment. So live entries of closed segments that are mostly dead are
+written once more at the tail. Such a record voids nothing and only changes where the entry is. The bytes moved since
+the start are at most ``move_percent_max`` of the bytes appended, and one call moves at most ``move_bytes_max``."""
 
 from __future__ import annotations
 
@@ -31,18 +30,19 @@ from stelae_wal_shared.tail import LogTail
 
 
 class EntriesToMove(NamedTuple):
-    """Consecutive entries of one log that are moved."""
+    """Consecutive entries of one log that are to be moved."""
 
     log: SharedTabletLog
     entries: list[Entry]
 
 
 class SegmentCollector:
-    """One caller at a time: see ``stelae.spi.wal``.
+    """Removes entries, logs and segments. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
-        moved_entries, moved_bytes: written once more since the start; bytes with their records.
-        removed: segments removed since the start.
+        moved_entries: number of entries that were moved since the start.
+        moved_bytes: length of their records, bodies included.
+        removed: number of segments that were removed since the start.
     """
 
     def __init__(self, state: EngineState, config: SharedConfig, tail: LogTail, committer: Committer) -> None:
@@ -55,7 +55,7 @@ class SegmentCollector:
         self.removed = 0
 
     def collect(self, log: SharedTabletLog, upto: int) -> OpId:
-        """Let every entry up to ``upto`` go; return the new base.
+        """Collect every entry up to ``upto``; return the new base.
 
         Raises:
             StorageError: the base is not durable, and nothing was removed.
@@ -65,7 +65,7 @@ class SegmentCollector:
             base = log.op_id_at(upto)
             write_control(self._state, self._tail, self._committer, log, RecordKind.BASE, base)
             with self._state.lock:
-                if base.index <= log.last.index:  # A reader may have met damage meanwhile.
+                if base.index <= log.last.index:  # A reader may have found damage meanwhile.
                     log.collect(base)
         self.sweep()
         self._empty_sparse_segments()
@@ -75,7 +75,7 @@ class SegmentCollector:
         """Remove a log, durably.
 
         Raises:
-            StorageError: it is still there.
+            StorageError: the log still exists.
         """
         write_control(self._state, self._tail, self._committer, log, RecordKind.DROP, log.last)
         with self._state.lock:
@@ -100,7 +100,7 @@ class SegmentCollector:
         for segment in dead:
             state.remove(segment)
             self.removed += 1
-            # Whatever is left over goes at the next start.
+            # The next start removes a file that remains.
             with suppress(OSError, StorageError):
                 state.files.remove(segment.path)
 
@@ -127,10 +127,10 @@ class SegmentCollector:
         return allowed - self.moved_bytes
 
     def _move_out(self, segment: SharedSegment, budget: int) -> int:
-        """Move entries out of a segment until it is empty or the budget used up.
+        """Move entries out of a segment until it is empty or the budget is used up; return the bytes that are spent.
 
-        Returns the bytes: none if nothing of it can be read now, or is small enough ever to be moved; the budget if
-        that is too little, or moving failed."""
+        The result is 0 if no entry of the segment can be read now or is small enough to be moved at all. It is the
+        whole budget if the budget is too small for the next entry, or if moving failed."""
         batch: list[EntriesToMove] = []
         spent, stuck = 0, budget >= self._config.move_bytes_max
         for log in list(self._state.logs.values()):
@@ -140,7 +140,7 @@ class SegmentCollector:
                         batch.append(EntriesToMove(log, entries))
                         spent += _bytes_of(entries)
                 except (StorageError, OSError):
-                    # If it is damage, the log has noted it by now, and no longer holds the rest.
+                    # If this is damage, the log has recorded it by now and ends before it.
                     stuck = True
         if not batch:
             return 0 if stuck else budget
@@ -150,7 +150,7 @@ class SegmentCollector:
         """Read a range as far as the budget reaches.
 
         Raises:
-            StorageError, OSError: it cannot be read, or not any more.
+            StorageError, OSError: the range cannot be read, or is gone.
         """
         while first < end:
             entries = _within(read_from(self._state, log, first, end, budget), budget)
@@ -161,7 +161,7 @@ class SegmentCollector:
             first += len(entries)
 
     def _move(self, batch: list[EntriesToMove], size: int) -> bool:
-        """Write entries once more with one sync, and note their new places; false if that failed."""
+        """Write entries once more with one sync, and record their new segment; return false if that failed."""
         try:
             writer = self._tail.writer_for(size)
             group = RecordGroup(writer.segment.nonce, writer.end, writer.synced)
@@ -172,7 +172,7 @@ class SegmentCollector:
                 orders[log.number] = order + len(entries)
             writer.write(group.buffers(), group.size, sync=True)
         except Full:
-            # No log fails for it: nothing of theirs was taken away.
+            # No log fails, because none has lost an entry.
             self._committer.close_full_segment([])
             return False
         except (StorageError, OSError) as error:
@@ -191,7 +191,7 @@ class SegmentCollector:
 
 
 def _publish(segment: SharedSegment, log: SharedTabletLog, entries: list[Entry], offsets: list[int]) -> None:
-    """Let readers see where entries stand now; the caller holds the lock."""
+    """Show readers the new position of entries. The caller holds the lock."""
     assert segment.index is not None
     first = entries[0].op_id.index
     for entry, offset in zip(entries, offsets, strict=True):
@@ -206,7 +206,7 @@ def _bytes_of(entries: list[Entry]) -> int:
 
 
 def _within(entries: list[Entry], budget: int) -> list[Entry]:
-    """As many of the entries as the budget has bytes for."""
+    """Return the first entries whose records fit into the budget."""
     found = []
     for entry in entries:
         budget -= RECORD_BYTES + len(entry.body)

@@ -40,51 +40,51 @@ class SharedSegmentIndex:
     An index may occur twice, if its entry was replaced or moved within the segment. The record that was added last is
     valid."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self.parts: dict[int, list[EntryRun]] = {}
+        self.runs: dict[int, list[EntryRun]] = {}
 
     def add(self, log: int, index: int, offset: int, size: int) -> None:
         """Add the record of an entry."""
-        parts = self.parts.get(log)
-        if parts is None:
-            parts = self.parts[log] = []
-        if not parts or index != (part := parts[-1]).first + len(part.offsets):
-            parts.append(part := EntryRun(index))
-        part.offsets.append(offset)
-        part.sizes.append(size)
+        runs = self.runs.get(log)
+        if runs is None:
+            runs = self.runs[log] = []
+        if not runs or index != (run := runs[-1]).first + len(run.offsets):
+            runs.append(run := EntryRun(index))
+        run.offsets.append(offset)
+        run.sizes.append(size)
 
     def extend(self, log: int, first: int, offsets: list[int], sizes: list[int]) -> None:
         """Add the records of entries with consecutive indexes from ``first`` on."""
-        parts = self.parts.setdefault(log, [])
-        if not parts or first != parts[-1].next:
-            parts.append(EntryRun(first))
-        parts[-1].offsets.fromlist(offsets)
-        parts[-1].sizes.fromlist(sizes)
+        runs = self.runs.setdefault(log, [])
+        if not runs or first != runs[-1].next:
+            runs.append(EntryRun(first))
+        runs[-1].offsets.fromlist(offsets)
+        runs[-1].sizes.fromlist(sizes)
 
     def replace(self, log: int, index: int) -> None:
         """Forget the entries that the entry at ``index``, which is added next, makes void."""
-        parts = self.parts.get(log)
-        if parts and index != parts[-1].next:
+        runs = self.runs.get(log)
+        if runs and index != runs[-1].next:
             self.cut(log, index)
 
     def cut(self, log: int, first: int) -> None:
         """Forget a log's entries from index ``first`` on."""
         kept = []
-        for part in self.parts.get(log, ()):
-            if part.first < first:
-                del part.offsets[first - part.first :]
-                del part.sizes[first - part.first :]
-                kept.append(part)
+        for run in self.runs.get(log, ()):
+            if run.first < first:
+                del run.offsets[first - run.first :]
+                del run.sizes[first - run.first :]
+                kept.append(run)
         if kept:
-            self.parts[log] = kept
+            self.runs[log] = kept
         else:
-            self.parts.pop(log, None)
+            self.runs.pop(log, None)
 
     def forget(self, log: int) -> None:
         """Forget a log that was dropped."""
-        self.parts.pop(log, None)
+        self.runs.pop(log, None)
 
     def spans(self, log: int, first: int, end: int, bytes_max: int, least: int = 1) -> RecordSpans | None:
         """Return the records of consecutive entries from ``first`` on, or ``None`` if the index lacks ``first``.
@@ -98,12 +98,12 @@ class SharedSegmentIndex:
             bytes_max: bound on the sizes of the entries, as they are charged to a reader.
             least: number of entries that are returned even above that bound.
         """
-        for part in reversed(self.parts.get(log, ())):
-            if part.first <= first < part.next:
-                at = first - part.first
-                stop = min(end - part.first, len(part.sizes), at + least + bytes_max // ENTRY_OVERHEAD_BYTES)
-                stop = at + max(least, _fitting(part.sizes[at:stop], bytes_max))
-                return RecordSpans(part.offsets[at:stop], part.sizes[at:stop])
+        for run in reversed(self.runs.get(log, ())):
+            if run.first <= first < run.next:
+                at = first - run.first
+                stop = min(end - run.first, len(run.sizes), at + least + bytes_max // ENTRY_OVERHEAD_BYTES)
+                stop = at + max(least, _fitting(run.sizes[at:stop], bytes_max))
+                return RecordSpans(run.offsets[at:stop], run.sizes[at:stop])
         return None
 
 

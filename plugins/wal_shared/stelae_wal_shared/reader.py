@@ -1,5 +1,5 @@
-"""Reading entries back. Any thread, beside commits: places are looked up under the lock, and what
-stands there never changes. A segment that is removed meanwhile is looked up again."""
+"""Reads entries. Any thread may read, in parallel to commits: positions are looked up under the lock, and the bytes at
+a position never change. If the segment is removed meanwhile, the entry is looked up again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
 GAP_BYTES_MAX = 16 << 10
-"""Bytes of other logs that are read along rather than skipped by another call."""
+"""Up to this many bytes of other logs are read too. A larger gap is skipped, at the cost of another call."""
 
 READ_BYTES_MAX = 4 << 20
-"""How much one call reads, unless one entry is larger."""
+"""Bytes that one call reads at most, unless one entry is larger."""
 
 
 class SharedRead(NamedTuple):
-    """Consecutive entries of a log, from index ``first`` on, that stand in one segment."""
+    """Consecutive entries of a log in one segment, from index ``first`` on."""
 
     segment: SharedSegment
     log: int
@@ -53,7 +53,7 @@ def read(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_m
 def read_from(
     state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1
 ) -> list[Entry]:
-    """Return ``least`` entries from ``first`` on, and those behind it in the same segment, up to a size.
+    """Return ``least`` entries from ``first`` on, and further entries of the same segment, up to a size.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -73,7 +73,7 @@ def read_from(
 
 
 def find(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> SharedRead:
-    """Say where the entries from ``first`` on stand, as far as they are in one segment and within a size.
+    """Return the positions of the entries from ``first`` on, as far as they are in one segment and within a size.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -92,7 +92,7 @@ def find(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_m
                 if spans is not None:
                     return SharedRead(segment, log.number, first, spans)
         if index is not None:
-            fact = f"segment {segment.number} does not tell where entry {first} stands"
+            fact = f"segment {segment.number} does not have entry {first}"
             error = Corrupt(fact, path=segment.path, offset=segment.start)
             raise state.note_damage(log, first, error) from error
         try:
@@ -102,10 +102,10 @@ def find(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_m
 
 
 def read_entries(file: File, piece: SharedRead) -> Iterator[Entry]:
-    """Yield the entries of a piece, checksums verified.
+    """Yield entries after verifying their checksums.
 
     Raises:
-        Corrupt: a checksum fails, or another entry stands there.
+        Corrupt: a checksum fails, or another entry is found.
     """
     segment, offsets = piece.segment, piece.spans.offsets
     for at, stop, end in _batches(piece.spans):
@@ -114,7 +114,7 @@ def read_entries(file: File, piece: SharedRead) -> Iterator[Entry]:
 
 
 def _batches(spans: RecordSpans) -> Iterator[tuple[int, int, int]]:
-    """Neighbours that one call reads: positions of the first and behind the last, and where that one ends."""
+    """Yield batches of adjacent entries that one call reads: first position, position behind the last, end offset."""
     offsets, sizes = spans
     first = end = 0
     for at, offset in enumerate(offsets):
@@ -132,10 +132,10 @@ def _index_at(piece: SharedRead, offset: int | None) -> int:
 
 
 def check_removed(state: EngineState, log: SharedTabletLog, segment: SharedSegment, first: int) -> None:
-    """A file is gone: either the log no longer needs it, or it is damage.
+    """Handle the missing file of a segment. Return if the log no longer needs it; otherwise it is damage.
 
     Raises:
-        Corrupt: the entry at ``first`` is still said to be there.
+        Corrupt: the log still needs the segment for the entry at ``first``.
     """
     with state.lock:
         held = log.base.index < first <= log.last.index

@@ -1,13 +1,12 @@
-"""From the files in the directory to what the engine knew when it was ended, or to damage.
+"""Recovers the state of the engine from the files in its directory, or reports damage.
 
-1. The newest segment's head says which logs there are, and which segments hold their entries.
-2. Its footer says what followed, if the engine was closed; else its records are replayed.
-3. What no synced offset attests is written once more and synced, before anybody relies on it: after
-   a failed sync the system may still serve bytes that are not on the disk (durability rule 7).
-4. Every older segment that holds entries has to be there, whole as far as its head and its length
-   tell. Its entries are not read.
+1. The head of the newest segment says which logs exist, and which segments have their entries.
+2. If the engine was closed, the footer of that segment has the state at its end. Otherwise its records are replayed.
+3. Records that no synced offset covers are written once more and synced before they are used. After a failed sync the
+   system may still serve bytes that are not on the disk (durability rule 7).
+4. Every older segment that has entries must exist, with the expected head and length. Its entries are not read.
 
-What to do with what is found stands in ``decisions``."""
+``decisions`` says what to do in each situation."""
 
 from __future__ import annotations
 
@@ -27,17 +26,17 @@ from stelae_wal_shared.segment import NEW_SEGMENT_SUFFIX, SharedSegment, number_
 
 
 def recover(state: EngineState, newest_known: int, newest_end: int) -> list[SharedFinding]:
-    """Fill an empty book from the files of its directory; return the rows that applied.
+    """Fill an empty state from the files of its directory; return the rows of the decision table that applied.
 
     Args:
-        book: of the engine.
-        newest_known: number of the newest segment that the marker tells of.
-        newest_end: so much of it is durable, as far as the marker knows.
+        state: of the engine.
+        newest_known: number of the newest segment that the marker records.
+        newest_end: length up to which that segment is durable, as the marker records; 0: unknown.
 
     Raises:
-        Foreign: there are files of ours, and nothing tells what was in them.
-        FutureVersion: a newer release wrote them.
-        StorageError: one of them cannot be read now, or there is no space: nothing is known of the logs.
+        Foreign: there were segments, and none that is left says which logs existed.
+        FutureVersion: a newer release wrote a file.
+        StorageError: a file cannot be read now, or there is no space. Then nothing is known about the logs.
     """
     recovery = _NodeLogRecovery(state, newest_known, newest_end)
     recovery.run()
@@ -59,7 +58,7 @@ class _NodeLogRecovery:
         self.state.newest = max([newest_known, *numbers])
         if not numbers:
             if newest_known:
-                raise self._gone("there is none any more")
+                raise self._gone("all of them are missing")
             return
         newest = numbers[-1]
         head = self._head(newest, image=True)
@@ -75,7 +74,7 @@ class _NodeLogRecovery:
     # -- step 1 ----------------------------------------------------------------------------------
 
     def _list(self) -> list[int]:
-        """Numbers of the segments that are there; files in the making are removed."""
+        """Return the numbers of the segments in the directory; remove the files of future segments."""
         numbers = []
         for name in self.files.listdir(self.state.directory):
             number = number_of(name)
@@ -95,7 +94,7 @@ class _NodeLogRecovery:
             return None
 
     def _without_newest(self, numbers: list[int]) -> None:
-        """Learn from the segment before it which logs there were: all of them are damaged."""
+        """Take the logs from an older segment's head when the newest one has no valid head: all logs are damaged."""
         for number in reversed(numbers[:-1]):
             head = self._head(number, image=True)
             if head is not None and head.image is not None and head.number == number:
@@ -114,7 +113,7 @@ class _NodeLogRecovery:
     # -- step 2 ----------------------------------------------------------------------------------
 
     def _take(self, head: SegmentHead, *, settle: bool) -> None:
-        """Take over head and records of a segment."""
+        """Load the head and the records of a segment."""
         path = segment_path(self.state.directory, head.number)
         segment = SharedSegment(head.number, head.nonce, path, head.start, head.start)
         assert head.image is not None
@@ -127,7 +126,8 @@ class _NodeLogRecovery:
             end = file.size() if trail is None else trail[0]
             data = file.pread(end - segment.start, segment.start)
             replay = RecordReplay(self.state.logs, self.state.next_log, segment)
-            replay.run(data, recorded if trail is None else max(recorded, end))  # A footer stands behind durable data.
+            # A footer is written behind durable data only.
+            replay.run(data, recorded if trail is None else max(recorded, end))
             self.state.next_log = replay.next_log
             self.found.extend(replay.found)
             attested = trail is not None or replay.stop is SharedScanStop.FOOTER
@@ -145,7 +145,7 @@ class _NodeLogRecovery:
         state.segments = {**restored.segments, own.number: own}
 
     def _closed(self, file: File, segment: SharedSegment, recorded: int) -> bool:
-        """Take over the image behind the records, if there is one, and they are as long as is known."""
+        """Load the image in the footer, if there is one and the records have at least the recorded length."""
         contents = read_footer(file, segment.nonce)
         trail = read_trail(file, segment.nonce)
         if contents is None or trail is None or not contents.image or trail[0] < recorded:
@@ -158,7 +158,7 @@ class _NodeLogRecovery:
     # -- step 3 ----------------------------------------------------------------------------------
 
     def _settle(self, file: File, segment: SharedSegment, data: bytes, replay: RecordReplay, *, attested: bool) -> None:
-        """Prove the end of the records, cut what is behind them, and close the segment."""
+        """Make the end of the records durable, cut what is behind them, and close the segment."""
         start, end = segment.start, segment.end
         proven = end if attested else max(start, min(replay.synced, end))
         try:
@@ -174,7 +174,7 @@ class _NodeLogRecovery:
             self._close(file, segment)
 
     def _close(self, file: File, segment: SharedSegment) -> None:
-        """Give the segment the footer that it would have got; it can do without."""
+        """Add the footer that a clean close would have written. The segment does not depend on it."""
         assert segment.index is not None
         image = self.state.image(without=segment)
         footer = encode_footer(segment.index, segment.entries, segment.end, segment.nonce, image)
@@ -184,7 +184,7 @@ class _NodeLogRecovery:
             self.state.mark_sealed(segment)
 
     def _unproven(self, segment: SharedSegment, data: bytes, proven: int, error: StorageError) -> None:
-        """Damage the logs that have records which may not be on the disk."""
+        """Record damage of the logs with records that may not be on the disk."""
         lowest: dict[int, int] = {}
         for found in scan(data, segment.start, segment.nonce):
             if isinstance(found, ValidRecord) and found.offset >= proven:
@@ -207,7 +207,7 @@ class _NodeLogRecovery:
             if not segment.live:
                 del state.segments[segment.number]
         state.segments = dict(sorted(state.segments.items()))
-        # What stands behind damage may be all that is left of it, and stays until the log is dropped.
+        # Data behind the damage may be all that is left of a log. They stay until the log is dropped.
         remove = remove and not any(log.damage for log in state.logs.values())
         for number in sorted(present - set(state.segments) - {newest}) if remove else ():
             with suppress(OSError, StorageError):
@@ -215,7 +215,7 @@ class _NodeLogRecovery:
             self.found.append(SharedFinding.COLLECTED)
 
     def _check(self, segment: SharedSegment, present: set[int]) -> None:
-        """Damage the logs that have entries in a segment which is not as it was written."""
+        """Check one older segment. If it is missing or changed, record damage of the logs that have entries in it."""
         if segment.number not in present:
             self._damage_holders(SharedFinding.MISSING, segment, 0, "the segment is missing")
             return

@@ -1,4 +1,4 @@
-"""An immutable view of a log: where its entries stand, and open files to read them from."""
+"""An immutable view of a log: the positions of its entries, and open files to read them from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stelae_wal_shared.tablet_log import SharedTabletLog
 
 
 class SharedSnapshot(WalSnapshot):
-    """Holds its segments open, so that removing their names takes nothing from it."""
+    """A view that holds its segments open, so it stays readable when they are removed."""
 
     def __init__(self, pieces: list[SharedRead], files: dict[str, File]) -> None:
         self._pieces = pieces
@@ -22,7 +22,7 @@ class SharedSnapshot(WalSnapshot):
 
     @property
     def units(self) -> Sequence[SnapshotUnit]:
-        """None: the segments hold other logs as well, so entries cross, not files."""
+        """Empty: a copy of this log gets entries and not files, because the segments have other logs too."""
         return ()
 
     def entries(self) -> Iterator[Entry]:
