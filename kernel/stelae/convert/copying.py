@@ -14,12 +14,13 @@ from stelae.spi.wal import Append, Failed, LogState, WalEngine
 
 
 def copy_logs(source: WalEngine, target: WalEngine, meter: ProgressMeter = SILENT) -> None:
-    """Make every log of ``source`` in ``target``, which has none: base, entries, commit hint. Durable on return.
+    """Create every log of ``source`` in ``target``, which has none, with base, entries and commit hint. Durable on
+    return.
 
-    An empty log takes no hint along: it could only be at or below the base, where everything is committed.
+    The hint of an empty log is not copied. It could only be at or below the base, where everything is committed.
 
     Raises:
-        StorageError: a log cannot be read, or the target takes no more (``Full``), or refuses what the source holds."""
+        StorageError: a log cannot be read, or the target has no space (``Full``) or refuses entries of the source."""
     logs = source.logs()
     meter.begin("copying", sum(entry_count(state) for state in logs.values()))
     for log in sorted(logs):
@@ -40,14 +41,14 @@ def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState,
 
 
 def compare_logs(source: WalEngine, target: WalEngine, meter: ProgressMeter = SILENT) -> None:
-    """See that both hold the same logs: bases, op ids, kinds, timestamps and bodies, byte for byte.
+    """Check that both engines have the same logs: bases, op ids, kinds, timestamps and bodies, byte for byte.
 
     Raises:
-        StorageError: they do not; says where they part."""
+        StorageError: they differ; the error says where."""
     wanted, found = source.logs(), target.logs()
     if set(wanted) != set(found):
         odd = ", ".join(str(log) for log in sorted(set(wanted) ^ set(found)))
-        raise StorageError(f"the copy differs: only one of both has the logs {odd}")
+        raise StorageError(f"the copy differs: only one of the two engines has the logs {odd}")
     meter.begin("comparing", sum(entry_count(state) for state in wanted.values()))
     for log in sorted(wanted):
         _compare_states(log, wanted[log], found[log])
@@ -62,7 +63,7 @@ def compare_logs(source: WalEngine, target: WalEngine, meter: ProgressMeter = SI
 
 
 def _compare_states(log: LogId, wanted: LogState, found: LogState) -> None:
-    """A lower hint says less and is safe; a higher one would call entries committed that may not be."""
+    """Compare the states. A lower commit hint is safe; a higher one would mark entries as committed that may not be."""
     same = (wanted.base, wanted.last, wanted.damage) == (found.base, found.last, found.damage)
     if not same or found.commit_hint > wanted.commit_hint:
         raise StorageError(f"the copy of log {log} differs: {found} instead of {wanted}")

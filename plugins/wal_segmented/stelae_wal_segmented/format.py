@@ -153,7 +153,7 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
         fact = f"segment format {fields[1]} is newer than {FORMAT_VERSION}, the newest known here"
         raise FutureVersion(fact, path=path, offset=8)
     if fields[1] < FORMAT_VERSION:
-        fact = f"no release wrote segment format {fields[1]}; the first release wrote {FORMAT_VERSION}"
+        fact = f"no release wrote segment format {fields[1]}; the first one wrote {FORMAT_VERSION}"
         raise Corrupt(fact, path=path, offset=8)
     return SegmentHeader(
         log=LogId(tablet_of(fields[12], path), fields[5]),

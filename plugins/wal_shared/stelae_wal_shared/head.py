@@ -73,7 +73,7 @@ def read_head(file: File, *, image: bool) -> SegmentHead | None:
             fact = f"segment format {version} is newer than {FORMAT_VERSION}, the newest known here"
             raise FutureVersion(fact, path=file.path, offset=8)
         if version < FORMAT_VERSION:
-            fact = f"segment format {version} is of no release; the first one wrote {FORMAT_VERSION}"
+            fact = f"no release wrote segment format {version}; the first one wrote {FORMAT_VERSION}"
             raise Foreign(fact, path=file.path, offset=8)
         found = _read_image(file, size, image_crc) if image else None
         return SegmentHead(number, nonce, 2 * PAGE_BYTES + 2 * _rest_bytes(size), found)

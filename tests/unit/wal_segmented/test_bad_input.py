@@ -223,14 +223,14 @@ def test_a_directory_that_cannot_be_made_for_want_of_space_is_full_and_can_be_tr
 def test_a_directory_where_a_file_belongs_is_foreign_and_named_on_a_real_disk(tmp_path: Path, name: str) -> None:
     place = tmp_path / "wals"
     (place / name).mkdir(parents=True)
-    with pytest.raises(Foreign, match="a directory stands where a file belongs") as caught:
+    with pytest.raises(Foreign, match="found a directory in place of a file") as caught:
         SegmentedWal.open(str(place), SegmentedConfig(), fake_services(RealFiles()))
     assert caught.value.path == str(place / name)
 
 
 def test_a_file_where_the_directory_belongs_is_foreign_and_named(tmp_path: Path) -> None:
     (tmp_path / "wals").write_text("no directory")
-    with pytest.raises(Foreign, match="a file stands where a directory belongs") as caught:
+    with pytest.raises(Foreign, match="found a file in place of a directory") as caught:
         SegmentedWal.open(str(tmp_path / "wals"), SegmentedConfig(), fake_services(RealFiles()))
     assert caught.value.path == str(tmp_path / "wals")
 

@@ -226,7 +226,7 @@ def test_a_marker_from_before_the_first_release_is_refused_and_says_so(life_type
     path = f"{PLACE}/{life.name}"
     life.step(disk)
     disk.replace(path, disk.read_bytes(path)[:8] + b"\x01\0" + bytes(20))
-    with pytest.raises(Foreign, match="format 1 is of no release; the first one wrote 2") as caught:
+    with pytest.raises(Foreign, match="no release wrote format 1; the first one wrote 2") as caught:
         life.step(disk)
     assert (caught.value.path, caught.value.offset) == (path, 8)
 
