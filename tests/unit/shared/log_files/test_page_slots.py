@@ -157,5 +157,5 @@ def test_an_older_file_with_its_checksum_elsewhere_is_named_as_such() -> None:
     disk = VirtualDisk()
     for text in (b"testslot\2\0 and more", (b"testslot\1\0" + bytes(SLOT_BYTES))[:SLOT_BYTES] * 2):
         disk.replace(PATH, text)
-        with pytest.raises(Foreign, match="no release wrote format [12]; the first one wrote 3"):
+        with pytest.raises(Foreign, match=r"no release wrote format [12]; the first one wrote 3"):
             read_newest(disk, PATH, FORM)
