@@ -1,4 +1,4 @@
-"""Appending to many logs in one transaction."""
+"""Checks appends, and writes those of many logs in one transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stelae_wal_lmdb.reader import op_id_at
 
 @dataclass(frozen=True, slots=True)
 class AcceptedAppend:
-    """An append that fits its log, and the record that will be true after it."""
+    """An append that fits its log, and the log's record after it."""
 
     log: EnvironmentLog
     append: Append
@@ -27,12 +27,12 @@ class AcceptedAppend:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the values that it puts."""
+        """Length of the values that it puts."""
         return sum(len(entry.body) + HEAD_BYTES for entry in self.append.entries)
 
 
 def examine(env: LogEnvironment, log: EnvironmentLog, append: Append) -> AcceptedAppend | StelaeError:
-    """Say what an append does to its log, or why it is refused. Changes nothing."""
+    """Check an append; return it as accepted, or return why it is refused. Changes nothing."""
     refusal = log.corrupt() or (log.failed.error if log.failed is not None else None)
     if refusal is not None:
         return refusal
@@ -54,11 +54,11 @@ def examine(env: LogEnvironment, log: EnvironmentLog, append: Append) -> Accepte
 
 
 def append_all(env: LogEnvironment, accepted: Sequence[AcceptedAppend]) -> None:
-    """Do appends in one transaction, durable on return; then they are what the logs say of themselves.
+    """Do appends in one transaction, durable on return, and then update the records of the logs in memory.
 
     Raises:
-        Full: there is no space for all of them; nothing was appended.
-        StorageError: nothing was acknowledged, and the environment is not to be trusted.
+        Full: there is no space for all appends; nothing was appended.
+        StorageError: no append may be acknowledged, and the environment must not be trusted.
     """
     puts = sum(len(fit.append.entries) for fit in accepted) + 2 * len(accepted)
     env.make_room(sum(fit.size_bytes for fit in accepted), puts)

@@ -51,7 +51,7 @@ class LmdbWal(WalEngine):
 
     @classmethod
     def open(cls, directory: str, config: LmdbConfig, services: EngineServices) -> Self:
-        """Open the directory; after an unclean stop, once a child process has read all of it."""
+        """Open the directory. After an unclean stop, a child process reads all of it first."""
         with misplaced(directory):
             return cls._opened(directory, config, services)
 
@@ -71,7 +71,7 @@ class LmdbWal(WalEngine):
             raise
 
     def logs(self) -> Mapping[LogId, LogState]:
-        """A snapshot of every log of the node, damaged ones included."""
+        """Return the state of every log of the node, damaged logs included."""
         return {name: log.state() for name, log in list(self._logs.items())}
 
     def create(self, log: LogId, base: OpId) -> None:
@@ -100,9 +100,9 @@ class LmdbWal(WalEngine):
         self._logs[log] = EnvironmentLog(number, record)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Append to many logs in one transaction, which is durable with ``sync`` and without.
+        """Append to many logs in one transaction, which is durable even without ``sync``.
 
-        LMDB can leave out the sync for an environment only, and a crash may then destroy all of it."""
+        LMDB can omit the sync only for a whole environment, and a crash may then destroy all of it."""
         outcomes: dict[LogId, Outcome] = {}
         accepted: list[AcceptedAppend] = []
         for name, append in group.items():
@@ -121,9 +121,9 @@ class LmdbWal(WalEngine):
         return outcomes
 
     def repair(self, log: LogId) -> OpId:
-        """Resume a log once there is space, growing a map that is full.
+        """Resume a log once there is space. Grows a map that is full.
 
-        Readers wait while the map changes, and it changes only while none is under way."""
+        The map changes only while no read is under way, and new reads wait for it."""
         found = self._known(log)
         damaged = found.corrupt()
         if damaged is not None:
@@ -136,13 +136,13 @@ class LmdbWal(WalEngine):
             env.probe(found.refused_bytes)
         except Full:
             with env.lend_reserve():
-                pass  # what was collected meanwhile becomes free for use
+                pass  # Space that was collected meanwhile becomes available.
             self._probe_and_grow(env, found.refused_bytes)
         found.failed = None
         return found.last
 
     def op_id_at(self, log: LogId, index: int) -> OpId:
-        """Return the op id at ``index``: one look-up."""
+        """Return the op id at ``index``. One lookup."""
         found = self._known(log)
         return reader.op_id_at(self._readable(found), found, index)
 
@@ -168,7 +168,7 @@ class LmdbWal(WalEngine):
     def drop(self, log: LogId) -> None:
         """Remove a log and all it holds, durably.
 
-        Entries that cannot be removed now are removed later, at the latest when the engine is opened."""
+        Entries that cannot be removed now are removed later, at the latest when the engine is opened again."""
         found = self._logs.get(log)
         if found is None:
             return
@@ -178,7 +178,7 @@ class LmdbWal(WalEngine):
             self._begin_anew()
 
     def set_aside(self, log: LogId, directory: str) -> None:
-        """Move a log into a file of its own in ``directory``, durably. Repeating it is harmless."""
+        """Move a log into its own file in ``directory``, durably. Repeating it is harmless."""
         found = self._logs.get(log)
         if found is None:
             return
@@ -199,9 +199,9 @@ class LmdbWal(WalEngine):
     def opened_aside(
         cls, directory: str, log: LogId, config: LmdbConfig, services: EngineServices
     ) -> Iterator[tuple[LogState, Iterator[Entry]]]:
-        """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
+        """Open a log that was set aside; yield its state and its entries, checksums verified.
 
-        ``StorageError``: it is not there, or cannot be read."""
+        ``StorageError``: the directory has no such log, or it cannot be read."""
         path = f"{directory}/{log.tablet_id}.{log.generation}.log"
         if not services.files.exists(path):
             raise StorageError(f"there is no log {log} here", path=directory)
@@ -211,11 +211,11 @@ class LmdbWal(WalEngine):
             yield state, read_export(file, path)
 
     def cool(self, log: LogId) -> None:
-        """Nothing to do: a log holds nothing while it is idle."""
+        """Do nothing: an idle log uses no resources."""
         self._known(log)
 
     def snapshot(self, log: LogId, first: int) -> WalSnapshot:
-        """A copy of the entries from ``first`` to the present last one, in a file without a name."""
+        """Copy the entries from ``first`` to the present last one to a file without a name, and return it as a view."""
         found = self._known(log)
         self._readable(found)
         files, self._spools = self._place.files, self._spools + 1
@@ -230,7 +230,7 @@ class LmdbWal(WalEngine):
         return ExportSnapshot(file)
 
     def stats(self) -> dict[str, float]:
-        """How many logs there are, what was committed since the start, and how large the file is."""
+        """Return the number of logs, what was committed since the start, and the size of the file."""
         logs = list(self._logs.values())
         figures: dict[str, float] = {
             "logs": len(logs),
@@ -241,7 +241,7 @@ class LmdbWal(WalEngine):
         return figures | (self._env.figures() if self._env is not None and self._lock is not None else {})
 
     def close(self) -> None:
-        """Close the environment, mark it as closed cleanly, release the lock."""
+        """Close the environment, mark it as closed cleanly, and release the lock."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
@@ -277,7 +277,7 @@ class LmdbWal(WalEngine):
         return examine(self._env, log, append)
 
     def _append(self, accepted: Sequence[AcceptedAppend]) -> dict[LogId, Outcome]:
-        """Append all at once; if that does not fit, each by itself, so that only what does not fit fails."""
+        """Append all in one transaction. If that does not fit, append each alone, so that only some of them fail."""
         env = self._writable()
         try:
             append_all(env, accepted)
@@ -310,7 +310,7 @@ class LmdbWal(WalEngine):
             write_export(file, log.number, record, reader.stored(env, log, txn, base, first, last.index + 1))
 
     def _remove(self, log: EnvironmentLog) -> None:
-        """Remove a log, its name included; in a condemned environment, the name alone."""
+        """Remove a log and its name. If nothing may be written to the environment, remove only the name."""
         if self._env is not None and self._refusal is None:
             try:
                 mark_dropping(self._env, log)
@@ -320,12 +320,12 @@ class LmdbWal(WalEngine):
             self._leftovers.append(log)
             self._purge_leftovers()
         else:
-            # Never written to again: a start that finds it whole after all must not name the log again.
+            # Nothing is written to it again. A later start that finds it valid must not restore the name.
             self._place.marker.write(Left.DISTRUSTED)
             self._place.names.remove(log.number, log.name)
 
     def _purge_leftovers(self) -> None:
-        """Finish removals, the name before the record; what cannot be removed now is tried again."""
+        """Finish removals, the name before the record. A removal that fails is tried again later."""
         while self._leftovers and self._env is not None and self._refusal is None:
             log = self._leftovers[-1]
             try:
@@ -340,7 +340,7 @@ class LmdbWal(WalEngine):
             self._leftovers.pop()
 
     def _begin_anew(self) -> None:
-        """A fresh environment takes the place of a condemned one in which no log is left."""
+        """Replace an environment that may not be written and has no log left by a new one."""
         if self._env is not None:
             self._env.close()
         self._env = None
@@ -348,12 +348,12 @@ class LmdbWal(WalEngine):
             self._take_over(fresh(self._place))
 
     def _judge(self, error: StorageError) -> None:
-        """Condemn the environment for an error of a transaction that is not want of space."""
+        """Refuse further writes to the environment after a failed transaction, unless there was no space."""
         if not isinstance(error, Full):
             self._refuse_writes(error)
 
     def _refuse_writes(self, error: StorageError) -> StorageError:
-        """Write nothing more, now or after a restart (durability rule 7); return why."""
+        """Refuse all further writes, also after a restart (durability rule 7); return the reason."""
         if self._refusal is None:
             self._refusal = error
             with suppress(StorageError, OSError):

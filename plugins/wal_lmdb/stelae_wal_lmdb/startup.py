@@ -1,5 +1,5 @@
-"""Opening: what stands in the engine's directory, and what becomes of it. The README has the table, whose
-rows the comments below name. Every row has a test."""
+"""Opens the engine's directory, and judges the environment and its logs. The README has the decision table, whose rows
+are named in the comments below. Every row has a test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OWNER = Owner(b"stelwlmm", "log", (LOCK_NAME,))
 
 @dataclass(slots=True)
 class LogDirectory:
-    """The engine's directory and what it needs to work in it."""
+    """The engine's directory, and the disk and settings for it."""
 
     files: Files
     directory: str
@@ -37,12 +37,12 @@ class LogDirectory:
 
     @property
     def env_directory(self) -> str:
-        """Where LMDB has its two files."""
+        """Directory of LMDB's two files."""
         return f"{self.directory}/{ENV_NAME}"
 
     @property
     def data_path(self) -> str:
-        """The file with all the data."""
+        """Path of the file with all data."""
         return f"{self.env_directory}/{DATA_NAME}"
 
     @property
@@ -52,21 +52,21 @@ class LogDirectory:
 
     @property
     def marker(self) -> EnvironmentMarker:
-        """How the environment was left."""
+        """The marker file, which records how the environment was left."""
         return EnvironmentMarker(self.files, self.directory, self.data_path, OWNER)
 
 
 @dataclass(slots=True)
 class OpenedEnvironment:
-    """What opening found.
+    """The result of opening.
 
     Attributes:
-        env: the environment; ``None`` if it is of no use.
-        condemned: why nothing is written to it, if so.
+        env: the environment; ``None`` if it is unusable.
+        refusal: why nothing may be written to the environment; ``None`` if it may be written.
         logs: every log that has a name.
-        leftovers: logs whose removal began: to be purged.
-        unnamed: logs whose name is not there.
-        next_number: what the next log gets.
+        leftovers: logs whose removal has begun, which have to be purged.
+        unnamed: logs whose name is missing.
+        next_number: number of the next log.
     """
 
     env: LogEnvironment | None
@@ -78,7 +78,11 @@ class OpenedEnvironment:
 
 
 def open_all(place: LogDirectory, left: Left) -> OpenedEnvironment:
-    """Open the environment, which was left like that, and judge every log in it.
+    """Open the environment and judge every log in it.
+
+    Args:
+        place: the engine's directory.
+        left: how the environment was left.
 
     Raises:
         FutureVersion, Full: see the contract.
@@ -104,7 +108,7 @@ def open_all(place: LogDirectory, left: Left) -> OpenedEnvironment:
     except Corrupt as error:
         return damage_all_logs(place, names, error.fact)
     except (struct.error, ValueError) as error:
-        return damage_all_logs(place, names, f"it holds keys that nothing of ours wrote: {error}")
+        return damage_all_logs(place, names, f"it holds keys that this engine did not write: {error}")
     if left is Left.DISTRUSTED:  # F
         _distrust(place, opened)
         return opened
@@ -116,7 +120,7 @@ def open_all(place: LogDirectory, left: Left) -> OpenedEnvironment:
 
 
 def fresh(place: LogDirectory) -> OpenedEnvironment:
-    """Begin with a new environment in place of whatever is there.
+    """Begin with a new environment in place of the old one, if there is one.
 
     Raises:
         Full: there is no space for it.
@@ -130,7 +134,7 @@ def fresh(place: LogDirectory) -> OpenedEnvironment:
 
 
 def damage_all_logs(place: LogDirectory, names: dict[int, LogId], fact: str) -> OpenedEnvironment:
-    """Every log that has a name is damaged; the environment is not touched."""
+    """Return every log that has a name as damaged. The environment is not changed."""
     refusal = Corrupt(fact, path=place.data_path, offset=0)
     logs = {log: lost_log(number, log, place.data_path, fact) for number, log in names.items()}
     return OpenedEnvironment(None, refusal, logs)
@@ -142,7 +146,7 @@ def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentRepor
         with env.read() as txn:
             header = txn.get(HEADER_KEY)
             if header is None and (names or txn.stat()["entries"]):
-                raise Corrupt("the header of the environment is gone", path=env.path, offset=0)
+                raise Corrupt("the header of the environment is missing", path=env.path, offset=0)
             next_number = 1 if header is None else decode_header(header, env.path)
             found = walk(txn, lambda view: 0, bodies=False)
         if header is None:
@@ -175,11 +179,11 @@ def _is_dropping(found: WalkResult, number: int) -> bool:
 
 
 def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws: dict[int, LogFlaw]) -> EnvironmentLog:
-    """One named log: whole, or damaged at the earlier of what the child and the keys say."""
+    """Return one named log: good, or damaged at the earlier of what the child found and what the keys show."""
     record = found.records.get(number)
     if record is None or record.log != name:  # G
         return lost_log(number, name, place.data_path, f"the record of log {name} is missing or damaged")
-    # D, J: what the child found, and what the keys say
+    # D, J: what the child found, and what the keys show
     both = [flaw for flaw in (flaws.get(number), found.flaws.get(number)) if flaw is not None]
     if not both:
         return EnvironmentLog(number, record)
@@ -189,7 +193,7 @@ def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws
 
 
 def _distrust(place: LogDirectory, opened: OpenedEnvironment) -> None:
-    """Every log ends where it does, and takes nothing more (durability rule 7)."""
+    """Refuse appends to every log; each log can be read up to its end (durability rule 7)."""
     fact = "a sync of the environment failed once; replace the replicas of this node"
     opened.refusal = Corrupt(fact, path=place.data_path, offset=0)
     opened.leftovers = []

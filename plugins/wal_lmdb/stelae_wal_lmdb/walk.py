@@ -1,8 +1,8 @@
-"""Going through the environment from the first key to the last: is each log what its record says?
+"""Walks through the environment from the first key to the last, and checks each log against its record.
 
-Entries must follow one another without a gap from behind the base to the last op id. With
-``bodies`` every checksum is verified and terms must not decrease; without, only keys are looked at, so
-that opening after a clean stop reads no entry."""
+The entries of a log must have consecutive indexes from the base to the last op id. With ``bodies`` every checksum is
+verified, and terms must not decrease. Without ``bodies`` only keys are checked, so that opening after a clean stop
+reads no entry."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from stelae_wal_lmdb.reader import last_good_before
 
 @dataclass(frozen=True, slots=True)
 class LogFlaw:
-    """Where a log is not what its record says: the place, and the last op id before it."""
+    """The first difference between a log and its record."""
 
-    number: int
-    last_good: OpId
-    offset: int
+    number: int  #: Number of the log.
+    last_good: OpId  #: Op id of the last entry before the difference.
+    offset: int  #: Offset in the data file; 0 if it is not known.
     detail: str
 
 
 @dataclass(slots=True)
 class WalkResult:
-    """What the environment holds.
+    """The logs in the environment.
 
     Attributes:
-        records: by log number; ``None`` for one that fails its checksum.
-        flaws: by log number, the first of each.
+        records: record of each log, by its number; ``None`` for one that fails its checksum.
+        flaws: first flaw of each damaged log, by its number.
     """
 
     records: dict[int, LogRecord | None] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class WalkResult:
 
 
 def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> WalkResult:
-    """Go through all that a transaction sees."""
+    """Walk through everything that a transaction sees."""
     found = WalkResult()
     cursor = txn.cursor()
     more = cursor.set_range(key(NAMESPACE, 1))
@@ -66,8 +66,10 @@ def _flaw(
         if owner != number:
             break
         if index != expected or index > record.last.index:
-            fact = f"entry {index} stands where {expected} belongs" if index != expected else "it is behind the last"
-            return _gap(txn, number, record, expected, f"{fact}, {record.last}")
+            fact = f"found entry {index} in place of {expected}; its last entry is {record.last}"
+            if index == expected:
+                fact = f"entry {index} is behind its last entry, {record.last}"
+            return _gap(txn, number, record, expected, fact)
         expected += 1
         if not bodies:
             continue

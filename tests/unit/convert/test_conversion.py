@@ -101,7 +101,7 @@ def test_a_dry_run_tells_both_sizes_and_changes_nothing_but_what_opening_does() 
 def test_too_little_space_is_refused_with_both_numbers() -> None:
     disk = prepared()
     disk.faults.capacity_bytes = 10 << 20
-    with pytest.raises(Full, match=r"wants 13\d{7} bytes of space, \d+ are left"):
+    with pytest.raises(Full, match=r"needs 13\d{7} bytes of space, \d+ are left"):
         convert(place(disk, ROOT), SEGMENTED, SHARED)
     assert found(place(disk, ROOT)) == ("segmented", held())
 
