@@ -23,7 +23,7 @@ from typing import Any
 from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.services import Files
 from stelae_shared.lmdb_files.environment import DATA_NAME
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left, Owner
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, MarkerOwner, ShutdownState
 from stelae_store_lmdb.child import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.environment import Environment
@@ -43,7 +43,7 @@ from stelae_store_lmdb.format import (
 from stelae_store_lmdb.tree import RowTree
 
 ENV_NAME = "env"
-OWNER = Owner(b"stelslmm", "store")
+OWNER = MarkerOwner(b"stelslmm", "store")
 _REMOVAL_BYTES = 256  #: What taking a version back may copy besides pages of the tree.
 
 
@@ -85,7 +85,7 @@ def created(place: Place) -> Environment:
     files.sync_directory(place.directory.rpartition("/")[0] or "/")
     discard(place)
     place.marker.claim()
-    place.marker.write(Left.OPEN)
+    place.marker.write(ShutdownState.OPEN)
     files.make_directory(place.env_directory)
     files.sync_directory(place.directory)
     env = Environment.open(files, place.env_directory, place.config)
@@ -106,9 +106,9 @@ def opened(place: Place, flush: int) -> Environment:
     if not place.files.exists(place.data_path):  # B
         raise Corrupt("the environment that the superblock names is gone", path=place.data_path)
     left = place.marker.claim()
-    if left is Left.DISTRUSTED:  # E
+    if left is ShutdownState.DISTRUSTED:  # E
         raise Corrupt("a sync of the environment failed once; replace this replica", path=place.data_path)
-    if left is not Left.CLEAN or place.config.check == "always":  # C
+    if left is not ShutdownState.CLEAN or place.config.check == "always":  # C
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
         if report.newer:
             raise FutureVersion(report.newer, path=place.data_path)
@@ -123,7 +123,7 @@ def opened(place: Place, flush: int) -> Environment:
         if header.flush < flush:  # F
             fact = f"the environment ends with flush {header.flush}; the superblock names {flush}"
             raise Corrupt(fact, path=place.data_path)
-        place.marker.write(Left.OPEN)
+        place.marker.write(ShutdownState.OPEN)
         if header.flush > flush:  # G
             _take_back(env, flush)
     except BaseException:

@@ -12,7 +12,7 @@ from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
-from stelae_shared.lmdb_files.marker import Left
+from stelae_shared.lmdb_files.marker import ShutdownState
 from stelae_store_lmdb.compacting import compact_piece
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.flushing import Flush
@@ -103,7 +103,7 @@ class Upkeep:
             return
         env.close()
         if not failed:
-            self._place.marker.write(Left.CLEAN)
+            self._place.marker.write(ShutdownState.CLEAN)
 
     def check(self) -> None:
         """``StorageError``: it has failed, or is closed: what it holds is not to be changed."""
@@ -115,4 +115,4 @@ class Upkeep:
         if isinstance(error, SyncFailed):
             self._failed = f"a sync of the environment failed: {error.fact}"
             with suppress(StorageError):
-                self._place.marker.write(Left.DISTRUSTED)
+                self._place.marker.write(ShutdownState.DISTRUSTED)

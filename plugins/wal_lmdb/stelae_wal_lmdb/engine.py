@@ -12,7 +12,7 @@ from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, File, FileLock
 from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_shared.lmdb_files.library import EXTRA, MODULE
-from stelae_shared.lmdb_files.marker import Left
+from stelae_shared.lmdb_files.marker import ShutdownState
 from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_lmdb import reader
 from stelae_wal_lmdb.append import AcceptedAppend, append_all, examine
@@ -249,7 +249,7 @@ class LmdbWal(WalEngine):
             if self._env is not None:
                 self._env.close()
                 if self._refusal is None:
-                    self._place.marker.write(Left.CLEAN)
+                    self._place.marker.write(ShutdownState.CLEAN)
         finally:
             lock.release()
 
@@ -321,7 +321,7 @@ class LmdbWal(WalEngine):
             self._purge_leftovers()
         else:
             # Nothing is written to it again. A later start that finds it valid must not restore the name.
-            self._place.marker.write(Left.DISTRUSTED)
+            self._place.marker.write(ShutdownState.DISTRUSTED)
             self._place.names.remove(log.number, log.name)
 
     def _purge_leftovers(self) -> None:
@@ -357,7 +357,7 @@ class LmdbWal(WalEngine):
         if self._refusal is None:
             self._refusal = error
             with suppress(StorageError, OSError):
-                self._place.marker.write(Left.DISTRUSTED)
+                self._place.marker.write(ShutdownState.DISTRUSTED)
         return self._refusal
 
     def _writable(self) -> LogEnvironment:

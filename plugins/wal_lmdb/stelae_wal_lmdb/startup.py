@@ -11,7 +11,7 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import Files
 from stelae.spi.wal import Damage
 from stelae_shared.lmdb_files.environment import DATA_NAME
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left, Owner
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, MarkerOwner, ShutdownState
 from stelae_wal_lmdb.check import EnvironmentReport
 from stelae_wal_lmdb.child import check_in_child
 from stelae_wal_lmdb.config import LmdbConfig
@@ -24,7 +24,7 @@ from stelae_wal_lmdb.walk import LogFlaw, WalkResult, walk
 ENV_NAME = "env"
 NAMES_NAME = "names"
 LOCK_NAME = "lock"
-OWNER = Owner(b"stelwlmm", "log", (LOCK_NAME,))
+OWNER = MarkerOwner(b"stelwlmm", "log", (LOCK_NAME,))
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class OpenedEnvironment:
     next_number: int = 1
 
 
-def open_all(place: LogDirectory, left: Left) -> OpenedEnvironment:
+def open_all(place: LogDirectory, left: ShutdownState) -> OpenedEnvironment:
     """Open the environment and judge every log in it.
 
     Args:
@@ -93,13 +93,13 @@ def open_all(place: LogDirectory, left: Left) -> OpenedEnvironment:
         return damage_all_logs(place, names, "the environment is gone") if names else fresh(place)
     place.files.open(place.data_path).close()  # A directory in its place is no environment to be checked.
     report = EnvironmentReport()
-    if left is not Left.CLEAN or place.config.check == "always":  # C
+    if left is not ShutdownState.CLEAN or place.config.check == "always":  # C
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
     if report.newer:
         raise FutureVersion(report.newer, path=place.data_path)
     if report.unread:  # K
         raise StorageError(report.unread, path=place.data_path)
-    if (report.broken or left is Left.DISTRUSTED) and not names:  # A
+    if (report.broken or left is ShutdownState.DISTRUSTED) and not names:  # A
         return fresh(place)
     if report.broken:  # E
         return damage_all_logs(place, names, report.broken)
@@ -109,10 +109,10 @@ def open_all(place: LogDirectory, left: Left) -> OpenedEnvironment:
         return damage_all_logs(place, names, error.fact)
     except (struct.error, ValueError) as error:
         return damage_all_logs(place, names, f"it holds keys that this engine did not write: {error}")
-    if left is Left.DISTRUSTED:  # F
+    if left is ShutdownState.DISTRUSTED:  # F
         _distrust(place, opened)
         return opened
-    place.marker.write(Left.OPEN)
+    place.marker.write(ShutdownState.OPEN)
     for log in opened.unnamed:  # H
         place.names.add(log.number, log.name)
         opened.logs[log.name] = log
@@ -129,7 +129,7 @@ def fresh(place: LogDirectory) -> OpenedEnvironment:
     files.remove_tree(place.env_directory)
     files.make_directory(place.env_directory)
     files.sync_directory(place.directory)
-    place.marker.write(Left.OPEN)
+    place.marker.write(ShutdownState.OPEN)
     return _load(place, {}, EnvironmentReport())
 
 

@@ -26,7 +26,7 @@ _META_BYTES = 2 << 14
 """Covers both meta pages, which are the first pages of the file, for any page size up to 16 KiB."""
 
 
-class Left(IntEnum):
+class ShutdownState(IntEnum):
     """How the environment was left. The numbers are stored and never reused."""
 
     OPEN = 0
@@ -38,7 +38,7 @@ class Left(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class MarkerOwner:
     """The engine that owns a marker.
 
     Attributes:
@@ -62,13 +62,13 @@ class EnvironmentMarker:
         owner: the engine that owns the directory.
     """
 
-    def __init__(self, files: Files, directory: str, data_path: str, owner: Owner) -> None:
+    def __init__(self, files: Files, directory: str, data_path: str, owner: MarkerOwner) -> None:
         form = RecordFormat(owner.magic, MARKER_VERSION, _MARKER.size)
         self._files = files
         self._file = MarkerFile(files, directory, MARKER_NAME, form, thing=owner.thing, beside=owner.beside)
         self._data_path = data_path
 
-    def claim(self) -> Left:
+    def claim(self) -> ShutdownState:
         """Check that the owner has this directory, or claim an empty one; return how the environment was left.
 
         A stamp that does not match the file counts as ``OPEN``.
@@ -76,17 +76,17 @@ class EnvironmentMarker:
         Raises:
             Foreign, FutureVersion, Full: as ``MarkerFile.claim``.
         """
-        found = self._file.claim(_encoded(Left.OPEN, 0, 0))
+        found = self._file.claim(_encoded(ShutdownState.OPEN, 0, 0))
         if found is None:
-            return Left.OPEN
+            return ShutdownState.OPEN
         left, crc, size = _MARKER.unpack(found)
-        if left == Left.CLEAN and (size, crc) != self._stamp():
-            return Left.OPEN
-        return Left(left)
+        if left == ShutdownState.CLEAN and (size, crc) != self._stamp():
+            return ShutdownState.OPEN
+        return ShutdownState(left)
 
-    def write(self, left: Left) -> None:
+    def write(self, left: ShutdownState) -> None:
         """Record durably how the environment is left."""
-        size, crc = self._stamp() if left is Left.CLEAN else (0, 0)
+        size, crc = self._stamp() if left is ShutdownState.CLEAN else (0, 0)
         self._file.write(_encoded(left, size, crc))
 
     def _stamp(self) -> tuple[int, int]:
@@ -97,5 +97,5 @@ class EnvironmentMarker:
             return file.size(), crc32c(file.pread(_META_BYTES, 0))
 
 
-def _encoded(left: Left, size: int, crc: int) -> bytes:
+def _encoded(left: ShutdownState, size: int, crc: int) -> bytes:
     return _MARKER.pack(left, crc, size)
