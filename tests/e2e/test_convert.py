@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
@@ -97,7 +98,7 @@ def test_nodes_with_three_log_engines_agree_and_go_on_when_each_has_changed_its_
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[NodeProcess, Path, Path]:
     """A stopped node, its cluster's folder, and a copy of that."""
     place = tmp_path_factory.mktemp("convert")
-    made = LocalCluster.create(place / "cluster", SPEC, ALONE).nodes[0]
+    made = LocalCluster.create(place / "cluster", SPEC, ALONE, formatted=format_here).nodes[0]
     run(made, insert_forty(made))
     shutil.copytree(place / "cluster", place / "kept")
     return made, place / "cluster", place / "kept"

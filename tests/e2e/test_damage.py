@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.client import AsyncClient, connect_async
 from stelae.client.connection import ConnectedTablet
 from stelae.host.node import Node
@@ -237,7 +238,7 @@ SMALL = {
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     options = ClusterOptions(engines={"store": "columnar"}, settings=SMALL)
-    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1)
+    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1, formatted=format_here)
     try:
         made.start()
         yield made

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.client.connection import Connection
 from stelae.host.replica import ReplicaState
 from stelae.local.cluster import ClusterOptions, LocalCluster
@@ -60,7 +61,7 @@ def test_nodes_that_are_killed_and_change_the_setting_each_time_lose_no_acknowle
     """Three lives: fast, plain, fast; with both engines that have a fast kind. Each ends by SIGKILL."""
     ring_of_this_system(1).close()
     options = ClusterOptions(settings=SETTINGS, engines={"wal": "segmented,shared,segmented"})
-    cluster = LocalCluster.create(tmp_path / "cluster", SPEC, options)
+    cluster = LocalCluster.create(tmp_path / "cluster", SPEC, options, formatted=format_here)
     acked: list[int] = []
     try:
         for life, fast in enumerate([True, False, True]):

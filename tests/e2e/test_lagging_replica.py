@@ -14,6 +14,7 @@ import pytest
 
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import NodeFacts, tablet_health
+from stelae.cli.local_nodes import format_here
 from stelae.client import Table, connect
 from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
@@ -116,7 +117,7 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def serving(directory: Path, settings: dict[str, dict[str, Any]]) -> Iterator[Servers]:
     options = ClusterOptions(node_count=3, engines={"store": "columnar"}, settings={**SMALL, **settings})
-    cluster = ClusterWithMasters.create(directory, options, masters=1)
+    cluster = ClusterWithMasters.create(directory, options, masters=1, formatted=format_here)
     try:
         cluster.start()
         asyncio.run(until_served(cluster, RUN_S))

@@ -119,7 +119,7 @@ def test_a_server_refuses_what_a_client_that_does_not_look_would_send(tmp_path: 
             with pytest.raises(SchemaMismatch, match="4 columns; at most 3 are accepted"):
                 await client.change_schema(tablet, wide)
             bad = msgspec.structs.replace(nullable(7), nullable=False, default=1 << 62)
-            with pytest.raises(SchemaMismatch, match="is no timestamp, which goes from 0001"):
+            with pytest.raises(SchemaMismatch, match="is not a timestamp, which goes from 0001"):
                 await client.change_schema(tablet, Schema(2, (*tablet.schema.columns, bad), tablet.schema.key))
             many = ScanSpec(columns=(1,), predicates=(In(1, tuple(range(IN_VALUES_MAX + 1))),))
             with pytest.raises(CallerError, match="'in' has 10001 values; at most 10000"):

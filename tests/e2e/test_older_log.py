@@ -12,6 +12,7 @@ import pytest
 
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import _replica
+from stelae.cli.local_nodes import format_here
 from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import MetadataMissing
@@ -33,7 +34,9 @@ WAIT_S = 60
 @pytest.fixture(params=["segmented", "lmdb", "shared"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
     engines = {"wal": request.param, "store": "columnar"}
-    made = LocalCluster.create(tmp_path / "cluster", SPEC, ClusterOptions(engines=engines, settings=SETTINGS))
+    made = LocalCluster.create(
+        tmp_path / "cluster", SPEC, ClusterOptions(engines=engines, settings=SETTINGS), formatted=format_here
+    )
     try:
         yield made
     finally:

@@ -90,12 +90,12 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
             return msgspec.structs.replace(body, client_id="wild", sequence=numbers[0], first_incomplete=1)
         case WriteRequest():
             numbers[0] += 100
-            runs = [
-                msgspec.structs.replace(run, first_sequence=numbers[0] + place * 10, ops=_rows(rng))
-                for place, run in enumerate(body.runs)
+            sequences = [
+                msgspec.structs.replace(sequence, first_sequence=numbers[0] + place * 10, ops=_rows(rng))
+                for place, sequence in enumerate(body.sequences)
             ]
             return msgspec.structs.replace(
-                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, runs=runs
+                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, sequences=sequences
             )
         case ScanRequest():
             return msgspec.structs.replace(
@@ -129,7 +129,7 @@ async def attack(
     ``draws[True]`` names nothing that the test needs later: it is for requests that may delete what they name."""
     seen: Counter[str] = Counter()
     numbers = [0]
-    kinds = set(node.messenger._services._services)
+    kinds = set(node.messenger._served_kinds._services)
     assert kinds - ELSEWHERE <= TYPES.keys() | ONE_WAY.keys(), "a new kind of request: say here what its body is"
     for kind in sorted(kinds - ELSEWHERE):
         lane = Lane.BULK if kind in BULK else Lane.CONTROL
@@ -188,6 +188,6 @@ async def _attack_all(cluster: Cluster, tablet: str, *, rng: random.Random) -> N
             spare = Draw(rng, texts=["spare", *texts], blobs=[schema])
             seen = await attack(messenger, node, {False: kept, True: spare}, rng, tablet)
             answered = {name.split()[0] for name in seen}
-            assert answered == set(node.messenger._services._services) - ELSEWHERE - ONE_WAY.keys()
+            assert answered == set(node.messenger._served_kinds._services) - ELSEWHERE - ONE_WAY.keys()
     finally:
         messenger.close()

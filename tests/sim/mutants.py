@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="writes: an undecided write is answered as done",
         rule="behaviour C2",
-        target="stelae.host.writes:_Request.fail",
+        target="stelae.host.writes:_PendingRequest.fail",
         replacement=mutations.failure_is_success,
         invariant="acknowledged_writes",
         seed=10,

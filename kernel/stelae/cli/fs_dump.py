@@ -11,7 +11,7 @@ from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.instance import CLOCK, INSTANCE, read_clock
 from stelae.host.metadata_files import FileKind, decode
 from stelae.host.superblock import SUPERBLOCK, Superblock
-from stelae.partition.bounds import Bounds
+from stelae.partition.tablet_partition import TabletPartition
 from stelae.rows.plain_schema import schema_to_plain
 from stelae.spi.errors import Foreign, StelaeError
 from stelae.spi.schema import Schema
@@ -68,7 +68,7 @@ def _plain(record: msgspec.Struct) -> Any:
         schemas = [Schema.from_bytes(body) for body in record.schemas]
         plain["schemas"] = [schema_to_plain(schema) for schema in schemas]
         if record.partition.scheme:
-            held = Bounds(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
+            held = TabletPartition(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
             plain["partition"]["rows"] = str(held)
     return plain
 

@@ -22,7 +22,7 @@ from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
 from stelae.client.text_values import parse_text
 from stelae.local.cluster_with_masters import ClusterWithMasters
-from stelae.partition.plain import plain_value
+from stelae.partition.plain_partitioning import plain_value
 from stelae.protocol.master_messages import TableDescription
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError

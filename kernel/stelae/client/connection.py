@@ -41,7 +41,7 @@ from stelae.protocol.tablet_messages import (
     StatusRequest,
     TransferRequest,
 )
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId

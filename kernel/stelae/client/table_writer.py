@@ -21,7 +21,7 @@ from stelae.client.batch_write import BatchWrite, RefusedRows, TabletOperation, 
 from stelae.client.failures import FailureTally
 from stelae.client.few_rows import FewRows, RowPlan, RowPlans
 from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, InputBatch, RowInput
-from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
+from stelae.partition.partitioning import NO_PARTITION, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
@@ -139,7 +139,7 @@ class TableWriter:
             whole = len(numbers) == len(rows)
             few = FewRows(plan.form.layout, rows if whole else [rows[number] for number in numbers])
             encoded = operation(kind, few.rows, self._columns_of(kind, few))
-            if partition == NOWHERE or len(encoded.rows) > OP_BYTES_MAX:
+            if partition == NO_PARTITION or len(encoded.rows) > OP_BYTES_MAX:
                 return None
             operations.append(TabletOperation(partition, few, [start + number for number in numbers], encoded))
         tally.rows += len(rows)
@@ -149,11 +149,11 @@ class TableWriter:
     def _partitions_of(self, plan: RowPlan, rows: Sequence[tuple[Any, ...]]) -> dict[int, Sequence[int]]:
         """The numbers of the rows of each partition, ascending, by partition."""
         partitioning = self.partitioning
-        if partitioning.whole:
+        if partitioning.is_unpartitioned:
             return {0: range(len(rows))}
         found: dict[int, list[int]] = {}
         for number, row in enumerate(rows):
-            found.setdefault(partitioning.place_plain(plan.key_of(row)), []).append(number)
+            found.setdefault(partitioning.partition_of_plain_key(plan.key_of(row)), []).append(number)
         return {partition: found[partition] for partition in sorted(found)}
 
     def plan(self, kind: OpKind, batches: Sequence[InputBatch], tally: FailureTally) -> BatchWrite:
@@ -169,8 +169,8 @@ class TableWriter:
         columns = self._columns_of(kind, batch.rows)
         for share in self.partitioning.split(batch.rows):
             whole = len(share.rows) == len(batch.rows)
-            places = batch.places if whole else [batch.places[place] for place in share.places]
-            if share.partition == NOWHERE:
+            places = batch.places if whole else [batch.places[place] for place in share.positions]
+            if share.partition == NO_PARTITION:
                 reason = self._why_nowhere(share.rows)
                 refused.append(RefusedRows(InputBatch(share.rows, places), NoPartition.code, reason))
                 continue
@@ -192,7 +192,7 @@ class TableWriter:
 
         def reason(row: int) -> str:
             key = rows.slice(row, 1).select(partitioning.schema.key_layout).to_rows()[0]
-            return partitioning.explain_nowhere(key)
+            return partitioning.explain_no_partition(key)
 
         return reason
 

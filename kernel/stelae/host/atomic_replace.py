@@ -1,15 +1,15 @@
-"""Replacing a small file atomically and durably, of the operations of any ``Files``.
+"""Replaces a small file atomically and durably, with the operations of any ``Files``.
 
-The real disk and the virtual one share these functions, so the simulator replays the order of syncs that production
-has. Votes, superblocks and the clock's ceiling rest on it.
+The real disk and the simulated one share this code, so the simulator tests the order of syncs that production has. The
+safety of votes, superblocks and the clock's ceiling depends on it.
 
 Ordering and durability
-    1. A leftover neighbour of an earlier attempt is removed.
-    2. The new contents are written to the neighbour and synced, before any name leads to them.
-    3. The neighbour is renamed over the file: from here on readers see the new contents.
-    4. The directory is synced: only now is the rename durable, and the replacement may be relied upon.
+    1. A temporary file that an earlier attempt left is removed.
+    2. The new contents are written to the temporary file, in the same directory, and synced.
+    3. The temporary file is renamed over the file. From here on, readers see the new contents.
+    4. The directory is synced. Only now is the rename durable.
 
-A crash before 4 leaves the old contents or the new ones, never a mixture and never neither."""
+A crash before step 4 leaves the old contents or the new ones: never a mixture, and never no file."""
 
 from contextlib import closing
 
@@ -18,11 +18,11 @@ from stelae.spi.services import Buffer, Files
 
 
 def replace_file(files: Files, path: str, data: Buffer) -> None:
-    """Replace the file at ``path``, or create it; durable on return.
+    """Replace the file at ``path``, or create it. Durable on return.
 
     Raises:
-        Full: the old contents are still in place.
-        SyncFailed: the old contents or the new ones are, and a crash may change which."""
+        Full: the file still has the old contents.
+        SyncFailed: the file has the old or the new contents, and a crash may change which."""
     parent, slash, name = path.rpartition("/")
     temporary = f"{parent}{slash}.{name}.tmp"
     if files.exists(temporary):
@@ -32,7 +32,7 @@ def replace_file(files: Files, path: str, data: Buffer) -> None:
 
 
 def _write(files: Files, path: str, data: Buffer) -> None:
-    """Create a file with these contents, durable under no name yet."""
+    """Create a file with these contents and sync it. Its name is not durable yet."""
     with closing(files.create(path)) as file:
         try:
             file.pwritev([data], 0)
@@ -43,6 +43,6 @@ def _write(files: Files, path: str, data: Buffer) -> None:
 
 
 def _publish(files: Files, temporary: str, path: str, parent: str) -> None:
-    """Give the file its name, durably."""
+    """Rename the temporary file over the file, durably."""
     files.rename(temporary, path)
     files.sync_directory(parent)

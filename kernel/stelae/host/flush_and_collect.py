@@ -1,15 +1,17 @@
-"""Flushing and compacting a store, and collecting the log that a flush makes superfluous.
+"""Flushes and compacts the store of a replica, and collects the log entries that are no longer needed.
 
-1. Between two applied groups the store writes out what it holds, or merges what it wrote, and proposes
-   an edit; the exactly-once results are dumped at the op id that it flushed.
-2. The superblock with the edit and the results is made durable. There is one writer of it, this
-   driver, and it writes only while the data are READY (``durability.md`` rule 24).
-3. Only now does the store remove what the edit obsoletes, and the log may be collected (rule 4).
+A flush or a compaction has three steps:
 
-A crash after any step leaves the old superblock with the old files, or the new one with the new;
-what a store wrote in vain it removes when it is opened. The store never gets ahead of what the own
-log holds durably (rule 3). Engines without ``durable_flush`` are never asked to. After each edit comes the next piece
-of compaction, until the store has none left."""
+1. Between two groups of applied entries, the store writes its rows to files (flush) or merges files (compaction), and
+   returns an edit. With a flush, the exactly-once results are saved as of the op id that was flushed.
+2. A superblock with the edit and the results is made durable. This driver is the only writer of the superblock, and it
+   writes only while the data state is READY (``durability.md`` rule 24).
+3. The store removes the files that the edit makes obsolete, and the log may be collected (rule 4).
+
+The order matters: a crash after any step leaves the old superblock with the old files, or the new one with the new
+files. Files of an edit that did not become durable are removed when the store is opened. The store never flushes beyond
+what the replica's own log has durably (rule 3). An engine without ``durable_flush`` is never asked to flush. After each
+edit the next step of compaction follows, until there is none left."""
 
 import logging
 from collections.abc import Callable
@@ -35,43 +37,48 @@ class Flusher:
     """Drives the flushes and compactions of one replica, on the event loop."""
 
     file: SuperblockFile
-    superblock: Superblock  #: What is durable.
+    superblock: Superblock  #: The durable superblock.
     applier: Applier
     writer: LogWriter
-    pool: BlockingPool  #: Writes metadata.
+    pool: BlockingPool  #: Writes the superblock.
     retention: LogRetention
-    log_base: OpId  #: Of the last entry that was collected.
-    flush_bytes: int  #: What rows may hold of memory before they are flushed,
-    memory_bytes_max: int  #: and before nothing more is taken.
-    on_failed: Callable[[str], None]  #: Hears that store or superblock cannot be written: the replica has failed.
+    log_base: OpId  #: The op id of the last collected entry.
+    flush_bytes: int  #: Rows that are not flushed are flushed when they use this much memory.
+    memory_bytes_max: int  #: At this much memory the replica accepts no input.
+    on_failed: Callable[[str], None]  #: Called if the store or the superblock cannot be written. It fails the replica.
 
     def __post_init__(self) -> None:
         self._able = "durable_flush" in self.applier.store.capabilities
-        self.node_full = False  # All replicas together hold more than they may.
-        self.busy = False  # an edit is under way
-        self._in_vain = False  # the last flush wrote nothing, for want of rows or of space
+        self.node_full = False  #: All replicas of the node together use more memory than the limit.
+        self.busy = False  #: A flush or a compaction is in progress.
+        self._in_vain = False  # The last flush wrote nothing: there were no rows, or there was no space.
         self._collected = 0
+        #: An edit and its superblock that could not be saved because the disk is full. ``collect`` tries again.
         self.unsaved: tuple[Edit, Superblock] | None = None
         self.applier.has_room = self._has_room
 
     @property
     def full(self) -> bool:
-        """Whether the rows that wait for a flush leave no room for more: input is refused until there is."""
+        """Whether the rows that are not flushed use too much memory. The replica then refuses input."""
         return self._able and (self.node_full or self.applier.store.memory_bytes() >= self.memory_bytes_max)
 
     def consider(self) -> bool:
-        """Flush if the store holds enough, as ``flush``. Cheap otherwise."""
+        """Flush if the rows use enough memory. Return what ``flush`` returns. Cheap if they do not."""
         return self._able and not self.busy and self.applier.store.memory_bytes() >= self.flush_bytes and self.flush()
 
     def flush(self) -> bool:
-        """Flush now; False: work is under way, or the log is not durable that far yet."""
+        """Start a flush.
+
+        Return False if the log is not durable up to the applied index, or other work is in progress."""
         durable_index = self.applier.cache.settled(self.writer.durable(self.superblock.log_id).index)
         if not self._able or durable_index < self.applier.applied.index or not self.applier.idle:
             return False
         return self._run(self.applier.store.flush, flushes=True)
 
     def _has_room(self) -> bool:
-        """Whether more may be applied: full, the rows are flushed first, if they can be. A backlog may be long."""
+        """Return whether more entries may be applied. If the memory is full, flush first if possible.
+
+        A replica that catches up may have many entries to apply."""
         room = not self._able or self.applier.store.memory_bytes() < self.memory_bytes_max
         room = room or self._in_vain or self.unsaved is not None
         if not room:
@@ -79,15 +86,17 @@ class Flusher:
         return room
 
     def compact(self, floor: int = 0) -> bool:
-        """Refuse reads below a hybrid timestamp and let the store compact, piece by piece; False: work is under way."""
+        """Raise the history floor to a hybrid timestamp (0: do not), and start a compaction.
+
+        Return False if other work is in progress."""
         store = self.applier.store
 
-        def piece() -> Edit | None:
+        def compact_once() -> Edit | None:
             if floor:
                 store.set_history_floor(floor)
             return store.compact()
 
-        return self._run(piece)
+        return self._run(compact_once)
 
     def _run(self, work: Callable[[], Edit | None], *, flushes: bool = False) -> bool:
         if self.busy:
@@ -106,34 +115,34 @@ class Flusher:
         return True
 
     def _with(self, edit: Edit) -> Superblock:
-        """The superblock with an edit. Timestamp, results and schemas are those of the op id that it flushed."""
+        """Return the superblock with an edit. Timestamp, results and schemas are those of the flushed op id."""
         found = msgspec.structs.replace(self.superblock, manifest=edit.manifest)
         if edit.flushed == self.superblock.flushed:
             return found
-        applied = self.applier.store.applied  # Entries without rows, which no store sees, may be behind it.
+        applied = self.applier.store.applied  # Entries without rows, which no store sees, may follow it.
         if edit.flushed != applied:
-            raise PluginError(f"the store says that {edit.flushed} is flushed; it has applied {applied}")
+            raise PluginError(f"the store reports {edit.flushed} as flushed, but has applied {applied}")
         applier = self.applier
-        # The timestamp may be of an entry without rows behind ``applied``: the rows at that time are the same.
+        # The timestamp may be of an entry without rows after ``applied``: the rows at that time are the same.
         return msgspec.structs.replace(
             found, flushed=applied, timestamp=applier.timestamp, results=applier.results.dump(), schemas=applier.schemas
         )
 
     def _proposed(self, result: Any) -> None:
         if result is None or isinstance(result, Full):
-            # Nothing to do, or no space: the rows stay in memory and the log stays whole.
+            # There is nothing to do, or no space: the rows stay in memory, and the log is not collected.
             self.busy = False
         elif isinstance(result, Exception):
             self._fail(f"the store cannot flush: {result}")
         elif self.superblock.data_state is not DataState.READY:
-            self._fail(f"a {self.superblock.data_state} replica has nothing to flush")
+            self._fail(f"a flush in data state {self.superblock.data_state}; only READY replicas flush")
         else:
             self._save(*result)
 
     def _save(self, edit: Edit, block: Superblock) -> None:
         def saved(result: Any) -> None:
             if isinstance(result, Full):
-                self.unsaved = (edit, block)  # The edit stands: ``collect`` tries again, and nothing else begins.
+                self.unsaved = (edit, block)  # ``collect`` saves it again. Until then no other work starts.
                 self.applier.advance()
                 return
             if isinstance(result, Exception):
@@ -149,7 +158,7 @@ class Flusher:
     def _committed(self, result: Any) -> None:
         self.busy = False
         if isinstance(result, Exception):
-            self._fail(f"the store cannot take note of its flush: {result}")
+            self._fail(f"the store cannot commit its edit: {result}")
             return
         self.retention.flushed(self.superblock.flushed.index)
         self.collect()
@@ -157,7 +166,10 @@ class Flusher:
             self.compact()
 
     def collect(self) -> None:
-        """Let go of the log as far as nothing holds it. To be repeated, as peers catch up; cheap if nothing is new."""
+        """Collect the log as far as ``LogRetention`` allows.
+
+        It must be called again and again, because peers catch up. It is cheap if nothing has changed. It also repeats a
+        save of the superblock that failed because the disk was full."""
         if self.unsaved is not None:
             unsaved, self.unsaved = self.unsaved, None
             self._save(*unsaved)

@@ -1,4 +1,4 @@
-"""Reads that wait for a confirmed read index, and then for it to be applied (C14)."""
+"""Linearizable reads that wait: first until a majority has confirmed a read index, then until it is applied (C14)."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -10,8 +10,10 @@ ReadDone: TypeAlias = Callable[[int | StelaeError], None]
 
 
 class ReadIndexWaits:
-    """Pending reads of one replica. ``tokens`` ascend and are shared by all that asks its core for something;
-    ``snapshot`` gives the hybrid timestamp of the last applied entry."""
+    """The waiting reads of one replica.
+
+    ``tokens`` ascend; all requests to the replica's core take theirs from it. ``snapshot`` returns the hybrid timestamp
+    of the last applied entry."""
 
     def __init__(self, tokens: Iterator[int], snapshot: Callable[[], int]) -> None:
         self._tokens = tokens
@@ -20,13 +22,15 @@ class ReadIndexWaits:
         self._waiting: list[tuple[int, ReadDone]] = []
 
     def request(self, done: ReadDone) -> ReadRequest:
-        """Return the event that asks for a read index on behalf of ``done``."""
+        """Return the event that asks the core for a read index. ``done`` gets the result of the read.
+
+        The result is the hybrid timestamp at which the read can be served, or an error."""
         token = next(self._tokens)
         self._unconfirmed[token] = done
         return ReadRequest(token)
 
     def confirmed(self, token: int, index: int, applied_index: int) -> None:
-        """A majority confirmed ``index``; answer now if it is applied, else when it is."""
+        """Handle a read index that a majority confirmed: finish the read if ``index`` is applied, or let it wait."""
         done = self._unconfirmed.pop(token, None)
         if done is not None and index <= applied_index:
             done(self._snapshot())
@@ -34,7 +38,7 @@ class ReadIndexWaits:
             self._waiting.append((index, done))
 
     def applied(self, index: int) -> None:
-        """Everything up to ``index`` is applied: answer the reads that waited for it."""
+        """Finish the reads whose read index is at or below ``index``, which is applied now."""
         if not self._waiting:
             return
         due = [done for confirmed, done in self._waiting if confirmed <= index]
@@ -43,14 +47,14 @@ class ReadIndexWaits:
             done(self._snapshot())
 
     def failed(self, token: int, error: StelaeError) -> bool:
-        """Answer one read with an error; False if the token is not a read's."""
+        """Finish one read with an error. Return False if the token is not that of a read."""
         done = self._unconfirmed.pop(token, None)
         if done is not None:
             done(error)
         return done is not None
 
     def fail_all(self, error: StelaeError) -> None:
-        """Answer every pending read with an error."""
+        """Finish all reads with an error."""
         pending = [*self._unconfirmed.values(), *(done for _, done in self._waiting)]
         self._unconfirmed.clear()
         self._waiting.clear()

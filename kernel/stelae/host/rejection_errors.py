@@ -1,4 +1,4 @@
-"""What callers are told of a proposal, a read or a transfer that the core did not take."""
+"""The errors that callers get for a proposal, a read or a transfer that the core rejected."""
 
 from typing import assert_never
 
@@ -14,14 +14,14 @@ def rejection_error(rejection: Rejection) -> StelaeError:
         case RejectReason.CONFIGURING:
             return Unavailable("the tablet is CONFIGURING")
         case RejectReason.OVERLOADED:
-            return Overloaded("too much is proposed and not yet committed")
+            return Overloaded("too many proposals are not committed yet")
         case RejectReason.TRANSFERRING:
             return Unavailable("leadership is being handed over")
         case RejectReason.NO_SUCCESSOR:
-            return Unavailable("no other voter could take over in time; this one leads on")
+            return Unavailable("no other voter could take over in time; this replica is still the leader")
         case RejectReason.NOT_A_VOTER:
-            return CallerError("leadership can be handed over to a voter of the tablet, and to nobody else")
+            return CallerError("leadership can be handed over only to a voter of the tablet")
         case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
-            return CallerError(f"the proposal can never be taken: {rejection.reason}")
+            return CallerError(f"the proposal can never be accepted: {rejection.reason}")
         case _:
             assert_never(rejection.reason)

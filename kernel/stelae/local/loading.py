@@ -218,6 +218,6 @@ def numbers_by_partition(partitioning: Partitioning, source: DemoSource) -> list
     """Numbers of the rows of each partition, in the order of the source."""
     found: list[list[int]] = [[] for _ in partitioning.partitions]
     keys = RowBatch.from_equal_rows(partitioning.schema.key_layout, source.keys())
-    for number, place in enumerate(partitioning.place(keys)):
+    for number, place in enumerate(partitioning.partitions_of(keys)):
         found[place].append(number)
     return found

@@ -29,7 +29,9 @@ class CreateReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     schema: bytes
     partition: Partition
     consensus: str
-    scheme: bytes = b""  #: What the tablet needs of the table's partition schema (``stelae.partition.bounds``).
+    scheme: bytes = (
+        b""  #: What the tablet needs of the table's partition schema (``stelae.partition.tablet_partition``).
+    )
 
 
 class Terminal(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from stelae.rows.building import describe_misfit, misfits
-from stelae.rows.declared import check_declared
+from stelae.rows.batch_building import describe_misfit, misfits
+from stelae.rows.declared_size import check_declared_size
 from stelae.rows.keys import encode_keys
 from stelae.rows.limits import DEFAULTS, RANGES, LimitSettings, out_of_range
 from stelae.rows.operations import decode_rows
 from stelae.rows.schema_change import check_change
-from stelae.rows.typed import TypedRows
+from stelae.rows.typed_rows import TypedRows
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.log import ENTRY_BYTES_MAX
@@ -256,7 +256,7 @@ class Batcher:
 
 def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
     try:
-        check_declared(data, "a record batch", OP_BYTES_MAX)
+        check_declared_size(data, "a record batch", OP_BYTES_MAX)
         return RowBatch.from_ipc(layout, data, allow_nulls=True)
     except Corrupt as error:
         raise SchemaMismatch(f"rows in Arrow form do not fit their columns: {error}") from error

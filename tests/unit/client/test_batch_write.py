@@ -12,7 +12,7 @@ from stelae.client.batch_write import BatchWrite
 from stelae.client.failures import FailureTally
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import PartitionSchema
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import operation
 from stelae.rows.plain_schema import schema_from_plain

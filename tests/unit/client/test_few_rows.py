@@ -16,7 +16,7 @@ from stelae.client.failures import FailureTally
 from stelae.client.few_rows import RowPlans
 from stelae.client.table_writer import TableWriter
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.rows.operations import ROW_FORM_ROWS_MAX
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StelaeError
@@ -63,7 +63,7 @@ def schema_of(key: str, *others: tuple[str, bool]) -> Schema:
 
 
 def writer_of(schema: Schema, plain: dict[str, Any]) -> TableWriter:
-    partitioning = Partitioning(schema, from_plain(schema, plain))
+    partitioning = Partitioning(schema, partition_schema_from_plain(schema, plain))
     return TableWriter("t", partitioning, [NoTablet(n) for n in range(partitioning.partition_schema.count)])
 
 

@@ -11,7 +11,7 @@ from stelae.host.read_faults import ReadFaults
 from stelae.host.replica import ReplicaState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.server.tserver import scan_pages
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.service import TabletService

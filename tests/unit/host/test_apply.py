@@ -71,7 +71,7 @@ class World:
             on_schema=lambda _: None,
             on_applied=lambda _: None,
             on_failed=self.failures.append,
-            later=self.later.append,
+            retry_later=self.later.append,
         )
         self.applier.commit_to(1)
         while self.pool.due:

@@ -173,7 +173,7 @@ class Node:
             on_schema=lambda _schema: None,
             on_applied=lambda _applied: None,
             on_failed=self.failures.append,
-            later=lambda call: None,
+            retry_later=lambda call: None,
         )
         retention = LogRetention(found.superblock.flushed.index, 0, found.log.base.index)
         retention.all_replicated(1 << 40)
@@ -346,7 +346,7 @@ def test_a_store_that_claims_to_have_flushed_what_it_has_not_fails_its_replica()
 
     node = Node.create()
     node.engines = replace(node.engines, store=Boaster)
-    with pytest.raises(PluginError, match=r"says that 1\.99 is flushed; it has applied 1\.6"):
+    with pytest.raises(PluginError, match=r"reports 1\.99 as flushed, but has applied 1\.6"):
         node.run(10, frozenset({6}), [])
     assert node.file.load().flushed == ZERO
 

@@ -68,7 +68,7 @@ def test_a_condemned_leader_refuses_clients_at_once_hands_over_and_then_fails() 
     turns = Turns()
     replica = turns.replica
     replica.transfers = transfers = LeadershipTransfers(iter(range(1, 9)))
-    replica.condemn("damage found: /d/1.parquet@4096")
+    replica.fail_after_handover("damage found: /d/1.parquet@4096")
     assert replica.state is ReplicaState.FAILED and not replica.failure
     answers: list[object] = []
     replica.write(MagicMock(), answers.append)
@@ -85,7 +85,7 @@ def test_a_condemned_leader_refuses_clients_at_once_hands_over_and_then_fails() 
 def test_a_condemned_leader_without_a_successor_fails_all_the_same() -> None:
     turns = Turns()
     turns.replica.transfers = LeadershipTransfers(iter(range(1, 9)))
-    turns.replica.condemn("damage found")
+    turns.replica.fail_after_handover("damage found")
     turns.run()
     turns.replica.reads = MagicMock(failed=lambda _token, _error: False)
     turns.replica.rejected(Rejection(1, RejectReason.NO_SUCCESSOR))
@@ -97,5 +97,5 @@ def test_a_condemned_follower_fails_at_once() -> None:
     turns = Turns()
     turns.follow()
     assert turns.replica.status.role is Role.FOLLOWER
-    turns.replica.condemn("damage found")
+    turns.replica.fail_after_handover("damage found")
     assert turns.replica.failure == "damage found"

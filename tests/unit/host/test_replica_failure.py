@@ -111,7 +111,7 @@ class World:
         applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=self.retention)
         writes.take_proposals.return_value = None
         self.reads = ReadIndexWaits(count(1), lambda: 1)
-        self.replica.wire(
+        self.replica.connect(
             executor_of(self.replica, writer), applier, writes, self.reads, LeadershipTransfers(count(1)), flusher
         )
 
@@ -204,7 +204,7 @@ def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serve
     ports.writer.has_room.return_value = True
     replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
     executor, flusher = MagicMock(stalled=False), MagicMock(full=True)
-    replica.wire(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), flusher)
+    replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), flusher)
     answers: list[Any] = []
     replica.write(MagicMock(), answers.append)
     assert isinstance(answers[0], Overloaded) and "memory is full" in str(answers[0])

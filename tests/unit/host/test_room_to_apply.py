@@ -102,7 +102,7 @@ class Scene:
             on_schema=lambda schema: None,
             on_applied=self._applied,
             on_failed=self.failures.append,
-            later=lambda call: None,
+            retry_later=lambda call: None,
         )
         self.flusher = Flusher(
             file=SimpleNamespace(save=self._save),  # type: ignore[arg-type]

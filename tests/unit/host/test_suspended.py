@@ -82,7 +82,7 @@ class World:
         writes.take_proposals.return_value = None
         applier, flusher = MagicMock(applied=LAST), MagicMock(retention=LogRetention(0, 0, 0), full=False)
         reads, transfers = ReadIndexWaits(self.tokens, lambda: 1), LeadershipTransfers(self.tokens)
-        self.replica.wire(self._executor(), applier, writes, reads, transfers, flusher)
+        self.replica.connect(self._executor(), applier, writes, reads, transfers, flusher)
         self.replica.start()
         self.run()
 

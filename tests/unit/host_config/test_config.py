@@ -139,7 +139,7 @@ MISTAKES = [
     ("nullable = true", "nullable = 1", 12, ["nullable has to be true or false, not 1"]),
     ('key = ["key"]', 'key = ["price", "kee"]', 15, ["names no column: 'kee'", "key, name, price"]),
     ('key = ["key"]', 'key = ["name"]', 15, ["'name' must not be nullable"]),
-    ('key = ["key"]', 'key = ["key", "key"]', 15, ["stands twice"]),
+    ('key = ["key"]', 'key = ["key", "key"]', 15, ["occurs twice"]),
     ('key = ["key"]', "key = []", 15, ["key is empty"]),
     ('key = ["key"]', 'key = "key"', 15, ["key has to be an array, not 'key'"]),
     ('key = ["key"]', "key = [1]", 15, ["has to be a text, not 1"]),

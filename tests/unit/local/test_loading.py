@@ -11,14 +11,14 @@ import pytest
 from stelae.local.loading import CALLS_MAX, ROWS_PER_CALL_MAX, Load, LoadLane
 from stelae.local.sources import DemoSource
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import DeadlineExceeded
 from stelae.spi.write import OpKind, OpResult, RowCode, RowError
 
 COLUMNS = ({"name": "id", "type": "int64"}, {"name": "text", "type": "string"})
 SCHEMA = schema_from_plain({"columns": list(COLUMNS), "key": ["id"]})
-PARTITIONING = Partitioning(SCHEMA, from_plain(SCHEMA, {"hash": [{"columns": ["id"], "buckets": 2}]}))
+PARTITIONING = Partitioning(SCHEMA, partition_schema_from_plain(SCHEMA, {"hash": [{"columns": ["id"], "buckets": 2}]}))
 
 
 class FakeTablet:
@@ -62,7 +62,7 @@ def test_each_row_goes_once_to_the_tablet_that_its_key_belongs_to_in_order() -> 
                     call.set_result(OpResult(timestamp=1))
         for place, tablet in enumerate(tablets):
             sent = [row[0] for rows, _ in tablet.calls for row in rows]
-            assert sent == [n for n in range(10_000) if PARTITIONING.place_key((n,)) == place]
+            assert sent == [n for n in range(10_000) if PARTITIONING.partition_of_key((n,)) == place]
             assert max(len(rows) for rows, _ in tablet.calls) <= ROWS_PER_CALL_MAX
         assert load.acked_count == sum(load.acked) == 10_000 and load.share == 1.0 and not load.problems
 

@@ -96,6 +96,6 @@ def test_a_tablet_in_a_file_is_held_to_the_limit_of_that_file() -> None:
         store=engine,
         extra={"limits": LimitSettings(columns_max=1)},
     )
-    with pytest.raises(ConfigError, match=r"node.toml: \[tablet\] has 2 columns; at most 1 are accepted"):
+    with pytest.raises(ConfigError, match=r"node.toml: \[tablet\]: the schema has 2 columns; at most 1 are accepted"):
         check_tablet(config, "node.toml")
     check_tablet(dataclasses.replace(config, extra={}), "node.toml")

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.partition.bounds import Bounds
 from stelae.partition.partitioning import Partitioning
+from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.actions import (
     AlterSchema,
     ChangeConfig,
@@ -24,7 +24,7 @@ from stelae.protocol.actions import (
 from stelae.protocol.catalog_names import ServerMode, TabletState
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.protocol.master_messages import AddColumn, AlterTable, DeleteTable, SetServerMode
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.server.master.core.events import AskPolicy
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.settings import MasterSettings
@@ -105,9 +105,9 @@ def test_members_are_told_which_rows_are_the_tablets() -> None:
     rows = build_batch(schema.layout, [(f"key {n}", n) for n in range(30)])
     taken = []
     for action in created.values():
-        outside = Bounds(schema, action.scheme, action.partition.buckets).outside(rows)
+        outside = TabletPartition(schema, action.scheme, action.partition.buckets).outside(rows)
         taken.append([place for place in range(30) if place not in outside])
-    assert sorted(taken) == sorted(share.places for share in partitioning.split(rows))
+    assert sorted(taken) == sorted(share.positions for share in partitioning.split(rows))
 
 
 def test_who_does_not_report_a_new_replica_is_nudged_and_others_are_not() -> None:

@@ -134,7 +134,7 @@ def test_deep_nesting_in_the_header_is_corrupt() -> None:
 
 def test_groups_that_are_not_what_the_header_says_are_refused() -> None:
     group = payload().groups[0]
-    with pytest.raises(Corrupt, match="holds 3"):
+    with pytest.raises(Corrupt, match="contains 3"):
         OpGroup(OpKind.UPSERT, None, 2, group.body).rows(SCHEMA)
     with pytest.raises(SchemaMismatch):
         OpGroup(OpKind.UPSERT, (1, 77), 3, group.body).rows(SCHEMA)

@@ -13,7 +13,7 @@ from stelae.rows.batcher import Batcher
 from stelae.rows.limits import RANGES
 from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.rows.typed import TypedRows
+from stelae.rows.typed_rows import TypedRows
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload

@@ -267,11 +267,11 @@ EXPRESSIONS = st.recursive(
 @given(EXPRESSIONS)
 def test_filters_of_an_expression_never_leave_out_a_row_for_which_it_holds(expression: Any) -> None:
     from stelae.client.filters import predicates as read
-    from stelae.rows.matching import matching
+    from stelae.rows.predicate_filter import filter_rows
 
     found = pushed(SCHEMA, expression)
     rows = RowBatch.from_arrays(SCHEMA.layout, WHOLE.combine_chunks().to_batches()[0].columns)
-    kept = matching(SCHEMA, read(SCHEMA, found.filters), rows)
+    kept = filter_rows(SCHEMA, read(SCHEMA, found.filters), rows)
     holds = WHOLE.filter(expression)
     assert pc.all(pc.is_in(holds["minute"], value_set=kept.arrow["minute"])).as_py() is not False
     assert found.columns is not None

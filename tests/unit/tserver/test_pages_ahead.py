@@ -10,7 +10,7 @@ import pytest
 
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage, ScanRequest
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.server.tserver import scan_pages
 from stelae.server.tserver.diff_pages import reader_of
 from stelae.server.tserver.scan_pages import KEEP_US, KEPT_MAX, Pages

@@ -25,7 +25,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import ScanPage, ScanRequest
-from stelae.rows.parquet_rows import StoredPiece, StoredRows, StoredRowsCursor
+from stelae.rows.parquet_rows import StoredPage, StoredRows, StoredRowsCursor
 from stelae.spi.ids import NodeId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -140,7 +140,7 @@ class PageReader:
         page = self._went_on(found, after)
         return [page, encoded_rows(rows)] if rows is not None and found else [page]
 
-    def _page_of(self, piece: StoredPiece) -> Frames:
+    def _page_of(self, piece: StoredPage) -> Frames:
         """The page of rows as they are stored; the file's footer with it, unless it is known."""
         assert self._cursor is not None
         known, self.file = self.file, piece.stored.file
@@ -162,7 +162,7 @@ class PageReader:
         if cursor is not None:
             cursor.close()
 
-    def _next_stored(self) -> StoredPiece | None:
+    def _next_stored(self) -> StoredPage | None:
         """The next rows as they are stored, if whoever asks can read them, and the engine has them so."""
         if self.file is None:
             return None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from stelae.rows.keys import encode_keys
-from stelae.rows.limits import MOST
+from stelae.rows.limits import HIGHEST
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -35,7 +35,7 @@ WIDE = schema_from_plain(
 def wide_rows() -> list[Row]:
     """Rows of which a dozen are too much for one step, small ones, and one that is too large by itself."""
     wide: list[Row] = [(n, bytes([n]) * (1 << 20), None) for n in range(24)]
-    most = MOST.cell_bytes_max
+    most = HIGHEST.cell_bytes_max
     return [*wide, *((n, b"%d" % n, b"") for n in range(24, 60)), (60, b"\1" * most, b"\2" * most), (61, b"", None)]
 
 

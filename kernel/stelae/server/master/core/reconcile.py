@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from stelae.partition.bounds import scheme_of
+from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.actions import AlterSchema, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
@@ -191,7 +191,7 @@ def _creations(
                 schema=table.schema_of(tablet),
                 partition=tablet.partition,
                 consensus=table.consensus,
-                scheme=scheme_of(table.partitioning, tablet.partition),
+                scheme=tablet_scheme(table.partitioning, tablet.partition),
             )
 
 

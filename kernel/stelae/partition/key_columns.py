@@ -1,4 +1,4 @@
-"""The key columns of one level, encoded: value by value for bounds and predicates, or a whole batch at once."""
+"""The key columns of one level, and their encoding: of single values for bounds and predicates, or of a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Schema
 
 FEW_ROWS = 256
-"""So many rows take less time one by one than Arrow takes to begin."""
+"""Up to this number of rows, encoding row by row takes less time than starting Arrow."""
 
 
 class KeyColumns:
@@ -25,52 +25,52 @@ class KeyColumns:
     """
 
     def __init__(self, schema: Schema, ids: Sequence[int]) -> None:
-        strangers = [i for i in ids if i not in schema.key]
-        if strangers:
-            names = ", ".join(repr(schema.by_id[i].name) if i in schema.by_id else f"id {i}" for i in strangers)
+        outside_key = [i for i in ids if i not in schema.key]
+        if outside_key:
+            names = ", ".join(repr(schema.by_id[i].name) if i in schema.by_id else f"id {i}" for i in outside_key)
             key = ", ".join(repr(column.name) for column in schema.key_layout.columns)
-            raise BadPartitioning(f"rows are partitioned by columns of their key, which {names} is not; the key: {key}")
+            raise BadPartitioning(f"partition columns must be key columns: not {names}; the key is {key}")
         self.ids = tuple(ids)
         self.columns = schema.project(self.ids).columns
-        self._whole = Schema(1, self.columns, self.ids)
+        self._schema = Schema(1, self.columns, self.ids)
         self._positions = tuple([schema.key.index(i) for i in self.ids])
         last = len(self.ids) - 1
         self._encoders = [value_encoder(column, place == last) for place, column in enumerate(self.columns)]
 
     @cached_property
     def order(self) -> KeyOrder:
-        """How encoded values of these columns compare."""
-        return key_order(self._whole)
+        """The order of encoded values of these columns."""
+        return key_order(self._schema)
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        """Return the encoding of one value for each column; ``SchemaMismatch``: one does not fit."""
-        return encode_key(self._whole, values)
+        """Return the encoding of one value for each column. ``SchemaMismatch``: a value does not fit its column."""
+        return encode_key(self._schema, values)
 
-    def encode_plain(self, key: Sequence[Any]) -> bytes:
-        """Return the encoding of these columns of a whole key, in key order, whose plain values fit its columns."""
+    def encode_from_key(self, key: Sequence[Any]) -> bytes:
+        """Return the encoding of these columns of a complete key, given as plain values that fit its columns."""
         positions = zip(self._encoders, self._positions, strict=True)
         return b"".join([encode(key[position]) for encode, position in positions])
 
     def decode(self, encoded: bytes) -> tuple[Any, ...]:
-        """Return the values of an encoding; ``CallerError``: it is none of these columns."""
-        return decode_key(self._whole, encoded)
+        """Return the values of an encoding. ``CallerError``: it is not an encoding of these columns."""
+        return decode_key(self._schema, encoded)
 
-    def encode_one(self, place: int, value: Any) -> bytes:
-        """Return what one value adds to the encoding at a place; ``SchemaMismatch``: it does not fit."""
+    def encode_part(self, place: int, value: Any) -> bytes:
+        """Return the part of the encoding for the column at ``place``. ``SchemaMismatch``: the value does not fit."""
         column = self.columns[place]
         if place == len(self.columns) - 1:
             return encode_key(Schema(1, (column,), (column.id,)), (value,))
-        pad = _pad((column,))
+        pad = _padding_column((column,))
         return encode_key(Schema(1, (column, pad), (column.id, pad.id)), (value, b""))
 
-    def encode_all(self, rows: RowBatch) -> list[bytes]:
-        """Return the encoding of each row of a batch that has the columns, anywhere."""
+    def encode_rows(self, rows: RowBatch) -> list[bytes]:
+        """Return the encoding of each row of a batch. The batch has the columns, at any position."""
         if len(rows) <= FEW_ROWS:
-            return encode_keys(self._whole, rows)
+            return encode_keys(self._schema, rows)
         return list(self.order.encodings(rows).to_pylist())
 
 
-def _pad(columns: Sequence[Column]) -> Column:
+def _padding_column(columns: Sequence[Column]) -> Column:
     names = {column.name for column in columns}
     free = next(name for name in map(str, range(len(names) + 1)) if name not in names)
     return Column(id=max(column.id for column in columns) + 1, name=free, type="binary")

@@ -1,7 +1,7 @@
-"""What an Arrow message would take in memory, known before it is read.
+"""The size that an Arrow message declares for its values, computed before the message is read.
 
-Arrow allocates what a compressed buffer declares before it looks any further, and a message may name the same bytes
-for many columns: a few kilobytes from a client could ask for the memory of the node."""
+Arrow allocates the size that a compressed buffer declares before it checks anything else, and a message may use the
+same bytes for many columns. So a message of a few kilobytes could make a node allocate all of its memory."""
 
 import struct
 from typing import Any
@@ -10,8 +10,18 @@ from stelae.spi.errors import Corrupt, TooLarge
 from stelae.spi.rows import MALFORMED
 
 
-def check_declared(data: bytes, what: str, bytes_max: int) -> None:
-    """``TooLarge`` when the values of a message would take more; ``Corrupt`` when it is none."""
+def check_declared_size(data: bytes, what: str, bytes_max: int) -> None:
+    """Check the declared size of an Arrow message.
+
+    Args:
+        data: the message.
+        what: of the message, for the error.
+        bytes_max: most bytes that its values may take.
+
+    Raises:
+        TooLarge: the message declares more.
+        Corrupt: the bytes are not an Arrow message.
+    """
     import pyarrow as pa
 
     try:
@@ -23,7 +33,7 @@ def check_declared(data: bytes, what: str, bytes_max: int) -> None:
 
 
 def _declared_bytes(message: Any) -> int:
-    """Bytes that the buffers of a message take by what it says itself. Arrow has checked the shape of its metadata."""
+    """Return the bytes that a message declares for its buffers. Arrow has checked the structure of its metadata."""
     if message.type != "record batch":
         return 0
     data, body = bytes(message.metadata), memoryview(message.body or b"")
@@ -32,7 +42,7 @@ def _declared_bytes(message: Any) -> int:
         return int.from_bytes(data[at : at + size_bytes], "little")
 
     def field(table: int, place: int) -> int:
-        """Where a field of a flatbuffer table stands; 0 if it is absent."""
+        """Return the position of a field of a flatbuffer table; 0 if the table does not have it."""
         vtable = (table - number(table)) % (1 << 32)
         slot = 4 + 2 * place
         offset = number(vtable + slot, 2) if slot < number(vtable, 2) else 0
@@ -44,7 +54,7 @@ def _declared_bytes(message: Any) -> int:
     vector = buffers + number(buffers)
     for offset, size in struct.iter_unpack("<qq", data[vector + 4 :][: 16 * number(vector)]):
         if compressed and size >= 8:
-            # Minus one says that this buffer was left as it is.
+            # -1 means that this buffer is not compressed.
             declared = int.from_bytes(body[offset : offset + 8], "little", signed=True)
             size = max(size, declared)
         total += max(size, 0)

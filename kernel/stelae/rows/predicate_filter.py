@@ -1,5 +1,5 @@
-"""How rows are judged by the predicates of ``stelae.spi.scan``: one evaluation, which all engines share,
-so that none of them has its own idea of null, NaN or prefix."""
+"""The evaluation of the predicates of ``stelae.spi.scan``. All engines share it, so that null, NaN and prefixes mean
+the same in all of them."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -13,10 +13,10 @@ from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
 from stelae.spi.schema import Column, Schema
 
 
-def matching(schema: Schema, predicates: Sequence[Predicate], rows: RowBatch) -> RowBatch:
-    """Return the rows for which every predicate holds; the batch has all columns of the schema.
+def filter_rows(schema: Schema, predicates: Sequence[Predicate], rows: RowBatch) -> RowBatch:
+    """Return the rows for which every predicate holds. The batch has all columns of the schema.
 
-    ``SchemaMismatch``: an unknown column, or a value that does not fit its column.
+    ``SchemaMismatch``: a predicate names an unknown column, or a value that does not fit its column.
     """
     import pyarrow.compute as pc
 
@@ -45,7 +45,9 @@ def _mask(predicate: Predicate, column: Column, array: Any) -> Any:
             return pc.is_valid(array) if negated else pc.is_null(array)
         case Prefix(prefix=prefix):
             if column.type not in ("string", "binary"):
-                raise SchemaMismatch(f"column {column.name!r} has no prefixes: it is {column.type}")
+                raise SchemaMismatch(
+                    f"column {column.name!r} is {column.type}; a prefix needs a column of text or bytes"
+                )
             _literals(column, (prefix,))
             return pc.starts_with(array, pattern=prefix)
         case _:
@@ -53,7 +55,9 @@ def _mask(predicate: Predicate, column: Column, array: Any) -> Any:
 
 
 def _equals(column: Column, values: Sequence[Any]) -> Sequence[Any]:
-    """The values of a list such that Arrow finds what equals one of them: for it minus zero is none, and NaN is NaN."""
+    """Return the values of a list in a form that makes Arrow compare as ``=`` does.
+
+    In a list, Arrow tells zero from minus zero, and NaN equals NaN."""
     if column.type not in ("float", "double"):
         return values
     zeros = (0.0, -0.0) if any(value == 0 for value in values) else ()
