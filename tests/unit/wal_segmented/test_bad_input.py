@@ -173,7 +173,7 @@ def test_a_base_file_with_an_id_that_no_tablet_can_have_is_damage() -> None:
     damage = engine.logs()[LOG].damage
     assert damage is not None
     assert damage.path == BASE
-    assert "cannot be" in damage.detail
+    assert "invalid id" in damage.detail
     engine.close()
 
 
