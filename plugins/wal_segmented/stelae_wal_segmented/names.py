@@ -26,7 +26,7 @@ _KEPT = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.old")
 _TEMPORARY = re.compile(r"\.g(0|[1-9][0-9]{0,18})\.base\.tmp")
 
 
-class FileKind(Enum):
+class LogFileKind(Enum):
     """The kind of a file, by its name."""
 
     BASE = auto()
@@ -41,14 +41,14 @@ class FileKind(Enum):
     """A base file that was being created."""
 
 
-DISPOSABLE = frozenset({FileKind.NEW_SEGMENT, FileKind.KEPT, FileKind.TEMPORARY})
+DISPOSABLE = frozenset({LogFileKind.NEW_SEGMENT, LogFileKind.KEPT, LogFileKind.TEMPORARY})
 """Kinds of files without content that counts. They are removed at start-up."""
 
 
-class FileName(NamedTuple):
+class LogFileName(NamedTuple):
     """A parsed file name. ``sequence`` is 0 unless the file is or was a segment."""
 
-    kind: FileKind
+    kind: LogFileKind
     generation: int
     sequence: int
 
@@ -73,18 +73,18 @@ def kept_name(generation: int, sequence: int) -> str:
     return f"g{generation}-{sequence:012d}.old"
 
 
-def parse(name: str) -> FileName | None:
+def parse(name: str) -> LogFileName | None:
     """Parse a file name; return ``None`` if it is not a name of this engine."""
     if found := _SEGMENT.fullmatch(name):
-        return FileName(FileKind.SEGMENT, int(found[1]), int(found[2]))
+        return LogFileName(LogFileKind.SEGMENT, int(found[1]), int(found[2]))
     if found := _BASE.fullmatch(name):
-        return FileName(FileKind.BASE, int(found[1]), 0)
+        return LogFileName(LogFileKind.BASE, int(found[1]), 0)
     if found := _NEW_SEGMENT.fullmatch(name):
-        return FileName(FileKind.NEW_SEGMENT, int(found[1]), 0)
+        return LogFileName(LogFileKind.NEW_SEGMENT, int(found[1]), 0)
     if found := _KEPT.fullmatch(name):
-        return FileName(FileKind.KEPT, int(found[1]), int(found[2]))
+        return LogFileName(LogFileKind.KEPT, int(found[1]), int(found[2]))
     if found := _TEMPORARY.fullmatch(name):
-        return FileName(FileKind.TEMPORARY, int(found[1]), 0)
+        return LogFileName(LogFileKind.TEMPORARY, int(found[1]), 0)
     return None
 
 
@@ -94,5 +94,5 @@ def sequences_of(files: Files, directory: str, generation: int) -> list[int]:
     return sorted(
         name.sequence
         for name in names
-        if name is not None and name.kind is FileKind.SEGMENT and name.generation == generation
+        if name is not None and name.kind is LogFileKind.SEGMENT and name.generation == generation
     )

@@ -14,7 +14,7 @@ from stelae.spi.services import Files
 from stelae_shared.log_files.directories import make_durable, parent_of
 from stelae_wal_segmented.base_file import LogUse
 from stelae_wal_segmented.log import TabletLog
-from stelae_wal_segmented.names import DISPOSABLE, FileKind, base_name, parse
+from stelae_wal_segmented.names import DISPOSABLE, LogFileKind, base_name, parse
 
 
 def collect(log: TabletLog, upto: int) -> OpId:
@@ -65,7 +65,7 @@ def drop(log: TabletLog) -> None:
 
 def remove_files(files: Files, directory: str, generation: int) -> None:
     """Remove every file of a log, the base file last, and the directory if it is empty then."""
-    for kinds in (DISPOSABLE | {FileKind.SEGMENT}, {FileKind.BASE}):
+    for kinds in (DISPOSABLE | {LogFileKind.SEGMENT}, {LogFileKind.BASE}):
         _remove(files, directory, _names(files, directory, generation, kinds))
         files.sync_directory(directory)
     remove_if_empty(files, directory)
@@ -94,7 +94,7 @@ def set_aside(log: TabletLog, target: str) -> None:
     make_durable(files, target)
     generation = log.log.generation
     _remove(files, log.directory, _names(files, log.directory, generation, DISPOSABLE))
-    for kind in (FileKind.SEGMENT, FileKind.BASE):
+    for kind in (LogFileKind.SEGMENT, LogFileKind.BASE):
         for name in _names(files, log.directory, generation, {kind}):
             files.rename(f"{log.directory}/{name}", f"{target}/{name}")
         files.sync_directory(target)
@@ -102,7 +102,7 @@ def set_aside(log: TabletLog, target: str) -> None:
     remove_if_empty(files, log.directory)
 
 
-def _names(files: Files, directory: str, generation: int, kinds: Set[FileKind]) -> list[str]:
+def _names(files: Files, directory: str, generation: int, kinds: Set[LogFileKind]) -> list[str]:
     """Return the names of one generation's files of these kinds."""
     found = [(name, parsed) for name in files.listdir(directory) if (parsed := parse(name))]
     return [name for name, parsed in found if parsed.generation == generation and parsed.kind in kinds]

@@ -12,7 +12,7 @@ from stelae.spi.wal import LogState
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import NonceSource
-from stelae_wal_segmented.names import FileKind, parse
+from stelae_wal_segmented.names import LogFileKind, parse
 from stelae_wal_segmented.reader import read
 from stelae_wal_segmented.recovery import recover_log
 from stelae_wal_segmented.space import SegmentedContext
@@ -31,9 +31,9 @@ def open_aside(
     ``StorageError``: the directory has no such log."""
     found = [parsed for name in services.files.listdir(directory) if (parsed := parse(name))]
     files = [parsed for parsed in found if parsed.generation == log.generation]
-    if not any(parsed.kind is FileKind.BASE for parsed in files):
+    if not any(parsed.kind is LogFileKind.BASE for parsed in files):
         raise StorageError(f"there is no log {log} here", path=directory)
-    sequences = sorted(parsed.sequence for parsed in files if parsed.kind is FileKind.SEGMENT)
+    sequences = sorted(parsed.sequence for parsed in files if parsed.kind is LogFileKind.SEGMENT)
     # Nothing is written, so no nonce is drawn.
     context = SegmentedContext(files=services.files, workers=services.workers, config=config, nonces=NonceSource(0))
     opened = TabletLog(context, directory, log, recover_log(services.files, directory, log, sequences))

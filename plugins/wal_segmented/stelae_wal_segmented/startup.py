@@ -10,7 +10,7 @@ from stelae.spi.ids import LogId, TabletId, tablet_id
 from stelae.spi.services import Files
 from stelae_wal_segmented.base_file import LogUse, read_base, unknown_base
 from stelae_wal_segmented.log import TabletLog
-from stelae_wal_segmented.names import DISPOSABLE, FileKind, base_name, parse
+from stelae_wal_segmented.names import DISPOSABLE, LogFileKind, base_name, parse
 from stelae_wal_segmented.recovery import RecoveredLog, UnreadableLog, try_recover_log
 from stelae_wal_segmented.removal import remove_files, remove_if_empty
 from stelae_wal_segmented.space import SegmentedContext
@@ -91,7 +91,7 @@ def _generations(files: Files, tablet_directory: str) -> dict[int, list[int]]:
                 files.remove(f"{tablet_directory}/{name}")
             continue
         sequences = found.setdefault(parsed.generation, [])
-        if parsed.kind is FileKind.SEGMENT:
+        if parsed.kind is LogFileKind.SEGMENT:
             sequences.append(parsed.sequence)
     if not found:
         remove_if_empty(files, tablet_directory)

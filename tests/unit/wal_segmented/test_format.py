@@ -31,7 +31,7 @@ from stelae_wal_segmented.format import (
 )
 from stelae_wal_segmented.group import decode_entry, encode_group
 from stelae_wal_segmented.index import FIRST_OF_GROUP, SegmentIndex
-from stelae_wal_segmented.names import FileKind, base_name, new_segment_name, parse, segment_name
+from stelae_wal_segmented.names import LogFileKind, base_name, new_segment_name, parse, segment_name
 from stelae_wal_segmented.scan import scan_segment
 
 U64 = st.integers(0, (1 << 64) - 1)
@@ -156,16 +156,16 @@ def test_the_newer_slot_of_a_base_file_counts_and_a_torn_one_does_not() -> None:
 @pytest.mark.parametrize(
     "name, expected",
     [
-        (base_name(0), (FileKind.BASE, 0, 0)),
-        (base_name(12), (FileKind.BASE, 12, 0)),
-        (segment_name(3, 7), (FileKind.SEGMENT, 3, 7)),
-        (segment_name(3, 10**15), (FileKind.SEGMENT, 3, 10**15)),
-        (new_segment_name(3, 7), (FileKind.NEW_SEGMENT, 3, 0)),
-        (new_segment_name(3, (1 << 64) - 1), (FileKind.NEW_SEGMENT, 3, 0)),
-        (".g3.base.tmp", (FileKind.TEMPORARY, 3, 0)),
+        (base_name(0), (LogFileKind.BASE, 0, 0)),
+        (base_name(12), (LogFileKind.BASE, 12, 0)),
+        (segment_name(3, 7), (LogFileKind.SEGMENT, 3, 7)),
+        (segment_name(3, 10**15), (LogFileKind.SEGMENT, 3, 10**15)),
+        (new_segment_name(3, 7), (LogFileKind.NEW_SEGMENT, 3, 0)),
+        (new_segment_name(3, (1 << 64) - 1), (LogFileKind.NEW_SEGMENT, 3, 0)),
+        (".g3.base.tmp", (LogFileKind.TEMPORARY, 3, 0)),
     ],
 )
-def test_names_tell_what_they_are(name: str, expected: tuple[FileKind, int, int]) -> None:
+def test_names_tell_what_they_are(name: str, expected: tuple[LogFileKind, int, int]) -> None:
     assert parse(name) == expected
 
 
