@@ -6,6 +6,7 @@ from tests.sim.masters import mutations
 from tests.sim.mutants import Mutant
 
 CORE = "stelae.server.master.core"
+DRIVER = "stelae.server.master.driver"
 FENCES = "stelae.protocol.fences"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -175,5 +176,33 @@ MUTANTS: tuple[Mutant, ...] = (
         replacement=mutations.take_a_former_run_for_a_restart,
         invariant="newest_reports",
         seed=103,
+    ),
+    Mutant(
+        name="driver: an unknown outcome of a batch is reported as certainly not",
+        rule="durability 26",
+        target=f"{DRIVER}.batch_proposals:outcome_of",
+        replacement=mutations.report_unknown_as_certainly_not,
+        invariant="acknowledged_changes",
+    ),
+    Mutant(
+        name="driver: a batch of a deposed leader is proposed in a later term",
+        rule="durability 26; master_core, what its driver promises, 3",
+        target=f"{DRIVER}.batch_proposals:may_propose",
+        replacement=mutations.propose_in_any_term,
+        invariant="one_way",
+    ),
+    Mutant(
+        name="driver: entries that are applied while the catalog is loaded are left out",
+        rule="master_core, what its driver promises, 2",
+        target=f"{DRIVER}.catalog_loading:CatalogLoad.applied",
+        replacement=mutations.leave_out_entries,
+        invariant="catalog_follows_log",
+    ),
+    Mutant(
+        name="driver: a read index is confirmed before the leader's first entry is committed",
+        rule="Raft 6.4; master_core, what its driver promises, 9",
+        target=f"{DRIVER}.leader_read_index:confirm_leadership",
+        replacement=mutations.confirm_before_the_first_entry,
+        invariant="bounded_staleness",
     ),
 )

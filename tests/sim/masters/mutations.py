@@ -153,3 +153,23 @@ def settle_at_once(original: Any, view: Any, table: Any) -> Any:
 
 def alter_at_once(original: Any, table: Any) -> None:
     """A tablet that missed the schema before is offered one that does not follow."""
+
+
+def report_unknown_as_certainly_not(original: Any, result: Any, *, at_once: bool) -> Any:
+    outcome = original(result, at_once=at_once)
+    return Outcome.CERTAINLY_NOT if outcome is Outcome.UNKNOWN else outcome
+
+
+def propose_in_any_term(original: Any, status: Any, term: int) -> bool:
+    return bool(status.role is Role.LEADER)
+
+
+def leave_out_entries(original: Any, self: Any, entries: Any) -> None:
+    """Only what the scan of the store has seen is in the catalog."""
+
+
+def confirm_before_the_first_entry(original: Any, replica: Any, done: Any) -> None:
+    if replica.status.role is Role.LEADER and not replica.status.serving:
+        done(replica.applier.timestamp)
+    else:
+        original(replica, done)

@@ -69,8 +69,10 @@ class Confirmed(msgspec.Struct, frozen=True, gc=False):
 
 
 class CaughtUp(msgspec.Struct, frozen=True, gc=False):
-    """Everything acknowledged up to ``wall_us`` is applied here: the time of an entry that is, as true as the masters'
-    clocks are. For a master that has begun and hears no leader yet."""
+    """Everything acknowledged up to ``wall_us`` is applied here, as far as the masters' wall clocks are right.
+
+    For a master that has begun and hears no leader yet. The time is the timestamp of an applied entry, less what the
+    hybrid clock of its leader may have been ahead of the wall clock."""
 
     wall_us: int
 

@@ -2,7 +2,9 @@
 
 A batch is proposed in a turn of its own, so that it has a log entry of its own. It is committed when its entry is
 applied: an answer of the write path says less. An error of the write path after the batch was handed over leaves the
-outcome unknown, since other replicas may have the entry (``durability.md`` rule 26)."""
+outcome unknown, since other replicas may have the entry (``durability.md`` rule 26). The exception is a proposal that
+the consensus core did not take, as during a transfer of leadership: it is in no log. An outcome that is unknown holds
+the locks of its batch for as long as this master leads, so it is not reported without need."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from stelae.host.ports import Turns
+from stelae.host.rejections import NotProposed
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.operations import operation, runs_of
 from stelae.server.master.core.batches import SYSTEM_SCHEMA, Batch, from_rows, to_rows
@@ -59,7 +62,7 @@ class BatchProposals:
         payload = decode_payload(entry.body)
         tokens = [self._undecided.pop(sequence, None) for sequence in self._own_sequences(payload)]
         decided = [Decided(token, Outcome.COMMITTED, entry.op_id) for token in tokens if token is not None]
-        return _batch_of(entry, payload), decided
+        return batch_in(payload), decided
 
     def _own_sequences(self, payload: WritePayload) -> list[int]:
         clients, own = payload.clients, self._client_id
@@ -112,15 +115,16 @@ def outcome_of(result: WriteReply | StelaeError, *, at_once: bool) -> Outcome | 
         at_once: the answer came while the batch was handed over, so nothing of it was proposed.
     """
     if isinstance(result, StelaeError):
-        return Outcome.CERTAINLY_NOT if at_once else Outcome.UNKNOWN
+        return Outcome.CERTAINLY_NOT if at_once or isinstance(result, NotProposed) else Outcome.UNKNOWN
     refused = any(answer.result.refusal for answer in result.answers)
     return Outcome.CERTAINLY_NOT if refused else None
 
 
-def _batch_of(entry: Entry, payload: WritePayload) -> Batch | None:
+def batch_in(payload: WritePayload) -> Batch | None:
+    """Return the batch of an entry of the system tablet, or ``None`` if it has no rows."""
     batches = [
         from_rows(group.kind, RowBatch.from_ipc(SYSTEM_SCHEMA.project(group.columns), group.body))
         for group in payload.groups
     ]
-    assert len(batches) <= 1, f"entry {entry.op_id} of the system tablet has {len(batches)} operations"
+    assert len(batches) <= 1, f"an entry of the system tablet has {len(batches)} operations"
     return batches[0] if batches else None

@@ -175,7 +175,10 @@ class Master:
         replica.applier.on_group = self._applied
         replica.on_status = self._status_changed
         if replica.applier.timestamp:
-            self._take(CaughtUp(physical_us(replica.applier.timestamp)))
+            # The leader's hybrid clock may have been ahead of its wall clock when it stamped the entry: later entries
+            # have the same physical time then, and may be missing here.
+            stamped_us = physical_us(replica.applier.timestamp)
+            self._take(CaughtUp(stamped_us - self._node.config.clock.ahead_us_max))
         self._load.start()
 
     def _loaded(self, catalog: Catalog, applied_meanwhile: Sequence[Entry]) -> None:
