@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.operations:Operations.decided",
         replacement=mutations.unknown_is_failure,
         invariant="acknowledged_changes",
-        seed=7,
+        seed=20,
     ),
     Mutant(
         name="operations: an unknown outcome is answered as done",
@@ -190,6 +190,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.batch_proposals:may_propose",
         replacement=mutations.propose_in_any_term,
         invariant="one_way",
+        seed=19,
     ),
     Mutant(
         name="driver: entries that are applied while the catalog is loaded are left out",
@@ -197,6 +198,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.catalog_loading:CatalogLoad.applied",
         replacement=mutations.leave_out_entries,
         invariant="catalog_follows_log",
+        seed=6,
     ),
     Mutant(
         name="driver: a read index is confirmed before the leader's first entry is committed",
@@ -204,5 +206,6 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.leader_read_index:confirm_leadership",
         replacement=mutations.confirm_before_the_first_entry,
         invariant="bounded_staleness",
+        seed=20,
     ),
 )

@@ -17,11 +17,8 @@ SAFETY_US = 16_000_000
 """Length of the phase with faults."""
 
 
-BUSY_US = 400_000
-"""How long a leader is busy before it hands over: some of its proposals wait by then."""
-
 BACK_US = 150_000
-"""How soon it is handed leadership back."""
+"""How soon a busy leader that has handed over is handed leadership back."""
 
 
 class FaultKind(StrEnum):
@@ -44,7 +41,7 @@ class FaultKind(StrEnum):
     DEAF_SERVER = "deaf_server"
     """It reports as ever, and what masters ask of it is lost: its tablets miss the alterations that others take."""
     DEPOSE_BUSY = "depose_busy"
-    """The leader hands over while it is busy, and is handed leadership back soon."""
+    """The leader is busy, hands over at a drawn step of a change, and is handed leadership back soon."""
     BUSY_MASTER = "busy_master"
     """The timers of its driver are late, and messages arrive as ever: proposals wait while others elect a leader."""
     FILL_MASTER = "fill_master"
@@ -173,9 +170,13 @@ class FaultDriver:
             if successor is not None and successor is not leader:
                 successor.hand_over(leader.node_id)
 
+        def struck() -> None:
+            if not self._world.healed:
+                self._world.scheduler.after(0, f"fault {fault.kind}", lambda: leader.hand_over(None))
+                self._world.scheduler.after(BACK_US, f"fault {fault.kind}", hand_back)
+
         self._make_busy(leader, fault)
-        self._world.scheduler.after(BUSY_US, f"fault {fault.kind}", lambda: leader.hand_over(None))
-        self._world.scheduler.after(BUSY_US + BACK_US, f"fault {fault.kind}", hand_back)
+        leader.strike.arm(fault.step, fault.passes, struck)
 
     def _make_busy(self, master: SimMaster, fault: Fault) -> None:
         master.set_busy(busy=True)

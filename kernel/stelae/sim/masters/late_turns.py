@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from stelae.host.ports import Timer
-from stelae.sim.draw import skewed
+from stelae.sim.draw import between
 from stelae.sim.process import Process
 
 
@@ -36,5 +36,5 @@ class LateTurns:
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
         """Run at ``when_us``, or later if the master is busy."""
-        late_us = skewed(self._rng, 0, self.late_us) if self.late_us else 0
+        late_us = between(self._rng, 0, self.late_us) if self.late_us else 0
         return self._process.call_at(when_us + late_us, call)

@@ -25,8 +25,9 @@ SETTINGS = MasterSettings(
     scan_interval_ms=300,
     policy_interval_ms=500,
     action_retry_ms=500,
+    batch_records_max=3,
 )
-"""As in production, but for time."""
+"""As in production, but for time, and for the size of batches: background work takes several, which wait in a queue."""
 
 
 class Committed(NamedTuple):
