@@ -29,8 +29,8 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="durability 26",
         target=f"{CORE}.master_core:MasterCore._has_begun",
         replacement=mutations.begin_at_once,
-        invariant="one_way",
-        seed=6,
+        invariant="acknowledged_changes",
+        seed=8,
     ),
     Mutant(
         name="locks: tables and tablets are not locked",
@@ -189,8 +189,8 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="durability 26; master_core, what its driver promises, 3",
         target=f"{DRIVER}.batch_proposals:may_propose",
         replacement=mutations.propose_in_any_term,
-        invariant="one_way",
-        seed=19,
+        invariant="acknowledged_changes",
+        seed=85,
     ),
     Mutant(
         name="driver: entries that are applied while the catalog is loaded are left out",
@@ -198,7 +198,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.catalog_loading:CatalogLoad.applied",
         replacement=mutations.leave_out_entries,
         invariant="catalog_follows_log",
-        seed=6,
+        seed=20,
     ),
     Mutant(
         name="driver: a read index is confirmed before the leader's first entry is committed",

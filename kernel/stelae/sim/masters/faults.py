@@ -70,7 +70,7 @@ def draw_plan(seed: int, masters: int, servers: int) -> tuple[Fault, ...]:
     """Return the faults of a seed, in order of time."""
     rng = stream(seed, "masters/plan")
     drawn = []
-    for _ in range(between(rng, 4, 14)):
+    for _ in range(between(rng, 5, 17)):
         kind = pick(rng, tuple(FaultKind))
         of_server = kind in OF_SERVERS
         victim = between(rng, 0, (servers if of_server else masters) - 1)
